@@ -59,6 +59,15 @@ class Jobs:
         numbers = range(COUNT + 100, COUNT + 100 + FILES * 100)
         self.rows |= {number: (number % 7, "file") for number in numbers}
 
+    def ingest_merge(self) -> None:
+        first = COUNT + 300  # most of these rows are there
+        folder = self._parquet("merged", first)
+        options: dict[str, Any] = {"mode": "merge", "merge_keys": "id", "task_bytes": 1}
+        done = glaive.spark.ingest(self.spark, str(folder), self.uri, job_id="merged", **options)
+        again = glaive.spark.ingest(self.spark, str(folder), self.uri, job_id="merged", **options)
+        assert (done.rows, done.repeated, again.repeated) == (FILES * 100, False, True)
+        self.rows |= {at: (at % 7, "file") for at in range(first, first + FILES * 100)}
+
     def convert_from(self) -> None:
         converted = f"{self.uri}.converted"
         source = str(self._parquet("parquet", 0))
@@ -273,6 +282,7 @@ def _nearest(vectors: Any, k: int) -> list[tuple[int, int]]:
 KINDS: tuple[Callable[[Jobs], Any], ...] = (
     Jobs.write,
     Jobs.ingest,
+    Jobs.ingest_merge,
     Jobs.convert_from,
     Jobs.delete,
     Jobs.update,

@@ -6,81 +6,46 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset as open_dataset
 from glaive.dataset.tasks import JOB
-from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import exists_already
 from glaive.dataset.writing.rolling import discard_fragments
 from glaive.errors import DatasetNotFoundError, OptionError
-from glaive.format.fragment import Fragment, unpacked_fragments
+from glaive.format.fragment import unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.columns import parse_columns
+from glaive.ingestion.commit import acknowledged, commit_ingest, put_aside_all, written_fragments
 from glaive.ingestion.drift import DriftRule, Reconciled
 from glaive.ingestion.expectations import Expectations, OnViolation
-from glaive.ingestion.ingested import IngestedPieces
+from glaive.ingestion.ingested import IngestedPieces, IngestResult
 from glaive.ingestion.journal import Journal
 from glaive.ingestion.plan import (
     TASK_BYTES,
     IngestMode,
     IngestPlan,
-    Sources,
     find_sources,
     plan_ingest,
 )
-from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.task import IngestTask
 from glaive.io.pool import worker_count
 from glaive.io.store import ObjectStore
 from glaive.table.load import find_transaction, open_latest
 from glaive.table.root import open_root
 
-__all__ = ["Driver", "IngestResult", "commit_ingest", "ingest", "run_tasks"]
+if TYPE_CHECKING:
+    from glaive.ingestion.merging import MergeRunner
 
-LOOK_BACK: Final = 256
-"""Newest versions of bad records among which those of an earlier run are looked for."""
+__all__ = ["Driver", "IngestResult", "commit_ingest", "ingest", "run_tasks"]
 
 Progress: TypeAlias = Callable[[int, int], None]
 Driver: TypeAlias = Callable[[Sequence[IngestTask]], Iterable[tuple[int, IngestedPieces]]]
 """Runs tasks; yields the number and the result of each, in any order."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestResult:
-    """What an ingest did.
-
-    Parameters
-    ----------
-    version
-        The version with the rows.
-    rows
-        Rows that were written, or for ``merge`` inserted and updated.
-    files
-        Files that were read.
-    bad_records
-        Records that were put aside, because they cannot be read or are not as expected.
-    dropped
-        Rows that were left out, because they are not as expected.
-    job_id
-        Of the job.
-    repeated
-        The job had been committed before; nothing was done now.
-    """
-
-    version: int
-    rows: int
-    files: int
-    bad_records: int
-    dropped: int = 0
-    job_id: str
-    repeated: bool = False
 
 
 def ingest(  # noqa: PLR0913  # one keyword for each option
@@ -104,6 +69,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     task_bytes: int = TASK_BYTES,
     progress: Progress | None = None,
     driver: Driver | None = None,
+    merge_runner: MergeRunner | None = None,
 ) -> IngestResult:
     """Write the rows of files as one new version of a dataset.
 
@@ -154,6 +120,9 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         Called with the number of finished tasks, and of all.
     driver
         Runs the tasks; by default threads of this process.
+    merge_runner
+        Runs the tasks of a merge, once those of ``driver`` have written its rows to files; by
+        default this process reads the rows.
 
     Raises
     ------
@@ -186,9 +155,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     if journal is not None:
         done = _committed(journal, base)
         if done is not None:
-            return IngestResult(
-                version=done, rows=0, files=0, bad_records=0, job_id=journal.job_id, repeated=True
-            )
+            return _repeated(journal, done)
     _check_mode(store, mode, base, merge_keys)
     keeps = base is not None and mode in ("append", "merge")
     sources = find_sources(
@@ -218,10 +185,29 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         base=base if keeps else None,
         task_bytes=task_bytes,
     )
-    if mode == "merge":
-        return _merge(plan, sources, uri, storage_options, merge_keys or ())
-    results = run_tasks(plan, driver or _threads, progress)
-    return commit_ingest(plan, results, files=len(sources.files))
+    driver = driver or _threads
+    files = len(sources.files)
+    if mode != "merge":
+        return commit_ingest(plan, run_tasks(plan, driver, progress), files=files)
+    from glaive.ingestion.merging import create_empty, key_names, merge_here, merge_staged
+
+    keys = key_names(plan.write.schema, merge_keys)
+    if merge_runner is None:
+        create_empty(plan)
+        dataset = open_dataset(uri, storage_options=storage_options)
+        rows, others = merge_here(plan, dataset, sources.columns.schema, keys)
+        version = open_latest(dataset.store).version
+        return acknowledged(plan, [others], version=version, rows=rows, files=files)
+    results = run_tasks(plan, driver, progress)
+    put_aside_all(plan, results)
+    create_empty(plan)
+    dataset = open_dataset(uri, storage_options=storage_options)
+    if plan.journal is not None:  # another run may have ended while these tasks ran
+        other = find_transaction(dataset.store, plan.write.read_version, JOB, plan.job_id)
+        if other is not None:
+            return _repeated(plan.journal, other.version)
+    rows = merge_staged(plan, dataset, written_fragments(results), keys, merge_runner)
+    return acknowledged(plan, results, version=dataset.version, rows=rows, files=files)
 
 
 def run_tasks(
@@ -250,47 +236,6 @@ def run_tasks(
     return [results[number] for number in sorted(results)]
 
 
-def commit_ingest(
-    plan: IngestPlan, results: Iterable[IngestedPieces], *, files: int
-) -> IngestResult:
-    """Commit what tasks wrote: bad records first, then the rows; each once for the job."""
-    results = list(results)
-    bad = [data for result in results for data in result.bad_fragments]
-    _put_aside(plan, unpacked_fragments(bad, "the result of a task"))
-    fragments = [
-        fragment
-        for result in results
-        for fragment in unpacked_fragments(result.fragments, "the result of a task")
-    ]
-    version = plan.write.read_version
-    if fragments or not plan.write.appends:
-        version = commit_plan(plan.write, fragments, once=JOB).version
-    journal = plan.tasks[0].journal if plan.tasks else None
-    if journal is not None:
-        journal.commit(version)
-    return IngestResult(
-        version=version,
-        rows=sum(fragment.physical_rows for fragment in fragments),
-        files=files,
-        bad_records=sum(result.bad_records for result in results),
-        dropped=sum(result.dropped for result in results),
-        job_id=plan.job_id,
-    )
-
-
-def _put_aside(plan: IngestPlan, fragments: Sequence[Fragment]) -> None:
-    """Commit bad records, unless an earlier run of the job did before it was stopped."""
-    aside = plan.bad_records
-    if aside is None or not fragments:
-        return
-    named = bool(plan.tasks) and plan.tasks[0].journal is not None
-    if named and aside.read_version:
-        since = max(0, aside.read_version - LOOK_BACK)
-        if find_transaction(aside.store, since, JOB, plan.job_id) is not None:
-            return
-    commit_plan(aside, fragments, once=JOB)
-
-
 def _threads(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
     """Run tasks on threads of this process, a bounded number at a time."""
     from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -309,13 +254,24 @@ def _threads(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]
                 future.cancel()
 
 
+def _repeated(journal: Journal, version: int) -> IngestResult:
+    """The result of a job that an earlier run has done."""
+    return IngestResult(
+        version=version, rows=0, files=0, bad_records=0, job_id=journal.job_id, repeated=True
+    )
+
+
 def _committed(journal: Journal, base: Manifest | None) -> int | None:
     """The version that an earlier run of the job made."""
     version = journal.committed()
-    if version is not None or base is None:
+    if version is not None:
+        journal.clear()  # of a run that was stopped while it did
         return version
-    found = find_transaction(journal.store, 0, JOB, journal.job_id)
-    return None if found is None else found.version
+    found = None if base is None else find_transaction(journal.store, 0, JOB, journal.job_id)
+    if found is None:
+        return None
+    journal.commit(found.version)  # that run was stopped before it did
+    return found.version
 
 
 def _check_mode(
@@ -343,57 +299,3 @@ def _evolved(dataset: LanceDataset, columns: Reconciled, base: Manifest) -> Mani
     if columns.added:
         dataset.add_columns(pa.schema(columns.added))
     return open_latest(dataset.store, to_follow=True) if columns.widened or columns.added else base
-
-
-def _merge(
-    plan: IngestPlan,
-    sources: Sources,
-    uri: str | os.PathLike[str],
-    storage_options: Mapping[str, str] | None,
-    merge_keys: str | Sequence[str],
-) -> IngestResult:
-    """Update and insert the rows of all tasks in one merge."""
-    if plan.write.read_version == 0:
-        # Without the id: a job that is stopped here has not done its work.
-        options = replace(plan.write.options, transaction_properties={})
-        commit_plan(replace(plan.write, options=options), [])
-    dataset = open_dataset(uri, storage_options=storage_options)
-    keep = plan.bad_records is not None
-    rejects = Rejects(keep=keep, job_id=plan.job_id)
-    schema = sources.columns.schema
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for task in plan.tasks:
-            for rows in task.rows(rejects):
-                yield from _batches(rows, schema)
-        if plan.bad_records is not None and len(rejects):  # before the rows: see commit_ingest
-            from glaive.dataset.writing.fragments import write_fragments
-
-            _put_aside(plan, write_fragments(plan.bad_records, rejects.batches()))
-
-    counts = (
-        dataset.merge_insert(merge_keys)
-        .when_matched_update_all()
-        .when_not_matched_insert_all()
-        .transaction_properties(plan.write.options.transaction_properties)
-        .execute(pa.RecordBatchReader.from_batches(schema, batches()))
-    )
-    merged = open_latest(dataset.store)
-    journal = plan.tasks[0].journal if plan.tasks else None
-    if journal is not None:
-        journal.commit(merged.version)
-    return IngestResult(
-        version=merged.version,
-        rows=counts["num_inserted_rows"] + counts["num_updated_rows"],
-        files=len(sources.files),
-        bad_records=len(rejects),
-        dropped=rejects.dropped,
-        job_id=plan.job_id,
-    )
-
-
-def _batches(rows: pa.RecordBatch | pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
-    from glaive.dataset.writing.conform import conform
-
-    fitted = conform(rows, schema)
-    return fitted.to_batches() if isinstance(fitted, pa.Table) else [fitted]

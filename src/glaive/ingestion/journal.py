@@ -111,7 +111,13 @@ class Journal:
         self.store.put(
             f"{self._folder}/committed.json", [json.dumps({"version": version}).encode()]
         )
-        self.store.delete(list(self._entries()))
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove the entries of the tasks, which nothing needs once there is a version."""
+        entries = list(self._entries())
+        if entries:
+            self.store.delete(entries)
 
     def _entries(self) -> Iterator[str]:
         for meta in self.store.list(self._folder):

@@ -69,6 +69,11 @@ class IngestPlan:
     bad_records: WritePlan | None
     job_id: str
 
+    @property
+    def journal(self) -> Journal | None:
+        """Where finished tasks are written down, if the caller named the job."""
+        return self.tasks[0].journal if self.tasks else None
+
 
 def find_sources(
     source: str | Sequence[str],

@@ -25,6 +25,7 @@ from glaive.arrow.python_values import python_values
 from glaive.dataclass import dataclass
 from glaive.dataset.merging.key_values import Combined, KeyValues, is_word_type, key_values
 from glaive.encodings.integer_ranges import integer_ranges
+from glaive.errors import SchemaError
 from glaive.expr.filters import Term
 from glaive.expr.tree import Literal
 from glaive.format.flags import Feature
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
     from glaive.scan.snapshot import Snapshot
 
-__all__ = ["Matches", "SourceKeys", "find_matches"]
+__all__ = ["Matches", "SourceKeys", "ambiguous_source", "find_matches"]
 
 Addresses = NDArray[np.uint64]
 _MAX_PREFILTER_RATIO: Final = 0.25
@@ -133,6 +134,16 @@ def find_matches(
         addresses,
         _joined(parts[ROW_ID], np.uint64) if stable else addresses,
         _joined(parts["source"], np.int64),
+    )
+
+
+def ambiguous_source(key: str) -> SchemaError:
+    """The error for several rows of the source that match the same row of the dataset."""
+    return SchemaError(
+        "Ambiguous merge inserts are prohibited: multiple source rows match the same "
+        "target row: several rows of the source match the same row of the dataset: those "
+        f"with {key}. Keep one row per key in the source, or have the "
+        "condition of when_matched_update_all choose one."
     )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from glaive.dataset.merging.source import MergeSource
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
-__all__ = ["MergeInsertBuilder"]
+__all__ = ["MergeInsertBuilder", "key_names"]
 
 _COUNTS = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")
 
@@ -31,7 +31,7 @@ class MergeInsertBuilder:
 
     def __init__(self, dataset: OpenDataset, on: str | Iterable[str] | None = None) -> None:
         self._dataset = dataset
-        self._clauses = MergeClauses(on=_keys(dataset.opened.manifest.schema, on))
+        self._clauses = MergeClauses(on=key_names(dataset.opened.manifest.schema, on))
         self._memory_limit = settings.memory_limit
         self._retries = 10
         self._timeout = RETRY_TIMEOUT
@@ -277,8 +277,14 @@ class MergeInsertBuilder:
         return self.analyze_plan(new_data)
 
 
-def _keys(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The key columns, as spelled in the dataset; default: its primary key."""
+def key_names(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str, ...]:
+    """The key columns, as spelled in the dataset; default: its primary key.
+
+    Raises
+    ------
+    OptionError, ColumnNotFoundError
+        There are none, one is given twice, or is no column.
+    """
     if on is not None and not isinstance(on, Iterable):
         raise OptionError(
             "The `on` argument to merge_insert must be a str or iterable of str: key columns; "

@@ -23,7 +23,12 @@ from glaive.dataset.merging.by_source import unmatched_rows
 from glaive.dataset.merging.clauses import MergeClauses, primary_key
 from glaive.dataset.merging.condition import holds
 from glaive.dataset.merging.inserted_keys import InsertedKeys
-from glaive.dataset.merging.matches import Matches, SourceKeys, find_matches
+from glaive.dataset.merging.matches import (
+    Matches,
+    SourceKeys,
+    ambiguous_source,
+    find_matches,
+)
 from glaive.dataset.merging.old_values import (
     OldValues,
     is_complete,
@@ -238,12 +243,7 @@ class _Merge:
     def _refuse(self, keys: SourceKeys, twice: Int64s) -> None:
         """Several rows of the source must not change one of the dataset."""
         if len(twice):
-            raise SchemaError(
-                "Ambiguous merge inserts are prohibited: multiple source rows match the same "
-                "target row: several rows of the source match the same row of the dataset: those "
-                f"with {keys.text(int(twice[0]))}. Keep one row per key in the source, or have the "
-                "condition of when_matched_update_all choose one."
-            )
+            raise ambiguous_source(keys.text(int(twice[0])))
 
     def _insert(self, inserted: NDArray[np.bool_], keys: SourceKeys) -> None:
         """Rows of a block are to be inserted."""

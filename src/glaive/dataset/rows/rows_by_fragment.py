@@ -80,6 +80,15 @@ class RowsByFragment(Mapping[int, Offsets]):
                 found[here] = np.isin(addresses[here].astype(np.uint32), self[fragment_id])
         return found
 
+    def first_common(self, others: RowsByFragment) -> int | None:
+        """Address of a row that is in both sets; ``None`` if there is none."""
+        for fragment_id in others:
+            if self.count_of(fragment_id):
+                common = np.intersect1d(self[fragment_id], others[fragment_id], assume_unique=True)
+                if len(common):
+                    return (fragment_id << 32) | int(common[0])
+        return None
+
     @property
     def count(self) -> int:
         """Rows."""
@@ -105,6 +114,10 @@ class RowsByFragment(Mapping[int, Offsets]):
     def __len__(self) -> int:
         self._settle()
         return len(self._parts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()  # the sets are smaller than the rows as they came
+        return self.__dict__
 
     def _settle(self) -> None:
         if not self._waiting:

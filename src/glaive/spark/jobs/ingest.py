@@ -23,7 +23,8 @@ from glaive.spark.writer import refuse_missing_files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from glaive.dataset.version import OpenDataset
+    from glaive.dataset.tasks import FragmentRange
+    from glaive.dataset.version import OpenDataset, OpenedVersion
 
 __all__ = ["IngestPieces", "divided", "ingest"]
 
@@ -37,7 +38,8 @@ def ingest(
     """Write the rows of files as one new version of a dataset, with tasks on a cluster.
 
     Rows neither pass through the driver nor through the JVM: workers read the files and write the
-    data files.
+    data files. To merge them, other tasks look for their keys in the dataset, a million at a time;
+    what the driver gets are sets of rows, of up to 4 bytes for each row that is replaced.
 
     Parameters
     ----------
@@ -63,8 +65,33 @@ def ingest(
         keywords["bad_records"] = absolute(keywords["bad_records"])
     written = keywords.get("write_options") or {}
     keywords["write_options"] = {"compression": "balanced"} | dict(written)
-    run = partial(_run, SparkRunner(spark))
-    return ingest_files([absolute(name) for name in names], absolute(uri), driver=run, **keywords)
+    runner = SparkRunner(spark)
+    job_id = keywords.get("job_id")
+    return ingest_files(
+        [absolute(name) for name in names],
+        absolute(uri),
+        driver=partial(_run, runner),
+        merge_runner=_MergeRunner(runner, job_id or "merge", job_id is not None),
+        **keywords,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _MergeRunner:
+    """Runs the tasks of a merge; says which job it was if the cluster lost it."""
+
+    runner: SparkRunner
+    job_id: str
+    named: bool
+
+    def parts(self, dataset: OpenedVersion) -> list[FragmentRange]:
+        return self.runner.parts(dataset)
+
+    def run(
+        self, dataset: OpenedVersion, tasks: Sequence[Any], shared: object | None = None
+    ) -> list[Any]:
+        with naming_job(self.job_id, dataset.uri, named=self.named):
+            return self.runner.run(dataset, tasks, shared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from glaive.dataset.commits.commit import commit_operation
@@ -78,7 +77,7 @@ def commit_merge(
     for part in parts:
         repeated = part.repeated
         if repeated is None:
-            repeated = _first_common(rows, part.old)
+            repeated = rows.first_common(part.old)
         if repeated is not None and not only_deletes:
             raise SchemaError(
                 f"several rows of the source change the row {_describe_row(opened, repeated)}. "
@@ -121,16 +120,6 @@ def _check_types(opened: OpenedVersion, frame: DataFrame) -> None:
     sent = spark_arrow_schema(frame.schema)
     named = pa.schema([field for field in stored if field.name in sent.names])
     refuse_unassignable(sent, named, where=opened.uri)
-
-
-def _first_common(known: RowsByFragment, others: RowsByFragment) -> int | None:
-    """Address of a row that is in both sets, if there is one."""
-    for fragment_id in others:
-        if known.count_of(fragment_id):
-            common = np.intersect1d(known[fragment_id], others[fragment_id], assume_unique=True)
-            if len(common):
-                return (fragment_id << 32) | int(common[0])
-    return None
 
 
 def _describe_row(opened: OpenedVersion, address: int) -> str:
