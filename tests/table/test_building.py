@@ -213,7 +213,8 @@ def test_row_ids_are_given_up_to_the_last_one(base: Manifest, left: int) -> None
             new_fragments(wire, added, 2)
     else:
         (made,) = new_fragments(wire, added, 2)
-        ids = decode_row_ids(made.inline_row_ids, 3, where="m")
+        assert made.row_ids is not None
+        ids = decode_row_ids(made.row_ids, 3, where="m")
         assert ids.tolist() == [2**64 - 4, 2**64 - 3, 2**64 - 2]
 
 

@@ -7,7 +7,7 @@ Specification: "Fragments and data files" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
@@ -19,7 +19,6 @@ from glaive.format.limits import (
 )
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
-from glaive.format.wire import parse
 from glaive.named_tuple import NamedTuple
 from glaive.types import FormatVersion
 
@@ -31,9 +30,7 @@ __all__ = [
     "Fragment",
     "SingleFile",
     "check_fragment",
-    "packed_fragments",
     "storage_version",
-    "unpacked_fragments",
 ]
 
 TOMBSTONE = -2
@@ -320,27 +317,6 @@ class SingleFile(NamedTuple):
             wire.HasField("deletion_file"),
             (version, tuple(file.fields), tuple(file.column_indices)),
         )
-
-
-def packed_fragments(fragments: Iterable[Fragment]) -> tuple[bytes, ...]:
-    """Fragments as bytes, for other processes."""
-    return tuple(fragment.to_wire().SerializeToString() for fragment in fragments)
-
-
-def unpacked_fragments(packed: Iterable[bytes], where: object) -> list[Fragment]:
-    """Fragments from the bytes of :func:`packed_fragments`.
-
-    Raises
-    ------
-    CorruptFileError
-        They are no such bytes.
-    """
-    fragments = []
-    for data in packed:
-        wire = parse(table_pb2.DataFragment(), data, "fragment", where)
-        check_fragment(wire, where)
-        fragments.append(Fragment.from_wire(wire))
-    return fragments
 
 
 def check_fragment(wire: table_pb2.DataFragment, where: object) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from glaive.dataclass import dataclass
 from glaive.entropy import new_uuid
 from glaive.format.pb import table_pb2
-from glaive.format.wire import parse
+from glaive.format.wire import delimited, parse
 
 __all__ = [
     "LANCE_COMMIT_MESSAGE_KEY",
@@ -42,6 +42,9 @@ class Operation(Protocol):
     def to_wire(self) -> Any:
         """Message of the operation, such as ``Transaction.Append``."""
 
+    def encode(self) -> list[bytes]:
+        """Parts of that message in wire format."""
+
 
 @dataclass(frozen=True, slots=True)
 class WireOperation:
@@ -53,6 +56,10 @@ class WireOperation:
     def to_wire(self) -> Any:
         """The message that was read."""
         return self.message
+
+    def encode(self) -> list[bytes]:
+        """The same in wire format."""
+        return [self.message.SerializeToString()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +93,13 @@ class Transaction:
         name = self.operation.wire_name
         if name is None:
             raise ValueError(f"transaction {self.uuid}: its operation cannot be written")
-        parts: dict[str, Any] = {name: self.operation.to_wire()}
-        if self.properties:
-            parts["transaction_properties"] = self.properties
-        wire = table_pb2.Transaction(read_version=self.read_version, uuid=self.uuid, **parts)
-        return wire.SerializeToString()
+        wire = table_pb2.Transaction(
+            read_version=self.read_version, uuid=self.uuid, transaction_properties=self.properties
+        )
+        parts = self.operation.encode()
+        number = wire.DESCRIPTOR.fields_by_name[name].number
+        head = delimited(number, sum(map(len, parts)))
+        return b"".join([wire.SerializeToString(), head, *parts])
 
 
 def decode_transaction(data: bytes, *, where: object) -> Transaction:

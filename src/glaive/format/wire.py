@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 from google.protobuf.any_pb2 import Any as Envelope
@@ -15,9 +15,12 @@ from glaive.errors import CorruptFileError
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
-__all__ = ["DecodeError", "field_numbers", "parse", "parse_bitmap", "seal", "unseal"]
+__all__ = ["DecodeError", "delimited", "field_numbers", "parse", "parse_bitmap", "seal", "unseal"]
 
 M = TypeVar("M", bound=Message)
+
+_LENGTH_DELIMITED: Final = 2
+"""Wire type of messages and bytes."""
 
 
 def parse(message: M, raw: pa.Buffer | bytes | memoryview, subject: str, where: object) -> M:
@@ -47,6 +50,18 @@ def field_numbers(raw: bytes, subject: str, where: object) -> frozenset[int]:
     """Field numbers that are set in a message of any type."""
     fields: Any = UnknownFieldSet(parse(Empty(), raw, subject, where))
     return frozenset(field.field_number for field in fields)
+
+
+def delimited(number: int, size: int) -> bytes:
+    """What precedes the bytes of a message, or of others, in a field with this number."""
+    made = bytearray()
+    for value in (number << 3 | _LENGTH_DELIMITED, size):
+        rest = value
+        while rest > 0x7F:
+            made.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        made.append(rest)
+    return bytes(made)
 
 
 def seal(url: str, message: bytes) -> bytes:

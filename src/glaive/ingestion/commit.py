@@ -7,7 +7,8 @@ from typing import Final
 
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.commit import commit_plan
-from glaive.format.fragment import Fragment, unpacked_fragments
+from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import unpacked_fragments
 from glaive.ingestion.ingested import IngestedPieces, IngestResult
 from glaive.ingestion.plan import IngestPlan
 from glaive.table.load import find_transaction
@@ -31,13 +32,10 @@ def commit_ingest(
     return acknowledged(plan, results, version=version, rows=rows, files=files)
 
 
-def written_fragments(results: Sequence[IngestedPieces]) -> list[Fragment]:
+def written_fragments(results: Sequence[IngestedPieces]) -> Sequence[Fragment]:
     """The fragments of all tasks, in the order of the rows."""
-    return [
-        fragment
-        for result in results
-        for fragment in unpacked_fragments(result.fragments, "the result of a task")
-    ]
+    packed = (data for result in results for data in result.fragments)
+    return unpacked_fragments(packed, "the result of a task")
 
 
 def put_aside_all(plan: IngestPlan, results: Sequence[IngestedPieces]) -> None:

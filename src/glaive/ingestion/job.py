@@ -17,7 +17,7 @@ from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import exists_already
 from glaive.dataset.writing.rolling import discard_fragments
 from glaive.errors import DatasetNotFoundError, OptionError
-from glaive.format.fragment import unpacked_fragments
+from glaive.format.fragment_list import unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.columns import parse_columns
 from glaive.ingestion.commit import acknowledged, commit_ingest, put_aside_all, written_fragments

@@ -14,7 +14,7 @@ from typing import Final
 
 from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError, OptionError
-from glaive.format.fragment import unpacked_fragments
+from glaive.format.fragment_list import unpacked_fragments
 from glaive.format.paths import data_file_path
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.io.store import ObjectStore

@@ -29,7 +29,8 @@ from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.staged import staged_rows
 from glaive.format.flags import Feature
-from glaive.format.fragment import Fragment, packed_fragments, unpacked_fragments
+from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import packed_fragments, unpacked_fragments
 from glaive.scan.metrics import Meter
 
 if TYPE_CHECKING:

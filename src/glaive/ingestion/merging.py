@@ -26,7 +26,8 @@ from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.rolling import discard_fragments
 from glaive.errors import CommitConflictError
 from glaive.format.flags import Feature
-from glaive.format.fragment import Fragment, packed_fragments, unpacked_fragments
+from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import packed_fragments, unpacked_fragments
 from glaive.ingestion.commit import put_aside
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.merge_tasks import (

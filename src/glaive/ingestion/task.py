@@ -12,7 +12,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.plan import WritePlan
-from glaive.format.fragment import packed_fragments
+from glaive.format.fragment_list import packed_fragments
 from glaive.ingestion.expectations import Expectations
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.ingested import IngestedPieces

@@ -12,6 +12,7 @@ from glaive.errors import SchemaError
 from glaive.expr.filters import bind_filter
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import FragmentList
 from glaive.format.transaction import Transaction
 from glaive.table.commit import commit_transaction
 from glaive.table.operations.update import Update
@@ -79,7 +80,7 @@ def commit_replacement(
     operation = Update(
         removed=deleted.removed,
         updated=deleted.updated,
-        new=tuple(fragments),
+        new=FragmentList.of(fragments),
         affected=deleted.affected,
     )
     transaction = Transaction(

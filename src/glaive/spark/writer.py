@@ -29,7 +29,8 @@ from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.rolling import discard_fragments
 from glaive.errors import DatasetNotFoundError, GlaiveError, StoreError
-from glaive.format.fragment import Fragment, packed_fragments, unpacked_fragments
+from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import FragmentList, packed_fragments, unpacked_fragments
 from glaive.format.paths import VERSIONS, data_file_path
 from glaive.spark.cast import conform
 from glaive.spark.failures import without_inner_frames
@@ -78,7 +79,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
         job = self.job
         if job.applied:
             return
-        fragments = list(_fragments(messages))
+        fragments = _fragments(messages)
         refuse_missing_files(job.plan, fragments)
         if job.replace_where is not None:
             if not _is_committed(job):
@@ -89,7 +90,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the files of a job whose tasks failed, if no version can refer to them."""
         job = self.job
-        fragments = list(_fragments(messages))
+        fragments = _fragments(messages)
         paths = [data_file_path(file.path) for fragment in fragments for file in fragment.files]
         if not paths:
             return
@@ -194,7 +195,7 @@ def _is_committed(job: WriteJob) -> bool:
         return False
 
 
-def _fragments(messages: Sequence[WriterCommitMessage | None]) -> Iterator[Fragment]:
-    for message in messages:
-        if isinstance(message, FragmentsWritten):
-            yield from unpacked_fragments(message.fragments, "the message of a task")
+def _fragments(messages: Sequence[WriterCommitMessage | None]) -> FragmentList:
+    written = (message for message in messages if isinstance(message, FragmentsWritten))
+    packed = (data for message in written for data in message.fragments)
+    return unpacked_fragments(packed, "the message of a task")

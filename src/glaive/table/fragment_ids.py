@@ -5,8 +5,8 @@ Specification: "Building the manifest" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import compress, pairwise
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import compress
 from typing import Final
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
 from glaive.format.flags import Feature
 from glaive.format.fragment import TOMBSTONE, Fragment
+from glaive.format.fragment_list import FragmentList, file_versions, messages_of
 from glaive.format.limits import MAX_FRAGMENT_ID
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
@@ -44,6 +45,7 @@ __all__ = [
 
 _LEGACY: Final = FormatVersion(0, 1)
 _MAX_ROW_ID: Final = 2**64 - 1
+_NONE: Final = FragmentList()
 
 Wire = table_pb2.DataFragment
 Created = Callable[[NDArray[np.uint64]], NDArray[np.uint64]]
@@ -51,13 +53,13 @@ Created = Callable[[NDArray[np.uint64]], NDArray[np.uint64]]
 
 def new_fragments(
     wire: table_pb2.ManifestOutline,
-    fragments: Sequence[Fragment],
+    fragments: Iterable[Fragment],
     version: int,
     *,
     keep_ids: bool = True,
     created: Created | None = None,
-) -> list[Wire]:
-    """Complete messages of new fragments.
+) -> FragmentList:
+    """New fragments with ids, and with row ids and versions if these are stable.
 
     Parameters
     ----------
@@ -76,38 +78,44 @@ def new_fragments(
     next_id = wire.max_fragment_id + 1 if wire.HasField("max_fragment_id") else 0
     highest = next_id - 1
     stable = bool(wire.reader_feature_flags & Feature.STABLE_ROW_IDS)
-    messages = []
-    for fragment in fragments:
-        message = fragment.to_wire()
-        if not (keep_ids and fragment.id):
-            message.id = next_id
-            next_id += 1
-        highest = max(highest, message.id)
-        if stable:
-            _assign_row_ids(wire, message, version, created)
-        messages.append(message)
+
+    def completed() -> Iterator[bytes]:
+        nonlocal next_id, highest
+        for message in messages_of(fragments):
+            if not (keep_ids and message.id):
+                message.id = next_id
+                next_id += 1
+            highest = max(highest, message.id)
+            if stable:
+                _assign_row_ids(wire, message, version, created)
+            yield message.SerializeToString()
+
+    made = FragmentList(completed())
     _raise_to(wire, highest)
-    return messages
+    return made
 
 
 def put_fragments(
-    wire: table_pb2.ManifestOutline, fragments: Iterable[Wire], *, raise_ids: bool = True
+    wire: table_pb2.ManifestOutline, fragments: FragmentList, *, raise_ids: bool = True
 ) -> None:
     """Set the fragments of a manifest, sorted by id; raises the highest id."""
-    ordered = sorted(fragments, key=lambda fragment: fragment.id)
+    ids, packed = fragments.ids, fragments.packed
     del wire.fragments[:]
-    wire.fragments.extend(fragment.SerializeToString() for fragment in ordered)
-    if ordered and raise_ids:
-        _raise_to(wire, ordered[-1].id)
+    if (ids[1:] >= ids[:-1]).all():
+        wire.fragments.extend(packed)
+    else:
+        wire.fragments.extend(packed[at] for at in np.argsort(ids, kind="stable").tolist())
+    if len(ids) and raise_ids:
+        _raise_to(wire, int(ids.max()))
 
 
 def edit_fragments(
     base: Manifest,
     wire: table_pb2.ManifestOutline,
     *,
-    replaced: Mapping[int, Wire] | None = None,
+    replaced: FragmentList = _NONE,
     removed: Collection[int] = (),
-    added: Sequence[Wire] = (),
+    added: FragmentList = _NONE,
 ) -> int:
     """Change some fragments in ``wire``, which is a copy of ``base``.
 
@@ -124,29 +132,29 @@ def edit_fragments(
     kept = base.num_fragments
     if replaced or removed:
         ids = base.fragment_ids
-        wanted = np.array([*(replaced or ()), *removed], np.int64)
-        positions = _positions(base, ids, wanted)
+        dropped = np.fromiter(removed, np.int64, len(removed))
+        positions = _positions(base, ids, np.concatenate([replaced.ids, dropped]))
         kept = int(positions.min())
-        for fragment, position in zip((replaced or {}).values(), positions.tolist(), strict=False):
-            wire.fragments[position] = fragment.SerializeToString()
+        for packed, position in zip(replaced.packed, positions.tolist(), strict=False):
+            wire.fragments[position] = packed
         if removed:
             # Old releases sometimes assigned an id twice: all such fragments are removed.
-            is_kept = np.isin(ids, wanted[len(replaced or ()) :], invert=True)
+            is_kept = np.isin(ids, dropped, invert=True)
             remaining = list(compress(wire.fragments, is_kept.tolist()))
             del wire.fragments[:]
             wire.fragments.extend(remaining)
     if added:
-        wire.fragments.extend(fragment.SerializeToString() for fragment in added)
-        new_ids = [fragment.id for fragment in added]
+        wire.fragments.extend(added.packed)
+        new_ids = added.ids
         highest = base.max_fragment_id if base.num_fragments else -1
-        if any(second <= first for first, second in pairwise([highest, *new_ids])):
+        if new_ids[0] <= highest or (new_ids[1:] <= new_ids[:-1]).any():
             # Reserved or given ids may belong before existing ones.
             all_ids = Manifest(wire, where=base.where).fragment_ids
             if len(np.unique(all_ids)) != len(all_ids):
                 raise CorruptFileError(
                     "fragment ids",
                     expected="unique ids",
-                    found=f"{sorted(new_ids)[:10]} added to existing ids",
+                    found=f"{sorted(new_ids.tolist())[:10]} added to existing ids",
                     where="the transaction",
                 )
             ordered = [wire.fragments[at] for at in np.argsort(all_ids, kind="stable").tolist()]
@@ -275,11 +283,11 @@ def drop_dead_files(fragment: Wire, live: Collection[int] | None = None) -> None
 def mark_file_versions(
     wire: table_pb2.ManifestOutline, fragments: Iterable[Fragment], version: FormatVersion
 ) -> None:
-    """Set the flag of mixed file versions if new files differ from the dataset's version.
+    """Set the flag of mixed file versions if files differ from the dataset's version.
 
     Errors as for :func:`check_mixing`.
     """
-    others = {file.version for fragment in fragments for file in fragment.files} - {version}
+    others = file_versions(fragments) - {version}
     if not others:
         return
     check_mixing(version, others)
@@ -304,13 +312,23 @@ def check_mixing(version: FormatVersion, others: Iterable[FormatVersion]) -> Non
             )
 
 
-def final_fragments(base: Manifest, fragments: Iterable[Fragment]) -> dict[int, Wire]:
-    """Messages of changed fragments by id, without files that have no field of the schema."""
+def final_fragments(
+    base: Manifest, fragments: Iterable[Fragment], change: Callable[[Wire], None] | None = None
+) -> FragmentList:
+    """Changed fragments without files that have no field of the schema.
+
+    ``change`` is called with the message of each.
+    """
     live = frozenset(base.schema.field_ids())
-    messages = {fragment.id: fragment.to_wire() for fragment in fragments}
-    for message in messages.values():
-        drop_dead_files(message, live)
-    return messages
+
+    def final() -> Iterator[bytes]:
+        for message in messages_of(fragments):
+            drop_dead_files(message, live)
+            if change is not None:
+                change(message)
+            yield message.SerializeToString()
+
+    return FragmentList(final())
 
 
 def copy_of(base: Manifest) -> table_pb2.ManifestOutline:

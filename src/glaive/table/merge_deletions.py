@@ -14,6 +14,7 @@ import numpy as np
 from glaive.dataclass import dataclass
 from glaive.format.deletions import encode_deletions
 from glaive.format.fragment import DeletionFile, Fragment
+from glaive.format.fragment_list import ids_of
 from glaive.format.manifest import Manifest
 from glaive.format.transaction import Operation
 from glaive.io.checksums import checksum_function
@@ -41,7 +42,7 @@ class DeletingOperation(TableOperation):
         written before the commit. Not part of the message.
     """
 
-    updated: tuple[Fragment, ...] = ()
+    updated: Sequence[Fragment] = ()
     removed: tuple[int, ...] = ()
     affected: Mapping[int, Offsets] = field(default_factory=dict, hash=False, compare=False)
     merged: Mapping[int, bytes] = field(default_factory=dict, hash=False, compare=False)
@@ -49,6 +50,8 @@ class DeletingOperation(TableOperation):
     @property
     def deletions(self) -> Sequence[tuple[int, DeletionFile, bytes]]:
         """Fragments whose deletion files must be written before the version, and the contents."""
+        if not self.merged:
+            return ()
         return [
             (fragment.id, fragment.deletion_file, self.merged[fragment.id])
             for fragment in self.updated
@@ -58,7 +61,7 @@ class DeletingOperation(TableOperation):
     @property
     def changed_ids(self) -> frozenset[int]:
         """Ids of the updated and removed fragments."""
-        return frozenset([*(fragment.id for fragment in self.updated), *self.removed])
+        return frozenset([*ids_of(self.updated), *self.removed])
 
     @property
     def in_place(self) -> bool:

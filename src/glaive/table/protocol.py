@@ -19,6 +19,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import NamingScheme
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
+from glaive.format.wire import parse
 from glaive.types import FormatVersion
 
 __all__ = [
@@ -142,7 +143,15 @@ class TableOperation:
 
     def to_wire(self) -> Any:
         """Make the operation's message."""
-        raise NotImplementedError
+        message: Any = getattr(table_pb2.Transaction(), self.wire_name)
+        return parse(type(message)(), b"".join(self.encode()), self.wire_name, "the transaction")
+
+    def encode(self) -> list[bytes]:
+        """Parts of the operation's message in wire format.
+
+        An operation overrides this, where it lists fragments, or :meth:`to_wire`.
+        """
+        return [self.to_wire().SerializeToString()]
 
     @property
     def restored(self) -> int | None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from glaive.arrow.capacity import batch_parts
 from glaive.dataclass import dataclass
+from glaive.dataset.columns.added_files import AddedFiles
 from glaive.dataset.columns.checkpoint_folder import CheckpointFolder
 from glaive.dataset.columns.column_files import discard_files, for_each, view_of
 from glaive.dataset.columns.live_columns import Batches, Shares, live_batches, write_live
@@ -80,12 +81,12 @@ class ColumnsTask:
     batch_size: int | None
     checkpoint: str | None = None
 
-    def execute(self, dataset: OpenDataset) -> dict[int, DataFile]:
-        """Write files with the new columns, uncommitted; by position of the fragment."""
+    def execute(self, dataset: OpenDataset) -> AddedFiles:
+        """Write files with the new columns, uncommitted."""
         opened = self.fragments.opened(dataset)
         positions = self.fragments.positions(opened)
         recipe = self.recipe(opened, positions)
-        return _write_files(opened.snapshot, recipe, positions)
+        return AddedFiles.of(_write_files(opened.snapshot, recipe, positions))
 
     def recipe(self, opened: OpenedVersion, positions: Sequence[int]) -> _Recipe:
         """What is to be computed, checked."""
@@ -114,7 +115,7 @@ def add_columns(
         # Schemas have no values, and streams of rows cannot be divided among tasks.
         recipe = _recipe(snapshot, transforms, read_columns, reader_schema, batch_size, positions)
         files = _write_files(snapshot, recipe, positions)
-        return commit_columns(dataset, recipe.grown, files, job=job)
+        return commit_columns(dataset, recipe.grown, AddedFiles.of(files), job=job)
     if callable(transforms) and not isinstance(transforms, BatchUDF):
         transforms = BatchUDF(transforms)
     wanted = None if read_columns is None else tuple(read_columns)
@@ -122,11 +123,9 @@ def add_columns(
     task = ColumnsTask(whole, transforms, wanted, batch_size, checkpoint)
     recipe = task.recipe(dataset, positions)  # before any task
     tasks = [replace(task, fragments=part) for part in job.runner.parts(dataset)]
-    files = {}
-    for written in job.runner.run(dataset, tasks):
-        files |= written
+    added = AddedFiles.joined(job.runner.run(dataset, tasks))
     keep = recipe.checkpoint is not None
-    manifest = commit_columns(dataset, recipe.grown, files, keep=keep, job=job)
+    manifest = commit_columns(dataset, recipe.grown, added, keep=keep, job=job)
     if recipe.checkpoint is not None:
         recipe.checkpoint.remove()
     return manifest
@@ -157,19 +156,14 @@ def make_columns(
 def commit_columns(
     dataset: OpenedVersion,
     grown: Grown,
-    files: Mapping[int, DataFile],
+    files: AddedFiles,
     *,
     keep: bool = False,
     job: Job = LOCAL,
 ) -> Manifest:
     """Commit files with new columns; on failure they are removed, unless ``keep``."""
-    manifest = dataset.manifest
-    fragments = list(manifest.fragments())
-    for position, file in files.items():
-        fragment = fragments[position]
-        fragments[position] = replace(fragment, files=(*fragment.files, file))
     operation = Merge(
-        fragments=tuple(fragments),
+        fragments=files.added_to(dataset.manifest),
         schema=grown.schema,
         preserves_nullability=grown.preserves_nullability,
     )
@@ -178,7 +172,7 @@ def commit_columns(
         return commit_operation(dataset, operation, properties=properties, once=job.once)
     except CommitError:
         if not keep:
-            discard_files(dataset.snapshot, files.values())
+            discard_files(dataset.snapshot, files.files())
         raise
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.dataset.columns.add_columns import commit_columns
+from glaive.dataset.columns.added_files import AddedFiles
 from glaive.dataset.columns.column_files import for_each, view_of
 from glaive.dataset.columns.live_columns import write_changed
 from glaive.dataset.columns.new_columns import Grown, first_new_id, renumbered
@@ -238,7 +239,8 @@ def _cast(dataset: OpenedVersion, changes: _Changes) -> Manifest:
         return write_changed(snapshot, position, added, view, values)
 
     files = for_each(snapshot, write)
-    return commit_columns(dataset, Grown(replace(schema, fields=cast_schema), added), files)
+    grown = Grown(replace(schema, fields=cast_schema), added)
+    return commit_columns(dataset, grown, AddedFiles.of(files))
 
 
 def _refuse_indices(manifest: Manifest, remaining: set[int]) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from glaive.arrow.chunked import join_batches, join_column, take_rows
 from glaive.dataclass import dataclass
 from glaive.dataset.columns.add_columns import commit_columns
+from glaive.dataset.columns.added_files import AddedFiles
 from glaive.dataset.columns.column_files import (
     WINDOW,
     for_each,
@@ -56,7 +57,7 @@ def merge_data(
     lookup = _Lookup.of(snapshot, data, left_on, right_on, schema)
     positions = range(snapshot.manifest.num_fragments)
     grown, files = _write(snapshot, lookup, positions)
-    return commit_columns(dataset, grown, files)
+    return commit_columns(dataset, grown, AddedFiles.of(files))
 
 
 def merge_into_fragment(

@@ -13,6 +13,7 @@ from glaive.dataset.compaction.rewrite import live_addresses
 from glaive.dataset.tasks import LOCAL, Job
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError
 from glaive.format.flags import Feature
+from glaive.format.fragment_list import ids_of
 from glaive.format.manifest import Manifest
 from glaive.index.remap import remap_segments
 from glaive.table.operations.reserve_fragments import ReserveFragments
@@ -56,7 +57,7 @@ def commit_rewrites(
     total = sum((result.metrics for result in rewrites), CompactionMetrics())
     if not rewrites:
         return dataset.manifest, total
-    ids = sorted(fragment.id for result in rewrites for fragment in result.old)
+    ids = sorted(number for result in rewrites for number in ids_of(result.old))
     twice = [fragment_id for fragment_id, following in pairwise(ids) if fragment_id == following]
     if twice:
         raise OptionError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -82,8 +82,8 @@ class RewriteResult(JsonValue):
 
     read_version: int
     metrics: CompactionMetrics
-    old: tuple[Fragment, ...]
-    new: tuple[Fragment, ...]
+    old: Sequence[Fragment]
+    new: Sequence[Fragment]
     moved: bytes = b""
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.named_tuple import NamedTuple
 from glaive.table.protocol import Offsets
 
 __all__ = ["RowsByFragment"]
@@ -20,16 +21,41 @@ _LISTED_ROWS: Final = 1 << 14
 """Rows of a fragment up to which a list of them is small enough."""
 
 
+class _Packed(NamedTuple):
+    """The fragments with lists of rows, their numbers and rows, and those with bitmaps."""
+
+    ids: NDArray[np.uint32]
+    counts: NDArray[np.uint32]
+    offsets: Offsets
+    many: dict[int, Any]
+
+
 class RowsByFragment(Mapping[int, Offsets]):
     """Rows of a dataset: physical offsets, ascending, by fragment id.
 
-    Offsets are made when a fragment is asked for. Not to be changed by several threads.
+    Offsets are made when a fragment is asked for. Not to be changed by several threads. A set from
+    another process stays packed until rows are asked for.
     """
 
     def __init__(self) -> None:
         self._waiting: list[NDArray[np.uint64]] = []
         self._waiting_rows = 0
         self._parts: dict[int, Any] = {}  # an array of offsets, or a roaring bitmap
+        self._packed: list[_Packed] = []  # of other processes, not in the parts yet
+
+    def __getstate__(self) -> _Packed:
+        self._settle()
+        few = {number: at for number, at in self._parts.items() if isinstance(at, np.ndarray)}
+        return _Packed(
+            np.fromiter(few, np.uint32, len(few)),
+            np.fromiter(map(len, few.values()), np.uint32, len(few)),
+            np.concatenate([np.empty(0, np.uint32), *few.values()]).astype(np.uint32, copy=False),
+            {number: part for number, part in self._parts.items() if number not in few},
+        )
+
+    def __setstate__(self, packed: _Packed) -> None:
+        self.__init__()  # type: ignore[misc]  # of the same class
+        self._packed.append(packed)
 
     def add(self, addresses: NDArray[np.uint64]) -> None:
         """Add rows, in any order, also some that were added before."""
@@ -53,8 +79,9 @@ class RowsByFragment(Mapping[int, Offsets]):
 
     def add_all(self, others: RowsByFragment) -> None:
         """Add the rows of another set; offsets of fragments that only it has are not made."""
-        self._settle()
-        others._settle()  # of this class
+        self._add_waiting()
+        others._add_waiting()  # of this class
+        self._packed += others._packed  # same
         for fragment_id, part in others._parts.items():  # same
             known = self._parts.get(fragment_id)
             self._parts[fragment_id] = (
@@ -115,11 +142,17 @@ class RowsByFragment(Mapping[int, Offsets]):
         self._settle()
         return len(self._parts)
 
-    def __getstate__(self) -> dict[str, Any]:
-        self._settle()  # the sets are smaller than the rows as they came
-        return self.__dict__
-
     def _settle(self) -> None:
+        self._add_waiting()
+        packed, self._packed = self._packed, []
+        for part in packed:
+            at = np.split(part.offsets, np.cumsum(part.counts)[:-1]) if len(part.counts) else []
+            for number, offsets in (*zip(part.ids.tolist(), at, strict=True), *part.many.items()):
+                known = self._parts.get(number)
+                joined = offsets if known is None else _as_bitmap(known) | _as_bitmap(offsets)
+                self._parts[number] = joined
+
+    def _add_waiting(self) -> None:
         if not self._waiting:
             return
         waiting, self._waiting, self._waiting_rows = self._waiting, [], 0

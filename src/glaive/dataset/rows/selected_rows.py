@@ -6,7 +6,7 @@ A deletion rewrites no data file. Its tasks find the rows and write deletion fil
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job
 from glaive.errors import OptionError
 from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import FragmentList
 from glaive.format.manifest import Manifest
 from glaive.scan.options import ScanOptions
 from glaive.scan.query import make_query
@@ -60,7 +61,7 @@ class DeletedRows:
     ``count`` is the number of deleted rows, of the emptied fragments as well.
     """
 
-    updated: tuple[Fragment, ...]
+    updated: Sequence[Fragment]
     removed: tuple[int, ...]
     affected: RowsByFragment
     count: int
@@ -68,15 +69,15 @@ class DeletedRows:
     @classmethod
     def joined(cls, parts: Iterable[Self]) -> Self:
         """The rows of several tasks, which are of different fragments."""
-        updated: list[Fragment] = []
+        updated: list[Sequence[Fragment]] = []
         removed: list[int] = []
         affected, count = RowsByFragment(), 0
         for part in parts:
-            updated += part.updated
+            updated.append(part.updated)
             removed += part.removed
             count += part.count
             affected.add_all(part.affected)
-        return cls(tuple(updated), tuple(removed), affected, count)
+        return cls(FragmentList.joined(updated), tuple(removed), affected, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def delete_rows(dataset: OpenedVersion, rows: Mapping[int, Offsets]) -> DeletedR
         else:
             affected.add_offsets(fragment_id, added)
             updated.append(changed)
-    return DeletedRows(tuple(updated), tuple(removed), affected, count)
+    return DeletedRows(FragmentList.of(updated), tuple(removed), affected, count)
 
 
 def delete_where(

@@ -6,7 +6,7 @@ are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from glaive.expr.filters import Value, bind_value
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import FragmentList
 from glaive.format.manifest import Manifest
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
@@ -46,7 +47,7 @@ __all__ = ["UpdateTask", "UpdatedRows", "update_where"]
 class UpdatedRows:
     """New fragments with the rows as updated, and the deletion of the old ones."""
 
-    new: tuple[Fragment, ...]
+    new: Sequence[Fragment]
     old: DeletedRows
 
 
@@ -95,7 +96,7 @@ class UpdateTask:
 
         options = WriteOptions(mode="append", data_storage_version=self.data_storage_version)
         new = write_relocated(opened, rows(), ids, options)
-        return UpdatedRows(tuple(new), delete_rows(opened, updated))
+        return UpdatedRows(FragmentList.of(new), delete_rows(opened, updated))
 
 
 def update_where(
@@ -124,7 +125,7 @@ def update_where(
     operation = Update(
         removed=deleted.removed,
         updated=deleted.updated,
-        new=tuple(fragment for part in parts for fragment in part.new),
+        new=FragmentList.joined(part.new for part in parts),
         fields_touched=tuple(sorted(_field_ids(dataset, updates))),
         affected=deleted.affected,
     )

@@ -9,6 +9,7 @@ from glaive.dataset.writing.conform import match_schema
 from glaive.dataset.writing.plan import WritePlan
 from glaive.errors import CommitConflictError, DatasetExistsError
 from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import FragmentList
 from glaive.format.manifest import Manifest
 from glaive.format.transaction import LANCE_COMMIT_MESSAGE_KEY, Transaction
 from glaive.table.commit import commit_transaction
@@ -42,7 +43,7 @@ def commit_plan(
         The same, and the rows match, but their files use other field ids; or another writer
         made a conflicting change.
     """
-    fragments = tuple(fragments)
+    fragments = FragmentList.of(fragments)
     try:
         return _commit(plan, fragments, once)
     except DatasetExistsError as error:
@@ -79,7 +80,7 @@ def _created_meanwhile(plan: WritePlan) -> WritePlan:
     return replace(plan, read_version=base.version, base=base, schema=schema)
 
 
-def _commit(plan: WritePlan, fragments: tuple[Fragment, ...], once: str | None) -> Manifest:
+def _commit(plan: WritePlan, fragments: FragmentList, once: str | None) -> Manifest:
     options = plan.options
     properties = dict(options.transaction_properties)
     if options.commit_message is not None:

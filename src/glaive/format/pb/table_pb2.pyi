@@ -567,6 +567,38 @@ class FragmentColumns(_message.Message):
 Global___FragmentColumns: _TypeAlias = FragmentColumns  # noqa: Y015
 
 @_typing.final
+class FragmentLists(_message.Message):
+    """The fragments of an operation, left as they lie: each of the lists is in the field that has this
+    number in the message of the operation.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    SECOND_FIELD_NUMBER: _builtins.int
+    THIRD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def first(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def second(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def third(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        first: _abc.Iterable[_builtins.bytes] | None = ...,
+        second: _abc.Iterable[_builtins.bytes] | None = ...,
+        third: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "second", b"second", "third", b"third"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FragmentLists: _TypeAlias = FragmentLists  # noqa: Y015
+
+@_typing.final
 class DeletionColumns(_message.Message):
     """Fragments read for the numbers of deleted rows."""
 

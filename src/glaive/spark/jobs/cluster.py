@@ -13,6 +13,7 @@ from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.sampling import sample_positions
 from glaive.dataset.tasks import cut_evenly
 from glaive.errors import OptionError
+from glaive.format.fragment_list import unpacked_fragments
 from glaive.scan.addresses import find_rows
 from glaive.scan.take import take_physical
 from glaive.spark.jobs.cluster_rows import PARTS_DDL, CutRows, Cuts, WritePart
@@ -75,13 +76,14 @@ def cluster_rows(
     new = [
         fragment for _, part in sorted(results, key=lambda result: result[0]) for fragment in part
     ]
-    old = [manifest.fragment(position) for position in positions]
+    listed = manifest.complete_wire.fragments
+    old = unpacked_fragments((listed[at] for at in positions), manifest.where)
     metrics = CompactionMetrics(
         fragments_removed=len(old),
         fragments_added=len(new),
         files_removed=sum(len(f.files) + (f.deletion_file is not None) for f in old),
         files_added=len(new),
     )
-    result = RewriteResult(version, metrics, tuple(old), tuple(new))
+    result = RewriteResult(version, metrics, old, tuple(new))
     made, _ = commit_rewrites(opened, [result], job=job)
     return made, None

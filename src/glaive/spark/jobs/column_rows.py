@@ -6,7 +6,6 @@ The rows of a partition are sorted by address, so that one fragment after the ot
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
+from glaive.dataset.columns.added_files import AddedFiles
 from glaive.dataset.columns.column_files import write_column_file
 from glaive.dataset.columns.merge_data import taken_rows
 from glaive.dataset.columns.new_columns import grow
@@ -21,10 +21,12 @@ from glaive.dataset.merging.columns import replace_in_fragments
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.errors import SchemaError
 from glaive.format.fragment import DataFile, Fragment
+from glaive.format.fragment_list import FragmentList
 from glaive.format.rowids import check_at_once
 from glaive.spark.cast import conform
 from glaive.spark.jobs.merge_rows import ADDRESS
 from glaive.spark.jobs.worker import RowTask
+from glaive.table.operations.update import encode_offsets
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -68,15 +70,15 @@ class FillColumns(RowTask):
     read_version: int
     columns: pa.Schema
 
-    def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> dict[int, DataFile]:
-        """Write a file for each fragment with rows, uncommitted; by position of the fragment.
+    def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> AddedFiles:
+        """Write a file for each fragment with rows, uncommitted.
 
         Memory: the new values of one fragment.
         """
         opened = at_version(dataset, self.read_version)
         snapshot, manifest = opened.snapshot, opened.manifest
         added = grow(manifest, self.columns).added
-        written = {}
+        written: dict[int, DataFile] = {}
         for fragment_id, offsets, values in by_fragment(rows, self.columns):
             position = manifest.position_of(fragment_id)
             fragment = manifest.fragment(position)
@@ -84,16 +86,19 @@ class FillColumns(RowTask):
             at = np.full(fragment.physical_rows, -1, np.int64)
             at[offsets] = np.arange(len(offsets))
             written[position] = write_column_file(snapshot, fragment, added, taken_rows(values, at))
-        return written
+        return AddedFiles.of(written)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacedColumns:
-    """Fragments with new files for some columns, and which of their rows got values."""
+    """Fragments with new files for some columns, and which of their rows got values.
 
-    updated: tuple[Fragment, ...] = ()
-    changed: dict[int, bytes] = field(default_factory=dict)
-    count: int = 0
+    ``changed`` are these rows, as :func:`glaive.table.operations.update.encode_offsets` made them.
+    """
+
+    updated: FragmentList
+    changed: bytes
+    count: int
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ class ReplaceColumns(RowTask):
             updated += part.updated
             changed |= part.changed_offsets
             count += len(offsets)
-        return ReplacedColumns(tuple(updated), changed, count)
+        return ReplacedColumns(FragmentList.of(updated), encode_offsets(changed), count)
 
 
 def at_version(dataset: LanceDataset, version: int) -> OpenedVersion:

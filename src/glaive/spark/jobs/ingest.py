@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from glaive.dataclass import dataclass
-from glaive.format.fragment import unpacked_fragments
+from glaive.format.fragment_list import unpacked_fragments
 from glaive.ingestion.formats.protocol import Piece
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.job import IngestResult
@@ -83,6 +83,10 @@ class _MergeRunner:
     runner: SparkRunner
     job_id: str
     named: bool
+
+    @property
+    def parallelism(self) -> int:
+        return self.runner.parallelism
 
     def parts(self, dataset: OpenedVersion) -> list[FragmentRange]:
         return self.runner.parts(dataset)

@@ -11,6 +11,7 @@ from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.rows.selected_rows import delete_in_tasks
 from glaive.errors import SchemaError
+from glaive.format.fragment_list import FragmentList
 from glaive.scan.addresses import find_rows
 from glaive.scan.take import take_physical
 from glaive.spark.assignable import refuse_unassignable
@@ -76,28 +77,29 @@ def commit_merge(
     only_deletes = all(clause.action == "delete" for clause in clauses)
     for part in parts:
         repeated = part.repeated
+        old = RowsByFragment()
+        old.add_all(part.old)  # that of the result stays packed
         if repeated is None:
-            repeated = rows.first_common(part.old)
+            repeated = rows.first_common(old)
         if repeated is not None and not only_deletes:
             raise SchemaError(
                 f"several rows of the source change the row {_describe_row(opened, repeated)}. "
                 'Remove them from the source, or use onDuplicateSource("last", by=column); '
                 "nothing was changed"
             )
-        rows.add_all(part.old)
+        rows.add_all(old)
     deleted = delete_in_tasks(opened, rows, job)
+    del rows  # a few hundred bytes a fragment
     updated = sum(part.counts["update"] for part in parts)
     counts = {
         "num_inserted_rows": sum(part.counts["insert"] for part in parts),
         "num_updated_rows": updated,
         "num_deleted_rows": deleted.count - updated,
     }
-    new = [fragment for part in parts for fragment in part.updated]
-    new += [fragment for part in parts for fragment in part.inserted]
     operation = Update(
         removed=deleted.removed,
         updated=deleted.updated,
-        new=tuple(new),
+        new=FragmentList.joined([*(p.updated for p in parts), *(p.inserted for p in parts)]),
         fields_touched=tuple(sorted(field.id for field in opened.manifest.schema.walk())),
         affected=deleted.affected,
         inserted_rows=_inserted_keys(parts),

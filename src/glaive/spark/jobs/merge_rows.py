@@ -24,7 +24,7 @@ from glaive.dataset.writing.fragments import FragmentWriter
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import plan_write
 from glaive.format.flags import Feature
-from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import FragmentList
 from glaive.spark.cast import conform
 from glaive.spark.jobs.worker import RowTask
 
@@ -70,8 +70,8 @@ class MergedRows:
         The inserted keys, if the merge is by the primary key.
     """
 
-    updated: tuple[Fragment, ...]
-    inserted: tuple[Fragment, ...]
+    updated: FragmentList
+    inserted: FragmentList
     old: RowsByFragment
     counts: dict[str, int]
     repeated: int | None
@@ -188,8 +188,8 @@ class _Run:
             rows.add(unique)
             repeated = next(iter(unique[times > 1].tolist()), None)
         return MergedRows(
-            updated=tuple(with_ids(updated, self.ids)),
-            inserted=tuple(replace(part, row_ids=None) for part in inserted),
+            updated=FragmentList.of(with_ids(updated, self.ids)),
+            inserted=FragmentList.of(replace(part, row_ids=None) for part in inserted),
             old=rows,
             counts=self.counts,
             repeated=repeated,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from glaive.dataclass import dataclass
 from glaive.dataset.tasks import JOB
-from glaive.format.fragment import unpacked_fragments
+from glaive.format.fragment_list import unpacked_fragments
 from glaive.spark.api import is_connect
 from glaive.spark.frame import open_dataset
 from glaive.spark.jobs.runner import SparkRunner

@@ -8,24 +8,27 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from glaive.dataset.columns.add_columns import commit_columns
+from glaive.dataset.columns.added_files import AddedFiles
 from glaive.dataset.columns.new_columns import grow
 from glaive.dataset.commits.commit import commit_operation
 from glaive.errors import ColumnNotFoundError, OptionError
+from glaive.format.fragment_list import FragmentList
 from glaive.spark.assignable import refuse_unassignable
 from glaive.spark.jobs.column_rows import FillColumns, ReplaceColumns, ReplacedColumns
 from glaive.spark.jobs.merge_rows import ADDRESS
 from glaive.spark.lance_table.merge_join import target_frame
 from glaive.spark.types import spark_arrow_schema, stored_schema
-from glaive.table.operations.update import Update
+from glaive.table.operations.update import Update, joined_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from glaive.dataset.tasks import Job
     from glaive.dataset.version import OpenedVersion
+    from glaive.format.fields import LanceSchema
     from glaive.format.manifest import Manifest
 
-__all__ = ["add_from", "update_from"]
+__all__ = ["add_from", "commit_replaced", "update_from"]
 
 
 def add_from(
@@ -44,9 +47,7 @@ def add_from(
     rows = _by_fragment(spark, opened, frame, keys, names, job)
     task = FillColumns(opened.manifest.version, columns)
     runner: Any = job.runner  # that of a session
-    files: dict[int, Any] = {}
-    for part in runner.run_on_rows(opened, rows, task):
-        files |= part
+    files = AddedFiles.joined(runner.run_on_rows(opened, rows, task))
     return commit_columns(opened, grown, files, job=job), None
 
 
@@ -66,17 +67,21 @@ def update_from(
     task = ReplaceColumns(opened.manifest.version, tuple(names))
     runner: Any = job.runner  # that of a session
     parts: list[ReplacedColumns] = runner.run_on_rows(opened, rows, task)
-    changed: dict[int, bytes] = {}
-    for part in parts:
-        changed |= part.changed
+    return commit_replaced(opened, columns, parts, job), None
+
+
+def commit_replaced(
+    opened: OpenedVersion, columns: LanceSchema, parts: Sequence[ReplacedColumns], job: Job
+) -> Manifest:
+    """Commit what tasks wrote in place of columns."""
     operation = Update(
-        updated=tuple(fragment for part in parts for fragment in part.updated),
+        updated=FragmentList.joined(part.updated for part in parts),
         fields_modified=tuple(sorted(field.id for field in columns.walk())),
         columns=True,
-        changed_offsets=changed,
+        changed_offsets=joined_offsets(part.changed for part in parts),
     )
     properties = job.recording(num_updated_rows=sum(part.count for part in parts))
-    return commit_operation(opened, operation, properties=properties, once=job.once), None
+    return commit_operation(opened, operation, properties=properties, once=job.once)
 
 
 def _values_of(frame: DataFrame, keys: Sequence[str], opened: OpenedVersion) -> list[str]:

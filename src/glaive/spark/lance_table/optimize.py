@@ -14,6 +14,7 @@ from glaive.dataset.compaction.task import RewriteTask
 from glaive.dataset.rows.selected_rows import MatchingFragments
 from glaive.dataset.tasks import FragmentRange
 from glaive.errors import OptionError
+from glaive.format.fragment_list import unpacked_fragments
 from glaive.spark.jobs.cluster import cluster_rows
 from glaive.spark.jobs.curves import CurveKind
 from glaive.spark.jobs.job import SparkJob
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
     from glaive.format.manifest import Manifest
 
-__all__ = ["OptimizeBuilder", "rewrite_tasks"]
+__all__ = ["OptimizeBuilder", "rewrite_tasks", "with_old"]
 
 
 class OptimizeBuilder:
@@ -81,11 +82,7 @@ class OptimizeBuilder:
                 checked = _only_where(opened, self._where, job.commit, checked)
             groups = compaction_groups(opened, checked)
             results = job.runner.run(opened, rewrite_tasks(opened, groups, checked))
-            fragment = opened.manifest.fragment
-            return [
-                replace(result, old=tuple(map(fragment, group)))
-                for result, group in zip(results, groups, strict=True)
-            ]
+            return with_old(opened, groups, results)
 
         def change(opened: OpenedVersion, commit: Job) -> tuple[Manifest, None]:
             given = {"compression": "balanced"} | options
@@ -166,6 +163,18 @@ def rewrite_tasks(
     ranges = [FragmentRange(opened.manifest.version, at.start, at.stop) for at in groups]
     shared = for_tasks(options)
     return [RewriteTask(fragments, shared) for fragments in ranges]
+
+
+def with_old(
+    opened: OpenedVersion, groups: Sequence[range], results: Sequence[RewriteResult]
+) -> list[RewriteResult]:
+    """The results with the fragments of their groups, which tasks do not send."""
+    manifest = opened.manifest
+    listed = manifest.complete_wire.fragments
+    return [
+        replace(result, old=unpacked_fragments(listed[group.start : group.stop], manifest.where))
+        for result, group in zip(results, groups, strict=True)
+    ]
 
 
 def _only_where(

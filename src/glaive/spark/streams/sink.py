@@ -35,7 +35,7 @@ from glaive.errors import (
 )
 from glaive.format.blobs import has_blobs
 from glaive.format.fields import LanceSchema
-from glaive.format.fragment import Fragment, unpacked_fragments
+from glaive.format.fragment_list import FragmentList, unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.streams.options import StreamOptions
@@ -105,7 +105,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         if newest is not None and transaction.is_applied(newest):
             return
         written = [message for message in messages if isinstance(message, BatchWritten)]
-        fragments = list(_fragments(written))
+        fragments = _fragments(written)
         if not fragments and (self.options.merge_keys or self.job.plan.options.mode == "append"):
             return
         plan = self._plan_of(written)
@@ -118,7 +118,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Remove the files of a batch whose tasks failed, if no version can refer to them."""
         plan = self.job.plan
-        fragments = list(_fragments(messages))
+        fragments = _fragments(messages)
         if not fragments:
             return
         newest = self._newest()
@@ -159,9 +159,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
             )
         return replace(plan, read_version=written[0].read_version, base=None)
 
-    def _merge(
-        self, plan: WritePlan, fragments: Sequence[Fragment], transaction: AppTransaction
-    ) -> None:
+    def _merge(self, plan: WritePlan, fragments: FragmentList, transaction: AppTransaction) -> None:
         if self._newest() is None:
             commit_plan(plan, ())  # without the transaction: the rows come with the merge
         newest = open_latest(plan.store)
@@ -196,7 +194,7 @@ def _columns(schema: LanceSchema) -> str:
     return sha256(repr(fields).encode()).hexdigest()
 
 
-def _fragments(messages: Sequence[WriterCommitMessage | None]) -> Iterator[Fragment]:
-    for message in messages:
-        if isinstance(message, BatchWritten):
-            yield from unpacked_fragments(message.written.fragments, "the message of a task")
+def _fragments(messages: Sequence[WriterCommitMessage | None]) -> FragmentList:
+    written = (message.written for message in messages if isinstance(message, BatchWritten))
+    packed = (data for message in written for data in message.fragments)
+    return unpacked_fragments(packed, "the message of a task")

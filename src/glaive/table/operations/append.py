@@ -5,10 +5,12 @@ Specification: "Append" in ``docs/format``.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
+from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import encode_lists
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
@@ -29,18 +31,16 @@ class Append(TableOperation):
 
     wire_name: ClassVar[str] = "append"
 
-    fragments: tuple[Fragment, ...]
+    fragments: Sequence[Fragment]
 
     @classmethod
     def from_wire(cls, message: table_pb2.Transaction.Append) -> Self:
         """Read the wire message."""
         return cls(tuple(map(Fragment.from_wire, message.fragments)))
 
-    def to_wire(self) -> Any:
-        """Make the wire message."""
-        return table_pb2.Transaction.Append(
-            fragments=[fragment.to_wire() for fragment in self.fragments]
-        )
+    def encode(self) -> list[bytes]:
+        """Parts of the wire message."""
+        return [encode_lists(self.fragments)]
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts with new non-nullable columns, and with replacing the whole dataset."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile
+from glaive.format.fragment_list import FragmentList
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
@@ -114,15 +115,15 @@ class DataReplacement(TableOperation):
         base = needs_dataset(base, "replace columns")
         _check(self.replacements)
         wire = copy_of(base)
-        replaced = {}
+        replaced = []
         for fragment_id, file in self.replacements:
             fragment = base.fragment_wire(base.position_of(fragment_id))
             _replace(fragment, file)
             mark_changed(fragment, context.version)
-            replaced[fragment_id] = fragment
-        kept = edit_fragments(base, wire, replaced=replaced)
+            replaced.append(fragment.SerializeToString())
+        kept = edit_fragments(base, wire, replaced=FragmentList(replaced))
         fields = {field for _, file in self.replacements for field in file.fields}
-        entries = prune(base.indices, replaced.keys(), fields)
+        entries = prune(base.indices, [number for number, _ in self.replacements], fields)
         return Draft(wire, encode_indices(entries), kept)
 
 

@@ -5,10 +5,11 @@ Specification: "Delete" in ``docs/format``.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import encode_lists
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
@@ -41,13 +42,12 @@ class Delete(DeletingOperation):
             predicate=message.predicate,
         )
 
-    def to_wire(self) -> Any:
-        """Make the wire message."""
-        return table_pb2.Transaction.Delete(
-            updated_fragments=[fragment.to_wire() for fragment in self.updated],
-            deleted_fragment_ids=self.removed,
-            predicate=self.predicate,
+    def encode(self) -> list[bytes]:
+        """Parts of the wire message."""
+        rest = table_pb2.Transaction.Delete(
+            deleted_fragment_ids=self.removed, predicate=self.predicate
         )
+        return [encode_lists(self.updated), rest.SerializeToString()]
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts on the same fragments, except deletions of other rows."""

@@ -5,13 +5,15 @@ Specification: "Merge" in ``docs/format``.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import FragmentList, encode_lists, messages_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
@@ -51,7 +53,7 @@ class Merge(TableOperation):
 
     wire_name: ClassVar[str] = "merge"
 
-    fragments: tuple[Fragment, ...]
+    fragments: Sequence[Fragment]
     schema: LanceSchema
     preserves_nullability: bool = False
 
@@ -64,14 +66,14 @@ class Merge(TableOperation):
             preserves_nullability=message.preserves_nullability,
         )
 
-    def to_wire(self) -> Any:
-        """Make the wire message."""
-        return table_pb2.Transaction.Merge(
-            fragments=[fragment.to_wire() for fragment in self.fragments],
+    def encode(self) -> list[bytes]:
+        """Parts of the wire message."""
+        rest = table_pb2.Transaction.Merge(
             schema=self.schema.to_wire(),
             schema_metadata=self.schema.metadata,
             preserves_nullability=self.preserves_nullability,
         )
+        return [encode_lists(self.fragments), rest.SerializeToString()]
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts with all changes of rows, fragments or the schema."""
@@ -106,19 +108,25 @@ class Merge(TableOperation):
         wire = copy_of(base)
         set_columns(wire, self.schema, metadata=bool(self.schema.metadata))
         mark_file_versions(wire, self.fragments, base.data_format)
-        before = (
-            {fragment.id: fragment.files for fragment in base.fragments()}
-            if base.uses(Feature.STABLE_ROW_IDS)
-            else {}
-        )
-        made = []
-        for fragment in self.fragments:
-            message = fragment.to_wire()
-            if fragment.id in before and fragment.files != before[fragment.id]:
-                mark_changed(message, context.version)
-            elif before and fragment.id not in before:
-                (message,) = new_fragments(wire, [fragment], context.version)
-            made.append(message)
+        made = FragmentList.of(self.fragments)
+        if base.uses(Feature.STABLE_ROW_IDS) and base.num_fragments:
+            made = FragmentList(self._with_lineage(base, wire, context.version))
         put_fragments(wire, made)
         entries = keep_relevant(base.indices, self.schema.field_ids())
         return Draft(wire, encode_indices(entries))
+
+    def _with_lineage(
+        self, base: Manifest, wire: table_pb2.ManifestOutline, version: int
+    ) -> Iterator[bytes]:
+        """The fragments, with the version in which their rows were last updated."""
+        positions = {number: at for at, number in enumerate(base.fragment_ids.tolist())}
+        for message in messages_of(self.fragments):
+            position = positions.get(message.id)
+            if position is None:
+                yield from new_fragments(
+                    wire, FragmentList([message.SerializeToString()]), version
+                ).packed
+                continue
+            if Fragment.from_wire(message).files != base.fragment(position).files:
+                mark_changed(message, version)
+            yield message.SerializeToString()

@@ -7,14 +7,15 @@ Specification: "Overwrite" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import encode_lists
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
@@ -52,7 +53,7 @@ class Overwrite(TableOperation):
     wire_name: ClassVar[str] = "overwrite"
     strict_without_retries: ClassVar[bool] = True
 
-    fragments: tuple[Fragment, ...]
+    fragments: Sequence[Fragment]
     schema: LanceSchema
     config: Mapping[str, str] = field(default_factory=dict, hash=False)
     base_paths: tuple[table_pb2.BasePath, ...] = ()
@@ -67,15 +68,15 @@ class Overwrite(TableOperation):
             base_paths=tuple(message.initial_bases),
         )
 
-    def to_wire(self) -> Any:
-        """Make the wire message."""
-        return table_pb2.Transaction.Overwrite(
-            fragments=[fragment.to_wire() for fragment in self.fragments],
+    def encode(self) -> list[bytes]:
+        """Parts of the wire message."""
+        rest = table_pb2.Transaction.Overwrite(
             schema=self.schema.to_wire(),
             schema_metadata=self.schema.metadata,
             config_upsert_values=self.config,
             initial_bases=self.base_paths,
         )
+        return [encode_lists(self.fragments), rest.SerializeToString()]
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts with another overwrite, and changes of the same configuration entries."""

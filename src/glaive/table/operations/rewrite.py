@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import FragmentList, encode_lists, ids_of, messages_of
 from glaive.format.index_section import check_uuid
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
@@ -54,8 +55,8 @@ class RewriteGroup:
         commit to assign. With stable row ids they include row ids and versions.
     """
 
-    old: tuple[Fragment, ...]
-    new: tuple[Fragment, ...]
+    old: Sequence[Fragment]
+    new: Sequence[Fragment]
 
 
 @operation
@@ -103,26 +104,19 @@ class Rewrite(TableOperation):
             rewritten_indices=tuple(message.rewritten_indices),
         )
 
-    def to_wire(self) -> Any:
-        """Make the wire message."""
-        kind = table_pb2.Transaction.Rewrite
-        return kind(
-            groups=[
-                kind.RewriteGroup(
-                    old_fragments=[fragment.to_wire() for fragment in group.old],
-                    new_fragments=[fragment.to_wire() for fragment in group.new],
-                )
-                for group in self.groups
-            ],
-            rewritten_indices=self.rewritten_indices,
-        )
+    def encode(self) -> list[bytes]:
+        """Parts of the wire message."""
+        groups = table_pb2.FragmentLists()  # the groups are in field 3, and left as they lie, too
+        groups.third.extend(encode_lists(group.old, group.new) for group in self.groups)
+        rest = table_pb2.Transaction.Rewrite(rewritten_indices=self.rewritten_indices)
+        return [groups.SerializeToString(), rest.SerializeToString()]
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts on the same fragments, and on new indices built from them."""
         name = theirs.wire_name
         if name in _COMPATIBLE:
             return None
-        mine = frozenset(fragment.id for group in self.groups for fragment in group.old)
+        mine = frozenset(number for group in self.groups for number in ids_of(group.old))
         if name in ("delete", "update", "rewrite", "data_replacement"):
             return overlap(mine, theirs, f"{name} changed")
         if name == "create_index":
@@ -149,16 +143,16 @@ class Rewrite(TableOperation):
         base = needs_dataset(base, "rewrite fragments")
         wire = copy_of(base)
         removed: list[int] = []
-        added: list[table_pb2.DataFragment] = []
+        added: list[bytes] = []
         relocated: list[tuple[frozenset[int], frozenset[int]]] = []
         stable = base.uses(Feature.STABLE_ROW_IDS)
         for group in self.groups:
             mark_file_versions(wire, group.new, base.data_format)
-            new = [_numbered(wire, fragment, stable=stable) for fragment in group.new]
-            old = [fragment.id for fragment in group.old]
+            new = [_numbered(wire, message, stable=stable) for message in messages_of(group.new)]
+            old = ids_of(group.old)
             removed += old
-            added += new
-            relocated.append((frozenset(old), frozenset(fragment.id for fragment in new)))
+            added += (message.SerializeToString() for message in new)
+            relocated.append((frozenset(old), frozenset(message.id for message in new)))
         if len(set(removed)) < len(removed):
             raise CorruptFileError(
                 "rewritten fragments",
@@ -166,7 +160,7 @@ class Rewrite(TableOperation):
                 found=f"{sorted(removed)[:10]}",
                 where="the transaction",
             )
-        kept = edit_fragments(base, wire, removed=removed, added=added)
+        kept = edit_fragments(base, wire, removed=removed, added=FragmentList(added))
         entries = remap(
             followed(base.indices),
             relocated,
@@ -182,11 +176,10 @@ class Rewrite(TableOperation):
 
 
 def _numbered(
-    wire: table_pb2.ManifestOutline, fragment: Fragment, *, stable: bool
+    wire: table_pb2.ManifestOutline, message: table_pb2.DataFragment, *, stable: bool
 ) -> table_pb2.DataFragment:
-    message = fragment.to_wire()
     next_id = wire.max_fragment_id + 1 if wire.HasField("max_fragment_id") else 0
-    if not fragment.id:
+    if not message.id:
         message.id = next_id
     check_fragment_id(message.id)
     wire.max_fragment_id = max(message.id, next_id - 1)

@@ -8,18 +8,20 @@ Specification: "Update" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import encode_lists, ids_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import count_row_ids
 from glaive.format.transaction import Operation
+from glaive.format.wire import parse
 from glaive.table.bitmaps import offsets_of
 from glaive.table.concurrent_changes import incompatible, makes_non_nullable, overlap
 from glaive.table.fragment_ids import (
@@ -37,7 +39,7 @@ from glaive.table.protocol import BuildContext, Conflict, Draft, HiddenLineage, 
 from glaive.table.registry import operation
 from glaive.table.rowids import created_at
 
-__all__ = ["Update"]
+__all__ = ["Update", "encode_offsets", "joined_offsets"]
 
 _COMPATIBLE = frozenset({"create_index", "reserve_fragments", "update_bases", "update_config"})
 _MESSAGE = table_pb2.Transaction.Update
@@ -71,7 +73,7 @@ class Update(DeletingOperation):
 
     wire_name: ClassVar[str] = "update"
 
-    new: tuple[Fragment, ...] = ()
+    new: Sequence[Fragment] = ()
     fields_modified: tuple[int, ...] = ()
     fields_touched: tuple[int, ...] = ()
     columns: bool = False
@@ -102,12 +104,10 @@ class Update(DeletingOperation):
             compacted_sstables=tuple(message.compacted_sstables),
         )
 
-    def to_wire(self) -> Any:
-        """Make the wire message."""
-        return _MESSAGE(
-            removed_fragment_ids=self.removed,
-            updated_fragments=[fragment.to_wire() for fragment in self.updated],
-            new_fragments=[fragment.to_wire() for fragment in self.new],
+    def encode(self) -> list[bytes]:
+        """Parts of the wire message."""
+        removed = _MESSAGE(removed_fragment_ids=self.removed)
+        rest = _MESSAGE(
             fields_modified=self.fields_modified,
             fields_for_preserving_frag_bitmap=self.fields_touched,
             update_mode=_MESSAGE.REWRITE_COLUMNS if self.columns else _MESSAGE.REWRITE_ROWS,
@@ -115,6 +115,8 @@ class Update(DeletingOperation):
             updated_fragment_offset_bitmaps=self.changed_offsets,
             compacted_sstables=self.compacted_sstables,
         )
+        lists = encode_lists(second=self.updated, third=self.new)
+        return [removed.SerializeToString(), lists, rest.SerializeToString()]
 
     @property
     def in_place(self) -> bool:
@@ -182,19 +184,13 @@ class Update(DeletingOperation):
         """The fragments of ``base``, some of them changed, then the new ones."""
         base = needs_dataset(base, "update rows")
         wire = copy_of(base)
-        mark_file_versions(wire, (*self.new, *self.updated), base.data_format)
-        replaced = final_fragments(base, self.updated)
+        for fragments in (self.new, self.updated):
+            mark_file_versions(wire, fragments, base.data_format)
+        change = partial(self._mark_changed, context.version) if self.in_place else None
+        replaced = final_fragments(base, self.updated, change)
         entries = base.indices
-        if self.in_place:
-            for fragment in replaced.values():
-                if fragment.id in self.changed_offsets:
-                    where = f"changed rows of fragment {fragment.id}"
-                    mark_changed(
-                        fragment,
-                        context.version,
-                        offsets_of(self.changed_offsets[fragment.id], where),
-                    )
-            entries = prune(entries, replaced.keys(), self.fields_modified)
+        if self.in_place and entries:
+            entries = prune(entries, ids_of(replaced), self.fields_modified)
         stable = base.uses(Feature.STABLE_ROW_IDS)
         added = new_fragments(
             wire,
@@ -205,8 +201,8 @@ class Update(DeletingOperation):
         if stable and not self.in_place:
             # Fragments with as many ids as rows only have relocated rows; other rows are new.
             relocated = [
-                message.id
-                for fragment, message in zip(self.new, added, strict=True)
+                fragment_id
+                for fragment, fragment_id in zip(self.new, ids_of(added), strict=True)
                 if fragment.row_ids is not None
                 and count_row_ids(fragment.row_ids, where=base.where) == fragment.physical_rows
             ]
@@ -214,3 +210,22 @@ class Update(DeletingOperation):
         kept = edit_fragments(base, wire, replaced=replaced, removed=self.removed, added=added)
         same = entries == base.indices
         return Draft(wire, base.index_section if same else encode_indices(entries), kept)
+
+    def _mark_changed(self, version: int, fragment: table_pb2.DataFragment) -> None:
+        changed = self.changed_offsets.get(fragment.id)
+        if changed is not None:
+            where = f"changed rows of fragment {fragment.id}"
+            mark_changed(fragment, version, offsets_of(changed, where))
+
+
+def encode_offsets(changed: Mapping[int, bytes]) -> bytes:
+    """Rows with new values by fragment, as bytes that tasks send."""
+    return _MESSAGE(updated_fragment_offset_bitmaps=changed).SerializeToString()
+
+
+def joined_offsets(parts: Iterable[bytes]) -> Mapping[int, bytes]:
+    """The rows of several results of :func:`encode_offsets`, for :attr:`Update.changed_offsets`."""
+    joined = _MESSAGE()
+    for part in parts:
+        joined.MergeFrom(parse(_MESSAGE(), part, "changed rows", "the result of a task"))
+    return joined.updated_fragment_offset_bitmaps
