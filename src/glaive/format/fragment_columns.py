@@ -65,9 +65,8 @@ class FragmentColumns:
     @cached_property
     def _merged(self) -> table_pb2.FragmentColumns:
         raw = self._raw
-        if raw is None:
-            outline = table_pb2.ManifestOutline(fragments=self._wire.fragments)
-            raw = memoryview(outline.SerializeToString())
+        if raw is None:  # the whole message: a copy of the fragments alone would cost more
+            raw = memoryview(self._wire.SerializeToString())
         columns = self._parse(table_pb2.ManifestColumns(), raw)
         self._raw = None
         return columns.fragments
