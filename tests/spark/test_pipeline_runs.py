@@ -211,6 +211,30 @@ def test_a_run_goes_on_only_as_it_was(spark: SparkSession, tmp_path: Path) -> No
         run(load(file), lambda: spark, run_id=record.id)
 
 
+def test_a_step_that_brought_indices_up_to_date_is_not_done_twice(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    dataset = glaive.write_dataset(pa.table({"id": [0, 1]}), str(tmp_path / "t.lance"))
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.insert(pa.table({"id": [2]}))
+    text = '[datasets]\nt = "t.lance"\n[steps.indices]\nkind = "index"\ntarget = "t"\n'
+    (tmp_path / "p.toml").write_text(f"{text}update = true\n")
+    pipeline = load(tmp_path / "p.toml")
+
+    def unindexed() -> int:
+        rows: int = glaive.dataset(dataset.uri).stats.index_stats("id_idx")["num_unindexed_rows"]
+        return rows
+
+    assert unindexed() == 1
+    done = run(pipeline, lambda: spark)
+    assert unindexed() == 0
+    assert done.steps["indices"].counts == {"version": 4}
+    dataset.insert(pa.table({"id": [3]}))
+    done.steps["indices"].state = "failed"  # It was killed after its commit.
+    assert run(pipeline, lambda: spark, record=done).steps["indices"].counts == {"version": 4}
+    assert unindexed() == 1
+
+
 STAGED = """
 name = "staged"
 [parameters]
