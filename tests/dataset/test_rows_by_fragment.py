@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -80,3 +82,27 @@ def test_ids_are_not_kept_where_rows_have_none() -> None:
     ids = RelocatedIds(kept=False)
     ids.add(np.arange(3, dtype=np.uint64))
     assert ids.encoded(0, 3) is None
+
+
+def test_rows_that_come_several_times_are_there_once() -> None:
+    rows = RowsByFragment()
+    rows.add(np.array([7, 3, 7, (2 << 32) + 1, 3], np.uint64))
+    rows.add(np.array([3], np.uint64))
+    assert {at: part.tolist() for at, part in rows.items()} == {0: [3, 7], 2: [1]}
+
+
+def test_sets_name_a_row_that_both_have() -> None:
+    first, second, third = RowsByFragment(), RowsByFragment(), RowsByFragment()
+    first.add(np.array([1, 4, (3 << 32) + 5], np.uint64))
+    second.add(np.array([2, (3 << 32) + 5, (3 << 32) + 6], np.uint64))
+    third.add(np.array([2, (3 << 32) + 6, 5 << 32], np.uint64))
+    assert first.first_common(second) == (3 << 32) + 5
+    assert first.first_common(third) is None
+
+
+def test_many_rows_are_sent_as_the_set_that_they_are() -> None:
+    rows = RowsByFragment()
+    rows.add(np.random.default_rng(1).permutation(100_000).astype(np.uint64))
+    sent = pickle.dumps(rows)
+    assert len(sent) < 1_000
+    assert pickle.loads(sent)[0].tolist() == list(range(100_000))

@@ -177,7 +177,10 @@ def _as_bitmap(part: Any) -> Any:
 def _by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Offsets]:
     """Physical offsets by fragment id, ascending, from row addresses in any order; each once."""
     if not (addresses[1:] > addresses[:-1]).all():
-        addresses = np.unique(addresses)
+        addresses = np.sort(addresses)  # np.unique makes a hash table: a hundred times as slow
+        first = np.ones(len(addresses), np.bool_)
+        np.not_equal(addresses[1:], addresses[:-1], out=first[1:])
+        addresses = addresses[first]
     fragments = (addresses >> np.uint64(32)).astype(np.int64)
     offsets = addresses.astype(np.uint32)  # the low half
     cuts = np.flatnonzero(np.diff(fragments)) + 1
