@@ -15,7 +15,7 @@ import glaive
 from glaive.dataset.tasks import FragmentRange
 from glaive.dataset.version import OpenedVersion
 from glaive.errors import CommitConflictError, SchemaError
-from glaive.ingestion import IngestResult, IngestTask, ingest, merge_tasks
+from glaive.ingestion import IngestResult, IngestTask, ingest, merge_tasks, merging
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.table.load import read_transaction
 from glaive.testing.crashes import killed_at_step
@@ -323,6 +323,22 @@ def test_a_job_killed_at_any_step_merges_once(tmp_path: Path, *, stable: bool) -
         left = {path.name for path in (uri / "_glaive" / "jobs" / "j").glob("[!.]*")}
         assert left == {"committed.json"}
     assert step > 8
+
+
+def test_tasks_are_bounded_however_many_fragments_there_are(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of the dataset are joined; each block of the source meets all of them."""
+    monkeypatch.setattr(merge_tasks, "BLOCK_ROWS", 3)
+    monkeypatch.setattr(merging, "MOST_TASKS", 6)
+    ours, theirs = tmp_path / "ours.lance", tmp_path / "theirs.lance"
+    for uri in (ours, theirs):
+        glaive.write_dataset(numbered([*range(10)], "old"), uri, max_rows_per_file=1)
+    runner = Runner()
+    by_tasks(source, ours, merge_runner=runner)
+    alone(source, theirs)
+    assert len(runner.sent) == 3 * 2  # three blocks, and the dataset in two parts
+    assert rows_of(ours) == rows_of(theirs)
 
 
 def test_a_driver_gets_names_and_sets_of_rows_only(tmp_path: Path) -> None:

@@ -176,8 +176,9 @@ class MatchTask:
             at = np.searchsorted(starts, rows, side="right") - 1
             number = at + self.block.number
             found.new.add((number << 32 | (rows - starts[at])).astype(np.uint64))
-            for name, count in zip(*np.unique(number, return_counts=True), strict=True):
-                found.pairs[int(name)] = found.pairs.get(int(name), 0) + int(count)
+            for name, count in enumerate(np.bincount(at).tolist(), self.block.number):
+                if count:
+                    found.pairs[name] = found.pairs.get(name, 0) + count
         return found
 
 

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from glaive.format.fields import LanceSchema
     from glaive.format.manifest import Manifest
 
-__all__ = ["MergeRunner", "create_empty", "key_names", "merge_here", "merge_staged"]
+__all__ = ["MOST_TASKS", "MergeRunner", "create_empty", "key_names", "merge_here", "merge_staged"]
 
-_MOST_TASKS: Final = 4096
+MOST_TASKS: Final = 4096
 """Tasks that look for keys, about: each is for one block of the source and a part of the rows."""
 
 
@@ -210,7 +210,7 @@ class _Merge:
     def match(self) -> None:
         """Look the keys of each block up in each part of the dataset."""
         blocks = StagedBlock.divided(self.fragments)
-        parts = _joined(self.runner.parts(self.opened), _MOST_TASKS // max(1, len(blocks)))
+        parts = _joined(self.runner.parts(self.opened), MOST_TASKS // max(1, len(blocks)))
         tasks = [MatchTask(part, block) for block in blocks for part in parts]
         results = self.runner.run(self.opened, tasks, self.shared) if tasks else []
         for task, found in zip(tasks, results, strict=True):
