@@ -250,6 +250,23 @@ class TestNaming:
         assert [meta.size for meta in store.list("d")] == [3, 5, 3]
         assert names(store, "") == ["e"]
 
+    @pytest.mark.parametrize(
+        ("start", "stop"),
+        [(None, "d/02"), ("d/02", "d/1"), ("d/1", None), ("d/", "e/"), ("d/01/x", "d/01/y")],
+    )
+    def test_walks_may_begin_and_end_between_names(
+        self, store: ObjectStore, start: str | None, stop: str | None
+    ) -> None:
+        paths = ["d/0", "d/00.x", "d/01/x", "d/01/y", "d/02", "d/022", "d/1", "d/f", "e/1"]
+        for path in paths:
+            store.put(path, [b"1"])
+        expected = [
+            path
+            for path in paths
+            if path.startswith("d/") and (start or "") <= path < (stop or "e")
+        ]
+        assert [meta.path for meta in store.walk_between("d", start, stop)] == expected
+
     def test_walks_go_deep_in_name_order(self, store: ObjectStore) -> None:
         written = ["a/b/c", "a/b.x", "a/c", "b", "a.x"]
         for name in written:

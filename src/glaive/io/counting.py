@@ -166,6 +166,13 @@ class CountingStore(WrappedStore):
         _raise(self.note("list", prefix))
         return self.inner.walk(prefix)
 
+    def walk_between(
+        self, prefix: str, start: str | None, stop: str | None
+    ) -> Iterator[ObjectMeta]:
+        """Count one request."""
+        _raise(self.note("list", prefix))
+        return self.inner.walk_between(prefix, start, stop)
+
     def head(self, path: str) -> ObjectMeta:
         """Count one request."""
         _raise(self.note("head", path))

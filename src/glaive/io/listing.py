@@ -50,9 +50,18 @@ def files_in(root: str, prefix: str) -> Iterator[ObjectMeta]:
             yield meta
 
 
-def files_below(root: str, prefix: str) -> Iterator[ObjectMeta]:
-    """Files at any depth below a directory, in name order."""
+def files_below(
+    root: str, prefix: str, start: str | None = None, stop: str | None = None
+) -> Iterator[ObjectMeta]:
+    """Files at any depth below a directory, in name order.
+
+    Those from ``start`` on and before ``stop`` only; others are not looked up.
+    """
     for path, _ in _below(root, prefix):
+        if stop is not None and path >= stop:
+            return
+        if start is not None and path < start:
+            continue
         if not is_temporary(path.rpartition("/")[2]) and (meta := _file(root, path)) is not None:
             yield meta
 

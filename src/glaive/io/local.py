@@ -1,9 +1,8 @@
 """Objects in a directory of the local file system.
 
 Files become visible atomically: they are written under a temporary name in their own directory
-and then linked (``create``) or renamed (``overwrite``). Temporary files are named
-``.<name>.<random>.tmp``; listings omit them. Small files with new random names need no temporary
-name (:meth:`LocalStore.put_new`).
+and then linked (``create``) or renamed (``overwrite``). Listings omit such temporary names. Small
+files with new random names need none (:meth:`LocalStore.put_new`).
 """
 
 from __future__ import annotations
@@ -18,13 +17,7 @@ import pyarrow as pa
 
 from glaive.config import settings
 from glaive.errors import StoreError
-from glaive.io.confined import (
-    LeadsOutError,
-    is_link,
-    opened_folder,
-    remove_folder,
-    unlink_all,
-)
+from glaive.io.confined import LeadsOutError, is_link, opened_folder, remove_folder, unlink_all
 from glaive.io.exclusive import remove_unfinished
 from glaive.io.failures import from_system, not_a_file
 from glaive.io.holes import refuse_holes
@@ -231,6 +224,13 @@ class LocalStore(ObjectStore):
         """Files at any depth below a directory, in name order."""
         self.full(prefix)
         return files_below(self.root, prefix)
+
+    def walk_between(
+        self, prefix: str, start: str | None, stop: str | None
+    ) -> Iterator[ObjectMeta]:
+        """The same from a path on and before another; other files are not looked up."""
+        self.full(prefix)
+        return files_below(self.root, prefix, start, stop)
 
     def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
         """Temporary files at any depth below a directory: of active writers, or of failed ones."""

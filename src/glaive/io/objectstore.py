@@ -163,18 +163,29 @@ class ObjectStoreAdapter(ObjectStore):
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
         """Objects at any depth under a prefix, in key order, page by page."""
+        return self.walk_between(prefix, None, None)
+
+    def walk_between(
+        self, prefix: str, start: str | None, stop: str | None
+    ) -> Iterator[ObjectMeta]:
+        """The same; pages begin at ``start`` where the store can do that, and end at ``stop``."""
         cut = len(self._prefix) + 1 if self._prefix else 0
         key = self._key(prefix) or None
+        after = None if start is None else self._key(_before(start))
         try:
-            for page in self._pages(key):
+            for page in self._pages(key, after):
                 for meta in page:
-                    yield ObjectMeta(meta["path"][cut:], meta["size"], meta["last_modified"])
+                    path = meta["path"][cut:]
+                    if stop is not None and path >= stop:
+                        return
+                    if start is None or path >= start:
+                        yield ObjectMeta(path, meta["size"], meta["last_modified"])
         except _REFUSALS as error:
             raise from_object_store(error, self.full(prefix), "list") from None
 
-    def _pages(self, key: str | None) -> Iterator[Any]:
-        """Pages of a listing, which is continued from the last key if it breaks off."""
-        last: str | None = None
+    def _pages(self, key: str | None, after: str | None) -> Iterator[Any]:
+        """Pages of a listing after a key; continued from the last one if it breaks off."""
+        last = after
         for attempt in range(self.download_retries + 1):
             try:
                 for page in obstore.list(self._store, key, offset=last, chunk_size=1000):
@@ -210,6 +221,11 @@ class ObjectStoreAdapter(ObjectStore):
                 continue
             except _REFUSALS as error:
                 raise from_object_store(error, self.full(paths[at]), "delete") from None
+
+
+def _before(path: str) -> str:
+    """A path shortly before another, as listings leave out the one that they begin after."""
+    return f"{path[:-1]}{chr(ord(path[-1]) - 1)}~"
 
 
 class ObjectReader(RemoteReader):

@@ -162,6 +162,19 @@ class ObjectStore(ABC):
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
         """All objects below ``prefix`` at any depth, in name order."""
 
+    def walk_between(
+        self, prefix: str, start: str | None, stop: str | None
+    ) -> Iterator[ObjectMeta]:
+        """As :meth:`walk`, paths from ``start`` on and before ``stop`` only; None for no limit.
+
+        For listings that several processes divide.
+        """
+        for meta in self.walk(prefix):
+            if stop is not None and meta.path >= stop:
+                return
+            if start is None or meta.path >= start:
+                yield meta
+
     @abstractmethod
     def head(self, path: str) -> ObjectMeta:
         """Size and time of one object; ``ObjectNotFoundError`` if absent. One request."""

@@ -79,6 +79,11 @@ class WrappedStore(ObjectStore):
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
         return self.inner.walk(prefix)
 
+    def walk_between(
+        self, prefix: str, start: str | None, stop: str | None
+    ) -> Iterator[ObjectMeta]:
+        return self.inner.walk_between(prefix, start, stop)
+
     def names(self, prefix: str) -> Sequence[str] | None:
         return self.inner.names(prefix)
 
