@@ -23,6 +23,7 @@ from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta
 from glaive.io.wrapped import WrappedStore
 from glaive.table.cleanup import CleanupPlan, CleanupPolicy, delete_planned, plan_cleanup
+from glaive.table.cleanup_parts import HERE, CleanupWork
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_version
 from glaive.table.operations.append import Append
@@ -30,9 +31,17 @@ from glaive.table.references import FileSet
 from glaive.table.root import guarded
 from glaive.table.versions import list_versions, locate, read_hint
 
+from .pieces import InPieces
 from .places import append, create
 
 EVERYTHING = CleanupPolicy(older_than=timedelta(0))
+
+
+@pytest.fixture(params=[HERE, InPieces()], ids=["whole", "in pieces"])
+def work(request: pytest.FixtureRequest) -> CleanupWork:
+    """Where parts of a clean-up run."""
+    found: CleanupWork = request.param
+    return found
 
 
 @pytest.fixture
@@ -54,7 +63,7 @@ def manifests_of(plan: CleanupPlan) -> set[str]:
 
 
 def test_versions_gone_since_they_were_listed_are_left_out(
-    store: LocalStore, newest: Manifest
+    store: LocalStore, newest: Manifest, work: CleanupWork
 ) -> None:
     class Listed(WrappedStore):
         def list(self, prefix: str) -> Iterator[ObjectMeta]:
@@ -62,14 +71,14 @@ def test_versions_gone_since_they_were_listed_are_left_out(
             self.delete([manifest_path(1)])
             return iter(found)
 
-    plan = plan_cleanup(Listed(store), store, newest, EVERYTHING)
+    plan = plan_cleanup(Listed(store), store, newest, EVERYTHING, work)
     assert plan.versions == (2, 3)
-    delete_planned(store, plan)
+    delete_planned(store, plan, work=work)
     assert [one.version for one in list_versions(store)] == [4]
 
 
 def test_versions_gone_since_they_were_read_are_not_counted(
-    store: LocalStore, newest: Manifest
+    store: LocalStore, newest: Manifest, work: CleanupWork
 ) -> None:
     class Read(WrappedStore):
         def get(self, path: str) -> pa.Buffer:
@@ -78,25 +87,29 @@ def test_versions_gone_since_they_were_read_are_not_counted(
                 self.delete([path])
             return found
 
-    plan = plan_cleanup(Read(store), store, newest, EVERYTHING)
+    plan = plan_cleanup(Read(store), store, newest, EVERYTHING, work)
     assert manifests_of(plan) == {manifest_path(1), manifest_path(3)}
 
 
 def test_nothing_goes_when_a_version_that_is_there_cannot_be_read(
-    store: LocalStore, newest: Manifest
+    store: LocalStore, newest: Manifest, work: CleanupWork
 ) -> None:
     class Missing(WrappedStore):
         def get(self, path: str) -> pa.Buffer:
             raise ObjectNotFoundError(f"a file that {path} needs is not there")
 
     with pytest.raises(ObjectNotFoundError, match="needs is not there"):
-        plan_cleanup(Missing(store), store, newest, EVERYTHING)
+        plan_cleanup(Missing(store), store, newest, EVERYTHING, work)
 
 
 @pytest.mark.spec("rel-2")
 @pytest.mark.parametrize("hint", [b'{"version":1}', None], ids=["old", "none"])
 def test_a_late_commit_does_not_take_the_place_of_a_version_that_goes(
-    store: LocalStore, newest: Manifest, hint: bytes | None, monkeypatch: pytest.MonkeyPatch
+    store: LocalStore,
+    newest: Manifest,
+    hint: bytes | None,
+    monkeypatch: pytest.MonkeyPatch,
+    work: CleanupWork,
 ) -> None:
     """The writers after it ended before they moved the hint."""
     first = open_version(store, 1)
@@ -105,23 +118,25 @@ def test_a_late_commit_does_not_take_the_place_of_a_version_that_goes(
     else:
         store.put(HINT, [hint])
     stale = locate(store, 1, "V2")
-    delete_planned(store, plan_cleanup(store, store, newest, EVERYTHING))
+    delete_planned(store, plan_cleanup(store, store, newest, EVERYTHING, work), work=work)
     monkeypatch.setattr("glaive.table.commit.latest", lambda _: stale)
     with pytest.raises(CommitConflictError, match=r"version 2 .*cleaned up"):
         commit_transaction(store, append(first), base=first)
     assert [one.version for one in list_versions(store)] == [4]
 
 
-def test_a_hint_of_a_later_version_stays(store: LocalStore, newest: Manifest) -> None:
-    plan = plan_cleanup(store, store, newest, EVERYTHING)
+def test_a_hint_of_a_later_version_stays(
+    store: LocalStore, newest: Manifest, work: CleanupWork
+) -> None:
+    plan = plan_cleanup(store, store, newest, EVERYTHING, work)
     commit_transaction(store, append(newest), base=newest)
-    delete_planned(store, plan)
+    delete_planned(store, plan, work=work)
     assert read_hint(store) == 5
 
 
 @pytest.mark.parametrize("locked", [False, True], ids=["plain", "with a commit lock"])
 def test_what_a_writer_left_unfinished_a_week_ago_goes(
-    store: LocalStore, newest: Manifest, *, locked: bool
+    store: LocalStore, newest: Manifest, work: CleanupWork, *, locked: bool
 ) -> None:
     left = Path(store.root) / "data" / ".x.lance.0123.tmp"
     left.parent.mkdir(exist_ok=True)
@@ -129,12 +144,14 @@ def test_what_a_writer_left_unfinished_a_week_ago_goes(
     week_ago = time.time() - 7.5 * 24 * 3600
     os.utime(left, (week_ago, week_ago))
     root = guarded(store, commit_lock=lambda _: nullcontext()) if locked else store
-    delete_planned(root, plan_cleanup(root, root, newest, EVERYTHING))
+    delete_planned(root, plan_cleanup(root, root, newest, EVERYTHING, work), work=work)
     assert not left.exists()
 
 
 @pytest.mark.spec("rel-15")
-def test_what_pylance_left_unfinished_a_week_ago_goes(store: LocalStore, newest: Manifest) -> None:
+def test_what_pylance_left_unfinished_a_week_ago_goes(
+    store: LocalStore, newest: Manifest, work: CleanupWork
+) -> None:
     folders = ("data", "_deletions", "_transactions", f"_indices/{UUID(int=7)}")
     left = [Path(store.root, folder, f".tmp{name}") for folder in folders for name in OTHERS]
     week_ago = time.time() - 7.5 * 24 * 3600
@@ -143,7 +160,7 @@ def test_what_pylance_left_unfinished_a_week_ago_goes(store: LocalStore, newest:
         path.write_bytes(b"begun")
         if not path.name.endswith("young1"):
             os.utime(path, (week_ago, week_ago))
-    delete_planned(store, plan_cleanup(store, store, newest, EVERYTHING))
+    delete_planned(store, plan_cleanup(store, store, newest, EVERYTHING, work), work=work)
     assert [path.name for path in left if path.exists()] == [".tmpyoung1", ".tmp-mine.txt"] * 4
 
 
@@ -165,15 +182,15 @@ def empty_folders(store: LocalStore) -> dict[str, Path]:
 
 
 def test_empty_folders_of_indices_and_blobs_go_after_a_week(
-    store: LocalStore, newest: Manifest, empty_folders: dict[str, Path]
+    store: LocalStore, newest: Manifest, empty_folders: dict[str, Path], work: CleanupWork
 ) -> None:
-    delete_planned(store, plan_cleanup(store, store, newest, EVERYTHING))
+    delete_planned(store, plan_cleanup(store, store, newest, EVERYTHING, work), work=work)
     left = {name for name, path in empty_folders.items() if path.exists()}
     assert left == {"_indices/mine", "data/mine", "just made"}
 
 
 def test_an_empty_folder_that_is_a_week_old_to_the_second_stays(
-    store: LocalStore, newest: Manifest, empty_folders: dict[str, Path]
+    store: LocalStore, newest: Manifest, empty_folders: dict[str, Path], work: CleanupWork
 ) -> None:
     class Later(Clock):
         def now_ns(self) -> int:
@@ -185,55 +202,61 @@ def test_an_empty_folder_that_is_a_week_old_to_the_second_stays(
     week_later = (made + 7 * 24 * 3600) * 1_000_000_000
     folder = just_made.relative_to(store.root).as_posix()
     with replaced_clock(Later()):
-        assert folder not in plan_cleanup(store, store, newest, EVERYTHING).folders
+        assert folder not in plan_cleanup(store, store, newest, EVERYTHING, work).folders
         week_later += 1_000_000_000
-        assert folder in plan_cleanup(store, store, newest, EVERYTHING).folders
+        assert folder in plan_cleanup(store, store, newest, EVERYTHING, work).folders
 
 
-def test_a_plan_says_of_which_files_no_version_knows(store: LocalStore, newest: Manifest) -> None:
+def test_a_plan_says_of_which_files_no_version_knows(
+    store: LocalStore, newest: Manifest, work: CleanupWork
+) -> None:
     store.put("data/0123456789abcdef0123456789abcdef.lance", [b"1"])
     policy = CleanupPolicy(older_than=timedelta(0), delete_unverified=True)
     unverified = {
-        one.path for one in plan_cleanup(store, store, newest, policy).files if one.unverified
+        one.path for one in plan_cleanup(store, store, newest, policy, work).files if one.unverified
     }
     assert unverified == {"data/0123456789abcdef0123456789abcdef.lance"}
 
 
 @pytest.mark.spec("rel-14")
-def test_versions_that_an_empty_tag_may_be_of_are_kept(store: LocalStore, newest: Manifest) -> None:
+def test_versions_that_an_empty_tag_may_be_of_are_kept(
+    store: LocalStore, newest: Manifest, work: CleanupWork
+) -> None:
     """As a power failure leaves it: nobody knows which version it was made for."""
     store.put("_refs/tags/kept.json", [b""])
-    plan = plan_cleanup(store, store, newest, EVERYTHING)
+    plan = plan_cleanup(store, store, newest, EVERYTHING, work)
     assert plan.versions == ()
     assert not manifests_of(plan)
     assert any("kept.json is empty, so its version is unknown" in one for one in plan.warnings)
 
 
 def test_a_folder_just_made_goes_if_nobody_writes(
-    store: LocalStore, newest: Manifest, empty_folders: dict[str, Path]
+    store: LocalStore, newest: Manifest, empty_folders: dict[str, Path], work: CleanupWork
 ) -> None:
     policy = CleanupPolicy(older_than=timedelta(0), delete_unverified=True)
-    delete_planned(store, plan_cleanup(store, store, newest, policy))
+    delete_planned(store, plan_cleanup(store, store, newest, policy, work), work=work)
     assert not empty_folders["just made"].exists()
 
 
-def test_the_folder_goes_with_the_last_of_its_files(store: LocalStore, newest: Manifest) -> None:
+def test_the_folder_goes_with_the_last_of_its_files(
+    store: LocalStore, newest: Manifest, work: CleanupWork
+) -> None:
     for name in ("index.idx", "notes.txt"):
         store.put(f"{INDEX}/{name}", [b"1"])
     store.put(f"{BLOBS}/{'0' * 32}.blob", [b"1"])
     policy = CleanupPolicy(older_than=timedelta(0), delete_unverified=True)
-    delete_planned(store, plan_cleanup(store, store, newest, policy))
+    delete_planned(store, plan_cleanup(store, store, newest, policy, work), work=work)
     assert [meta.path for meta in store.walk("_indices")] == [f"{INDEX}/notes.txt"]
     assert not Path(store.root, BLOBS).exists()
 
 
 def test_a_folder_stays_if_a_writer_fills_it_after_the_plan(
-    store: LocalStore, newest: Manifest, empty_folders: dict[str, Path]
+    store: LocalStore, newest: Manifest, empty_folders: dict[str, Path], work: CleanupWork
 ) -> None:
-    plan = plan_cleanup(store, store, newest, EVERYTHING)
+    plan = plan_cleanup(store, store, newest, EVERYTHING, work)
     assert set(plan.folders) == empty_folders.keys() & {INDEX, BLOBS}
     store.put(f"{INDEX}/index.idx", [b"1"])
-    delete_planned(store, plan)
+    delete_planned(store, plan, work=work)
     assert store.head(f"{INDEX}/index.idx").size == 1
 
 

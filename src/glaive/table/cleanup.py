@@ -15,39 +15,47 @@ Specification: "Cleaning up" in ``docs/format/refs.md``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from glaive.clock import monotonic, now, sleep
 from glaive.dataclass import dataclass
-from glaive.errors import CleanupError, ObjectNotFoundError, OptionError
+from glaive.errors import CleanupError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS
-from glaive.io.pool import ordered_map
-from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.io.store import ObjectStore
 from glaive.table.branches import list_branches
-from glaive.table.load import load_manifest
+from glaive.table.cleanup_division import BATCH, Division, spans_of
+from glaive.table.cleanup_parts import (
+    HERE,
+    CleanupFile,
+    CleanupWork,
+    DeleteFiles,
+    ListUnused,
+    ReadVersions,
+    Selection,
+    SizesOf,
+    Unused,
+    VersionFiles,
+    loaded,
+)
 from glaive.table.protection import Protection
-from glaive.table.references import FOLDERS, FileKind, FileSet, is_own_folder, kind_of
+from glaive.table.references import ALL_IDS, FOLDERS, FileKind, FileSet, is_own_folder, kind_of
 from glaive.table.tags import list_tags
 from glaive.table.versions import ManifestLocation, advance_hint, list_manifests, list_versions
 
 __all__ = ["CleanupFile", "CleanupPlan", "CleanupPolicy", "delete_planned", "plan_cleanup"]
+
+_FILE_BYTES: Final = 128
+"""Of a manifest for each data file, about."""
 
 _logger = logging.getLogger(__name__)
 
 DEFAULT_AGE: Final = timedelta(days=14)
 UNVERIFIED_AGE: Final = timedelta(days=7)
 """Younger files that no version uses may belong to an active writer."""
-
-_BATCH: Final = 1000
-"""Files deleted per call of the store."""
-
-_AHEAD: Final = 8
-"""Manifests in memory, about: each can be of a million fragments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +108,6 @@ class CleanupPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class CleanupFile:
-    """A file to delete; ``unverified`` if no known version has used it.
-
-    ``unfinished`` is an empty manifest, deleted only if it is still empty then.
-    """
-
-    path: str
-    kind: FileKind
-    size: int
-    unverified: bool
-    unfinished: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class CleanupPlan:
     """The versions and files to delete, manifests first, and warnings about what is kept.
 
@@ -137,7 +131,11 @@ class CleanupPlan:
 
 
 def plan_cleanup(
-    store: ObjectStore, root: ObjectStore, current: Manifest, policy: CleanupPolicy
+    store: ObjectStore,
+    root: ObjectStore,
+    current: Manifest,
+    policy: CleanupPolicy,
+    work: CleanupWork = HERE,
 ) -> CleanupPlan:
     """Plan a clean-up; deletes nothing.
 
@@ -147,6 +145,8 @@ def plan_cleanup(
         The branch to clean up, and the root of the dataset with tags and branches.
     current
         The current version: it and newer ones are kept.
+    work
+        Where manifests are read and folders listed.
 
     Raises
     ------
@@ -158,40 +158,47 @@ def plan_cleanup(
     Notes
     -----
     Requests: a listing per folder, one per version, one per tag and branch. Memory: the names of
-    all files that versions have, and a few manifests.
+    all files that versions have, and a few manifests. Where the work is divided, other processes
+    make these requests and hold the names; this one holds them packed.
     """
     protection = Protection(store, root)
     locations = list_versions(store)
     branch = current.wire.branch or None
     reachable = protection.reason(VERSIONS) is None  # the warning is added with its files
-    wanted = _candidates(locations, current, policy) if reachable else set()
     tags = [(name, tag.version) for name, tag in list_tags(root).items() if tag.branch == branch]
-    tagged = {version for _, version in tags}
     parents = {
         entry.parent_version
         for entry in list_branches(root).values()
         if entry.parent_branch == branch
     }
-    before, unknown = policy.before, protection.unknown_refs(root)
-    kept, deleted = FileSet(), FileSet()
-    known: set[int] = set()
-    old: set[int] = set()
-    named: set[int] = set()
-    for location, manifest in _loaded(store, locations):
-        version, time = location.version, manifest.timestamp
-        known.add(version)
-        marked = version in wanted and version not in parents and time < before
-        if marked and version in tagged:
-            named.add(version)
-        elif (
-            marked
-            and not any(until is None or time <= until for until in unknown)
-            and not protection.is_link(location.path)
-        ):
-            old.add(version)
-            deleted.add(manifest)
-            continue
-        kept.add(manifest)
+    wanted = _candidates(locations, current, policy) if reachable else set()
+    selection = Selection(
+        frozenset(wanted),
+        frozenset(parents),
+        frozenset(version for _, version in tags),
+        frozenset(
+            one.version for one in locations if one.version in wanted and store.is_link(one.path)
+        ),
+        policy.before,
+        tuple(protection.unknown_refs(root)),
+    )
+    manifests = list(list_manifests(store))
+    unfinished = [
+        CleanupFile(meta.path, "manifest", 0, unverified=True, unfinished=True)
+        for _, meta in manifests
+        if not meta.size
+    ]
+    # The files of detached versions are kept.
+    detached = [location for location, meta in manifests if meta.size and location.is_detached]
+    largest = max((meta.size for _, meta in manifests), default=0)
+    cuts, read = _read(store, [*locations, *detached], selection, (current, largest), work)
+    times = {version: time for one in read for version, time in one.times.items()}
+    judged = {
+        one: selection.judge(one.version, times[one.version])
+        for one in locations
+        if one.version in times
+    }
+    named = {one.version for one, verdict in judged.items() if verdict == "tagged"}
     if named and policy.error_if_tagged:
         names = ", ".join(f"{name!r} (version {at})" for name, at in sorted(tags) if at in named)
         raise CleanupError(
@@ -199,21 +206,22 @@ def plan_cleanup(
             "marked for cleanup. Either set `error_if_tagged_old_versions=false` or delete the "
             f"following tag(s) to enable cleanup of {store.uri}: {names}"
         )
-    unfinished, detached = _outside_history(store)
-    for _, manifest in _loaded(store, detached):
-        kept.add(manifest)
-    files = list(_manifests(store, [location for location in locations if location.version in old]))
+    for one, verdict in judged.items():
+        if verdict == "link":
+            protection.is_link(one.path)  # adds a warning
+    old = [one for one, verdict in judged.items() if verdict == "delete"]
+    files = _manifests(store, old, work)
     files.extend(unfinished if reachable else ())
-    files.extend(_unused(store, kept, deleted, policy, protection))
+    unused = _unused(store, cuts, read, policy, protection, work)
+    files.extend(file for one in unused for file in one.files)
     # A version created concurrently may use old files again, for example after a restore.
-    new = [location for location in list_versions(store) if location.version not in known]
-    used_again = FileSet.of(manifest for _, manifest in _loaded(store, new))
+    new = [location for location in list_versions(store) if location.version not in times]
+    used_again = FileSet.of(manifest for _, manifest in loaded(store, new))
     files = [file for file in files if file.path not in used_again]
     folders = {file.path.rpartition("/")[0] for file in files}
-    folders.update(_empty_folders(store, policy, protection))
-    own = sorted(path for path in folders if is_own_folder(path) and not kept.has_folder(path))
-    versions, warnings = tuple(sorted(old)), tuple(protection.warnings)
-    return CleanupPlan(current.version, versions, tuple(files), warnings, tuple(own))
+    own = {path for path in folders if is_own_folder(path)}.union(*(one.folders for one in unused))
+    versions, warnings = tuple(sorted(one.version for one in old)), tuple(protection.warnings)
+    return CleanupPlan(current.version, versions, tuple(files), warnings, tuple(sorted(own)))
 
 
 def delete_planned(
@@ -221,12 +229,15 @@ def delete_planned(
     plan: CleanupPlan,
     rate: int | None = None,
     note: Callable[[int], object] | None = None,
+    work: CleanupWork = HERE,
 ) -> CleanupPlan:
     """Delete the files of a plan, manifests first, at most ``rate`` per second; log the warnings.
 
-    ``note`` gets the number of files of each call. Returns the plan without files that were kept.
+    ``note`` gets the number of files of each call, unless the work is divided. Manifests are
+    deleted by this process, other files where the work runs. Returns the plan without files that
+    were kept.
     """
-    batch = _BATCH if rate is None else min(_BATCH, max(1, rate))
+    batch = BATCH if rate is None else min(BATCH, max(1, rate))
     warnings = list(plan.warnings)
     kept: set[str] = set()
     for file in plan.files:
@@ -240,22 +251,50 @@ def delete_planned(
     others = [one.path for one in plan.files if one.kind != "manifest"]
     if manifests:
         advance_hint(store, plan.read_version)
-    # A store may delete those of one call in any order, and stop at any of them.
-    calls = [
-        part[at : at + batch] for part in (manifests, others) for at in range(0, len(part), batch)
-    ]
-    for number, paths in enumerate(calls, 1):
+    if rate is None and work.division is not None:
+        _delete_in_parts(store, manifests, others, work, work.division)
+        calls = []
+    else:
+        # A store may delete those of one call in any order, and stop at any of them.
+        calls = [
+            DeleteFiles(part[at : at + batch])
+            for part in (manifests, others)
+            for at in range(0, len(part), batch)
+        ]
+    for number, call in enumerate(calls, 1):
         began = monotonic()
-        store.delete(paths)
+        call.run(store)
         if note is not None:
-            note(len(paths))
+            note(len(call.paths))
         if rate is not None and number < len(calls):
-            sleep(max(0.0, len(paths) / rate - (monotonic() - began)))
+            sleep(max(0.0, len(call.paths) / rate - (monotonic() - began)))
     store.remove_empty(plan.folders)
     for warning in warnings:
         _logger.warning("clean-up of %s: %s", store.uri, warning)
     files = tuple(file for file in plan.files if file.path not in kept)
     return replace(plan, files=files, warnings=tuple(warnings))
+
+
+def _delete_in_parts(
+    store: ObjectStore,
+    manifests: Sequence[str],
+    others: Sequence[str],
+    work: CleanupWork,
+    division: Division,
+) -> None:
+    """Delete files where the work runs.
+
+    A part that a cluster has given up may still run, at any time. What it deletes was reachable
+    from no version when it was planned, and nobody writes a file of that name again, because the
+    name is random. Where it is not, for manifests and for names that users chose, a new file may
+    have it by then: these are deleted here.
+    """
+    drawn = [path for path in others if kind_of(path) is not None]
+    chosen = sorted(set(others).difference(drawn))
+    for paths in (manifests, chosen):
+        DeleteFiles(paths).run(store)
+    step = division.deletions
+    work.run(store, [DeleteFiles(drawn[at : at + step]) for at in range(0, len(drawn), step)])
 
 
 def _candidates(
@@ -268,93 +307,62 @@ def _candidates(
     return versions if policy.versions is None else versions & set(policy.versions)
 
 
-def _loaded(
-    store: ObjectStore, locations: Sequence[ManifestLocation]
-) -> Iterator[tuple[ManifestLocation, Manifest]]:
-    """Manifests, a few at a time, without those that another clean-up has deleted concurrently."""
+def _read(
+    store: ObjectStore,
+    locations: Sequence[ManifestLocation],
+    selection: Selection,
+    size: tuple[Manifest, int],
+    work: CleanupWork,
+) -> tuple[tuple[str, ...], list[VersionFiles]]:
+    """What versions have, and where the names are cut.
 
-    def load(location: ManifestLocation) -> Manifest | None:
-        try:
-            return load_manifest(store, location)
-        except ObjectNotFoundError:
-            if not _is_missing(store, location.path):
-                raise  # another file is missing, so the files of the version are unknown
-            return None
-
-    loaded = ordered_map(load, locations, ahead=_AHEAD)
-    for location, manifest in zip(locations, loaded, strict=True):
-        if manifest is not None:
-            yield location, manifest
-
-
-def _is_missing(store: ObjectStore, path: str) -> bool:
-    try:
-        store.head(path)
-    except ObjectNotFoundError:
-        return True
-    return False
+    ``size`` is the current version and the bytes of the largest manifest, by which the work is
+    divided: older versions may have more files.
+    """
+    division = work.division
+    if division is None:
+        return (), work.run(store, [ReadVersions(locations, selection, ALL_IDS, ())])
+    current, largest = size
+    files = max(current.stated.file_count, largest // _FILE_BYTES)
+    cuts = division.cuts(files)
+    readers = division.readers(locations, files, current.max_fragment_id)
+    return cuts, work.run(
+        store, [ReadVersions(part, selection, ids, cuts) for part, ids in readers]
+    )
 
 
-def _manifests(store: ObjectStore, locations: Iterable[ManifestLocation]) -> Iterator[CleanupFile]:
+def _manifests(
+    store: ObjectStore, locations: Sequence[ManifestLocation], work: CleanupWork
+) -> list[CleanupFile]:
     """The manifest files of versions, without those already deleted."""
-    for location in locations:
-        with suppress(ObjectNotFoundError):
-            size = store.head(location.path).size
-            yield CleanupFile(location.path, "manifest", size, unverified=False)
-
-
-def _outside_history(store: ObjectStore) -> tuple[list[CleanupFile], list[ManifestLocation]]:
-    """Empty manifests, and detached versions, whose files are kept."""
-    unfinished, detached = [], []
-    for location, meta in list_manifests(store):
-        if not meta.size:
-            unfinished.append(
-                CleanupFile(meta.path, "manifest", 0, unverified=True, unfinished=True)
-            )
-        elif location.is_detached:
-            detached.append(location)
-    return unfinished, detached
+    paths = [location.path for location in locations]
+    found = work.run(store, [SizesOf(paths[at : at + BATCH]) for at in range(0, len(paths), BATCH)])
+    return [file for files in found for file in files]
 
 
 def _unused(
     store: ObjectStore,
-    kept: FileSet,
-    deleted: FileSet,
+    cuts: Sequence[str],
+    read: Sequence[VersionFiles],
     policy: CleanupPolicy,
     protection: Protection,
-) -> Iterator[CleanupFile]:
+    work: CleanupWork,
+) -> list[Unused]:
     """Files that no kept version uses."""
-    youngest = now() - UNVERIFIED_AGE
-    for folder in FOLDERS:
-        if not protection.is_reachable(folder):
-            continue
-        for meta in _all_files(store, folder):
-            verified = meta.path in deleted
-            kind = kind_of(meta.path, named=verified)
-            if kind is None or meta.path in kept:
-                continue
-            if not (verified or policy.delete_unverified) and (
-                meta.modified is None or meta.modified > youngest
-            ):
-                continue
-            if not protection.is_link(meta.path):
-                yield CleanupFile(meta.path, kind, meta.size, unverified=not verified)
-        protection.warn_of_linked_folders(folder, kept)
-
-
-def _empty_folders(
-    store: ObjectStore, policy: CleanupPolicy, protection: Protection
-) -> Iterator[str]:
-    """Empty folders, as files that no version uses: a writer may just have made a young one."""
-    youngest = now() - UNVERIFIED_AGE
-    for folder in FOLDERS:
-        if protection.reason(folder) is not None:
-            continue
-        for meta in store.empty_folders(folder):
-            if policy.delete_unverified or (meta.modified or youngest) < youngest:
-                yield meta.path
-
-
-def _all_files(store: ObjectStore, folder: str) -> Iterator[ObjectMeta]:
-    yield from store.walk(folder)
-    yield from store.unfinished(folder)
+    folders = tuple(folder for folder in FOLDERS if protection.is_reachable(folder))
+    youngest = None if policy.delete_unverified else now() - UNVERIFIED_AGE
+    parts = [
+        ListUnused(
+            span,
+            folders,
+            tuple(one.kept[number] for one in read),
+            tuple(one.deleted[number] for one in read),
+            youngest,
+        )
+        for number, span in enumerate(spans_of(cuts))
+    ]
+    found = work.run(store, parts)
+    for one in found:
+        for path in one.links:
+            protection.is_link(path)  # adds a warning
+    return found

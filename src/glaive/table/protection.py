@@ -6,7 +6,6 @@ from datetime import datetime
 
 from glaive.io.store import ObjectStore
 from glaive.table.branches import BRANCHES
-from glaive.table.references import FileSet, is_own_folder
 from glaive.table.refs import ref_files
 from glaive.table.tags import TAGS
 
@@ -40,12 +39,6 @@ class Protection:
             return False
         self.warnings.append(f"{self._store.full(path)} is a link, which no Lance writer created")
         return True
-
-    def warn_of_linked_folders(self, folder: str, kept: FileSet) -> None:
-        """Add warnings for linked folders of a version that no kept version uses."""
-        for path in self._store.links(folder):
-            if is_own_folder(path) and not kept.has_folder(path):
-                self.is_link(path)
 
     def unknown_refs(self, root: ObjectStore) -> list[datetime | None]:
         """Times of empty refs; each may have been meant for any version that existed then."""

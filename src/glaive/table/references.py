@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import field
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
 
 from glaive.dataclass import dataclass
@@ -27,9 +27,11 @@ from glaive.io.temporary import final_name, is_others_temporary
 from glaive.named_tuple import NamedTuple
 
 __all__ = [
+    "ALL_IDS",
     "FOLDERS",
     "FileKind",
     "FileSet",
+    "IdRange",
     "VersionFile",
     "files_of",
     "fragment_files",
@@ -67,16 +69,39 @@ class VersionFile(NamedTuple):
     is_folder: bool = False
 
 
-def files_of(manifest: Manifest) -> Iterator[VersionFile]:
+class IdRange(NamedTuple):
+    """Ids of fragments from ``start`` on, before ``stop``; by default all."""
+
+    start: int = 0
+    stop: int | None = None
+
+    def positions(self, manifest: Manifest) -> Iterable[int]:
+        """Positions of these fragments in the list of a version."""
+        if self == ALL_IDS:
+            return range(manifest.num_fragments)
+        ids = manifest.fragment_ids
+        within = ids >= self.start
+        if self.stop is not None:
+            within &= ids < self.stop
+        positions: list[int] = within.nonzero()[0].tolist()
+        return positions
+
+
+ALL_IDS: Final = IdRange()
+
+
+def files_of(manifest: Manifest, ids: IdRange = ALL_IDS) -> Iterator[VersionFile]:
     """The files of a version, except its manifest; blobs and indices are folders.
 
+    With ``ids``, of these fragments only; what belongs to no fragment is with the first ones.
     A file that several fragments share is repeated.
     """
     wire = manifest.wire
-    if wire.transaction_file:
+    if wire.transaction_file and not ids.start:
         yield VersionFile("transaction", transaction_path(wire.transaction_file), None)
-    yield from fragment_files(manifest, range(manifest.num_fragments))
-    yield from index_folders(manifest)
+    yield from fragment_files(manifest, ids.positions(manifest))
+    if not ids.start:
+        yield from index_folders(manifest)
 
 
 def fragment_files(manifest: Manifest, positions: Iterable[int]) -> Iterator[VersionFile]:
@@ -131,9 +156,9 @@ class FileSet:
             files.add(manifest)
         return files
 
-    def add(self, manifest: Manifest) -> None:
-        """Add the files of a version."""
-        for reference in files_of(manifest):
+    def add(self, manifest: Manifest, ids: IdRange = ALL_IDS) -> None:
+        """Add the files of a version, or of some of its fragments."""
+        for reference in files_of(manifest, ids):
             if reference.base_id is not None:
                 continue
             if not reference.is_folder:

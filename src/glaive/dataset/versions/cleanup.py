@@ -12,6 +12,7 @@ from glaive.errors import OptionError
 from glaive.events import DATASETS, FILES, anyone_listens, emit
 from glaive.table.branches import list_branches
 from glaive.table.cleanup import CleanupPlan, CleanupPolicy, delete_planned, plan_cleanup
+from glaive.table.cleanup_parts import HERE, CleanupWork
 from glaive.table.refs import root_store
 from glaive.table.versions import list_versions
 
@@ -25,6 +26,7 @@ __all__ = [
     "CleanupStats",
     "clean_up",
     "explain",
+    "planned_cleanup",
 ]
 
 
@@ -99,8 +101,9 @@ def clean_up(
     policy: CleanupPolicy,
     delete_rate_limit: int | None,
     delete_concurrency: int | None = None,
+    work: CleanupWork = HERE,
 ) -> CleanupStats:
-    """Delete what the policy allows."""
+    """Delete what the policy allows; ``work`` says where manifests are read, and files deleted."""
     for name, limit in (
         ("delete_rate_limit", delete_rate_limit),
         ("delete_concurrency", delete_concurrency),
@@ -108,13 +111,13 @@ def clean_up(
         if limit is not None and limit < 1:
             raise OptionError(f"{name} must be greater than 0, got {limit}")
     emit(DATASETS, event="cleaning", uri=dataset.uri)
-    plan = _plan(dataset, policy)
+    plan = planned_cleanup(dataset, policy, work)
     line = current_line()
 
     if line is not None:
         line.move_to(0, len(plan.files))
     note = None if line is None else line.advance
-    done = delete_planned(dataset.store, plan, rate=delete_rate_limit, note=note)
+    done = delete_planned(dataset.store, plan, rate=delete_rate_limit, note=note, work=work)
     for file in done.files if anyone_listens() else ():
         emit(FILES, mode="delete", type=file.kind, path=file.path)
     return CleanupStats.of(done)
@@ -124,7 +127,7 @@ def explain(
     dataset: OpenedVersion, policy: CleanupPolicy, *, include_files: bool, max_files: int
 ) -> CleanupExplanation:
     """What :func:`clean_up` would delete; deletes nothing."""
-    plan = _plan(dataset, policy)
+    plan = planned_cleanup(dataset, policy)
     listed = plan.files[:max_files] if include_files else ()
     return CleanupExplanation(
         read_version=plan.read_version,
@@ -165,6 +168,9 @@ def _referenced_branches(
     return sorted(referenced, key=lambda branch: (-branch.referenced_version, branch.name))
 
 
-def _plan(dataset: OpenedVersion, policy: CleanupPolicy) -> CleanupPlan:
+def planned_cleanup(
+    dataset: OpenedVersion, policy: CleanupPolicy, work: CleanupWork = HERE
+) -> CleanupPlan:
+    """What :func:`clean_up` would delete, file by file."""
     root = root_store(dataset.store, branch_of(dataset.manifest))
-    return plan_cleanup(dataset.store, root, dataset.manifest, policy)
+    return plan_cleanup(dataset.store, root, dataset.manifest, policy, work)

@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
+from uuid import uuid4
 
 import pyarrow as pa
 
+from glaive.dataset.versions.cleanup import clean_up, planned_cleanup
+from glaive.dataset.versions.cleanup_tasks import CleanupTasks
 from glaive.errors import OptionError
+from glaive.spark.failures import naming_job
 from glaive.spark.jobs.job import SparkJob
+from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.lance_table.handle import TableHandle, located
 from glaive.spark.lance_table.optimize import OptimizeBuilder
+from glaive.table.cleanup import CleanupPolicy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,6 +30,8 @@ _FILES: Final[dict[str, pa.DataType]] = {
     "size_in_bytes": pa.int64(),
     "unverified": pa.bool_(),
 }
+
+_LEFT: Final = "the files that it has deleted are those that no version needs"
 
 _MAX_FILES: Final = 1 << 20
 """Files that a dry run lists."""
@@ -87,31 +95,32 @@ class TableMaintenance(TableHandle):
         ------
         OptionError
             The age is negative.
+        JobError
+            The cluster lost processes of the job; what it has deleted no version needed.
+
+        Notes
+        -----
+        Tasks read manifests, list folders and delete files; manifests are deleted before that, by
+        this process. A lone task runs in this process, as of a table with few files and versions.
         """
         given: Any = retentionHours
         if given is not None and (not isinstance(given, int | float) or not given >= 0):
             raise OptionError(f"retentionHours: expected hours ≥ 0, found {given!r}")
         age = None if given is None else timedelta(hours=given)
-        limits: Any = {
-            "delete_unverified": delete_unverified,
-            "error_if_tagged_old_versions": False,
-        }
-        dataset = self._latest()
-        if dryRun:
-            planned = dataset.explain_cleanup_old_versions(
-                age, include_files=True, max_files=_MAX_FILES, **limits
-            )
-            rows = [
-                {
-                    "path": file.path,
-                    "kind": file.kind,
-                    "size_in_bytes": file.size_bytes,
-                    "unverified": file.unverified,
-                }
-                for file in planned.candidate_files
-            ]
-            return self._described(pa.Table.from_pylist(rows, pa.schema(_FILES)))
-        stats = dataset.cleanup_old_versions(age, **limits)
+        policy = CleanupPolicy(age, delete_unverified=delete_unverified, error_if_tagged=False)
+        dataset = self._latest().opened
+        work = CleanupTasks(dataset, SparkRunner(self._spark))
+        with naming_job(str(uuid4()), dataset.uri, named=False, left=_LEFT):
+            if dryRun:
+                files = planned_cleanup(dataset, policy, work).files[:_MAX_FILES]
+                columns = [
+                    [file.path for file in files],
+                    [file.kind for file in files],
+                    [file.size for file in files],
+                    [file.unverified for file in files],
+                ]
+                return self._described(pa.table(columns, schema=pa.schema(_FILES)))
+            stats = clean_up(dataset, policy, None, work=work)
         names = (
             "bytes_removed",
             "old_versions",

@@ -1,0 +1,311 @@
+"""The parts of a clean-up that read, list and delete: values that run in any process.
+
+A plan reads manifests for the names of files that versions have, then lists the folders and picks
+the files that no version needs. Both can be divided: the versions among readers, the names among
+listings, by cuts in the order of paths. Each listing gets exactly the names between its cuts, so
+what it picks is what an undivided one picks there.
+
+Which versions go is decided by :class:`Selection`, which files by :class:`ListUnused`, wherever
+they run.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Final, Literal, Protocol, TypeVar
+
+from glaive.dataclass import dataclass
+from glaive.errors import ObjectNotFoundError
+from glaive.format.manifest import Manifest
+from glaive.io.pool import ordered_map
+from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.table.cleanup_division import BATCH, Division, Span
+from glaive.table.load import load_manifest
+from glaive.table.packed_files import PackedFiles
+from glaive.table.references import FileKind, FileSet, IdRange, is_own_folder, kind_of
+from glaive.table.versions import ManifestLocation
+
+__all__ = [
+    "HERE",
+    "CleanupFile",
+    "CleanupWork",
+    "DeleteFiles",
+    "ListUnused",
+    "Part",
+    "ReadVersions",
+    "Selection",
+    "SizesOf",
+    "Unused",
+    "VersionFiles",
+    "loaded",
+]
+
+R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
+
+_AHEAD: Final = 8
+"""Manifests in memory, about: each can be of a million fragments."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupFile:
+    """A file to delete; ``unverified`` if no known version has used it.
+
+    ``unfinished`` is an empty manifest, deleted only if it is still empty then.
+    """
+
+    path: str
+    kind: FileKind
+    size: int
+    unverified: bool
+    unfinished: bool = False
+
+
+class Part(Protocol[R_co]):
+    """Part of a clean-up; can be pickled."""
+
+    def run(self, store: ObjectStore) -> R_co:
+        """Do it in the branch that is cleaned up."""
+
+
+class CleanupWork(Protocol):
+    """Where parts of a clean-up run, and how it is divided; undivided if ``division`` is None."""
+
+    @property
+    def division(self) -> Division | None:
+        """How much is one part."""
+
+    def run(self, store: ObjectStore, parts: Sequence[Part[R]]) -> list[R]:
+        """Run parts in any order; their results in the order of the parts."""
+
+
+class _Here:
+    """Parts run in this process, one after the other."""
+
+    division = None
+
+    def run(self, store: ObjectStore, parts: Sequence[Part[R]]) -> list[R]:
+        return [part.run(store) for part in parts]
+
+
+HERE: Final = _Here()
+"""A clean-up in this process, undivided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which versions go.
+
+    Parameters
+    ----------
+    wanted
+        Those that may go judging by their numbers.
+    parents, tagged, linked
+        Those that branches start from, that tags name, whose manifests are links.
+    before
+        Only versions created before this time go.
+    unknown
+        Times of empty tags and branches, which may name any version that existed then.
+    """
+
+    wanted: frozenset[int]
+    parents: frozenset[int]
+    tagged: frozenset[int]
+    linked: frozenset[int]
+    before: datetime
+    unknown: tuple[datetime | None, ...] = ()
+
+    def judge(self, version: int, time: datetime) -> Literal["keep", "tagged", "link", "delete"]:
+        """What becomes of a version that was created at a time."""
+        if version not in self.wanted or version in self.parents or time >= self.before:
+            return "keep"
+        if version in self.tagged:
+            return "tagged"
+        if any(until is None or time <= until for until in self.unknown):
+            return "keep"
+        return "link" if version in self.linked else "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFiles:
+    """What manifests tell: times of the versions, files by span of those that stay and that go."""
+
+    times: dict[int, datetime]
+    kept: tuple[PackedFiles, ...]
+    deleted: tuple[PackedFiles, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadVersions:
+    """Read manifests for the files of some fragments."""
+
+    locations: Sequence[ManifestLocation]
+    selection: Selection
+    ids: IdRange
+    cuts: tuple[str, ...]
+
+    def run(self, store: ObjectStore) -> VersionFiles:
+        """The files that the versions have, without versions deleted meanwhile.
+
+        Raises
+        ------
+        CorruptFileError
+            A manifest is damaged, so the files in use are unknown.
+        """
+        times: dict[int, datetime] = {}
+        kept, deleted = FileSet(), FileSet()
+        for location, manifest in loaded(store, self.locations):
+            times[location.version] = time = manifest.timestamp
+            goes = self.selection.judge(location.version, time) == "delete"
+            (deleted if goes else kept).add(manifest, self.ids)
+        return VersionFiles(times, self._divided(kept), self._divided(deleted))
+
+    def _divided(self, files: FileSet) -> tuple[PackedFiles, ...]:
+        if not self.cuts:
+            return (PackedFiles(files),)
+        parts = [FileSet() for _ in range(len(self.cuts) + 1)]
+        for path in files.paths:
+            parts[bisect_right(self.cuts, path)].paths.add(path)
+        for path in files.indices:
+            parts[bisect_right(self.cuts, path)].indices.add(path)
+        return tuple(map(PackedFiles, parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Files that no kept version uses, links that stay, and empty folders."""
+
+    files: list[CleanupFile]
+    links: list[str]
+    folders: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ListUnused:
+    """List the files of a span that no version needs.
+
+    Parameters
+    ----------
+    span
+        The paths.
+    folders
+        Folders in which files may be deleted.
+    kept, deleted
+        All files in the span of versions that stay, and that go.
+    youngest
+        Files changed after it may belong to an active writer unless a version has had them;
+        ``None`` if nobody writes.
+    """
+
+    span: Span
+    folders: tuple[str, ...]
+    kept: tuple[PackedFiles, ...]
+    deleted: tuple[PackedFiles, ...]
+    youngest: datetime | None
+
+    def run(self, store: ObjectStore) -> Unused:
+        """Files, links and empty folders; deletes nothing."""
+        kept, deleted = _united(self.kept), _united(self.deleted)
+        found = Unused([], [], [])
+        for folder in filter(self.span.meets, self.folders):
+            for meta in self.span.listed(store, folder):
+                verified = meta.path in deleted
+                kind = kind_of(meta.path, named=verified)
+                if kind is None or meta.path in kept or not (verified or self._is_old(meta)):
+                    continue
+                if store.is_link(meta.path):
+                    found.links.append(meta.path)
+                else:
+                    file = CleanupFile(meta.path, kind, meta.size, unverified=not verified)
+                    found.files.append(file)
+            found.links.extend(
+                path for path in store.links(folder) if self._is_unused_folder(path, kept)
+            )
+            # As files that no version uses: a writer may just have made a young one.
+            found.folders.extend(
+                meta.path
+                for meta in store.empty_folders(folder)
+                if self._is_unused_folder(meta.path, kept) and self._is_old_folder(meta)
+            )
+        return found
+
+    def _is_old(self, meta: ObjectMeta) -> bool:
+        if self.youngest is None:
+            return True
+        return meta.modified is not None and meta.modified <= self.youngest
+
+    def _is_old_folder(self, meta: ObjectMeta) -> bool:
+        if self.youngest is None:
+            return True
+        return meta.modified is not None and meta.modified < self.youngest
+
+    def _is_unused_folder(self, path: str, kept: FileSet) -> bool:
+        return path in self.span and is_own_folder(path) and not kept.has_folder(path)
+
+
+@dataclass(frozen=True, slots=True)
+class SizesOf:
+    """Look up manifests that go."""
+
+    paths: Sequence[str]
+
+    def run(self, store: ObjectStore) -> list[CleanupFile]:
+        """Their files, without those already deleted."""
+        found = []
+        for path in self.paths:
+            with suppress(ObjectNotFoundError):
+                found.append(CleanupFile(path, "manifest", store.head(path).size, unverified=False))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFiles:
+    """Delete files of a plan; missing ones are no error, so it may run twice."""
+
+    paths: Sequence[str]
+
+    def run(self, store: ObjectStore) -> None:
+        """Delete them, as many per call as stores take."""
+        for at in range(0, len(self.paths), BATCH):
+            store.delete(self.paths[at : at + BATCH])
+
+
+def loaded(
+    store: ObjectStore, locations: Sequence[ManifestLocation]
+) -> Iterator[tuple[ManifestLocation, Manifest]]:
+    """Manifests, a few at a time, without those that another clean-up has deleted concurrently."""
+
+    def load(location: ManifestLocation) -> Manifest | None:
+        try:
+            return load_manifest(store, location)
+        except ObjectNotFoundError:
+            if not _is_missing(store, location.path):
+                raise  # another file is missing, so the files of the version are unknown
+            return None
+
+    manifests = ordered_map(load, locations, ahead=_AHEAD)
+    for location, manifest in zip(locations, manifests, strict=True):
+        if manifest is not None:
+            yield location, manifest
+
+
+def _is_missing(store: ObjectStore, path: str) -> bool:
+    try:
+        store.head(path)
+    except ObjectNotFoundError:
+        return True
+    return False
+
+
+def _united(parts: Sequence[PackedFiles]) -> FileSet:
+    first, *others = (part.files for part in parts)
+    if not others:
+        return first
+    files = FileSet(set(first.paths), set(first.indices))
+    for other in others:
+        files.paths |= other.paths
+        files.indices |= other.indices
+    return files

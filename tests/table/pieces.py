@@ -1,0 +1,25 @@
+"""A clean-up divided as much as it can be."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import TypeVar
+
+from glaive.io.store import ObjectStore
+from glaive.table.cleanup_division import Division
+from glaive.table.cleanup_parts import Part
+
+R = TypeVar("R")
+
+
+class InPieces:
+    """Runs parts as a cluster does: they and their results are pickled, and the last come first."""
+
+    division = Division(versions=1, fragments=1, files=1, deletions=1, groups=64)
+
+    def run(self, store: ObjectStore, parts: Sequence[Part[R]]) -> list[R]:
+        sent: list[Part[R]] = pickle.loads(pickle.dumps(list(parts)))
+        results = [part.run(store) for part in reversed(sent)]
+        returned: list[R] = pickle.loads(pickle.dumps(results))
+        return returned[::-1]
