@@ -9,10 +9,11 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -20,20 +21,32 @@ import pyarrow as pa
 import pytest
 from tests.spark.many_fragments import many_fragments
 from tests.spark.test_scale import CORES, FRAGMENTS, MAX_BYTES, MAX_DRIVER_BYTES, parts
+from tests.table.places import append, create, fragment, overwrite
 
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.rows.selected_rows import delete_rows_tasks
+from glaive.dataset.versions.cleanup_tasks import CleanupTask
 from glaive.dataset.versions.publish import copy_tasks
 from glaive.dataset.writing.options import WriteOptions
 from glaive.ingestion.drift import Reconciled
 from glaive.ingestion.formats.registry import format_named
 from glaive.ingestion.plan import Sources, plan_ingest
 from glaive.ingestion.sources import SourceFile
+from glaive.io.local import LocalStore
+from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 from glaive.spark.jobs.convert import convert_tasks
 from glaive.spark.jobs.ingest import divided
 from glaive.spark.jobs.runner import MAX_TASKS, divide, dump_tasks, dumps
+from glaive.spark.jobs.worker import dump_results, load_results
+from glaive.table.cleanup import CleanupPolicy, plan_cleanup
+from glaive.table.cleanup_division import Division
+from glaive.table.cleanup_parts import Part
+from glaive.table.commit import commit_transaction
+from glaive.table.operations.append import Append
 from glaive.table.references import FileSet
+
+R = TypeVar("R")
 
 LONG = [pytest.mark.slow, pytest.mark.nightly(reason="plans for a million files")]
 COUNTS = [20_000, pytest.param(FRAGMENTS, marks=LONG)]
@@ -120,3 +133,36 @@ def test_a_clean_up_holds_the_names_of_files_that_are_used_and_unused(
     with bounded(count // 2):
         files = FileSet.of([opened.manifest])
     assert len(files.paths) >= count
+
+
+class Measured:
+    """Runs parts of a clean-up here, and adds the bytes that a cluster would send."""
+
+    division = Division()
+
+    def __init__(self) -> None:
+        self.sent = self.returned = self.tasks = 0
+
+    def run(self, store: ObjectStore, parts: Sequence[Part[R]]) -> list[R]:
+        self.tasks = max(self.tasks, len(parts))
+        self.sent += sum(len(dump_tasks([CleanupTask(part)])) for part in parts)
+        results = [dump_results([part.run(store)]) for part in parts]
+        self.returned += sum(map(len, results))
+        return [load_results(result)[0] for result in results]
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["in use", "not any more"])
+def test_a_clean_up_of_a_million_files_sends_their_names_packed(
+    count: int, replaced: bool, tmp_path: Path
+) -> None:
+    store = LocalStore(tmp_path / "t")
+    base = create(store)
+    many = tuple(fragment() for _ in range(count))
+    base = commit_transaction(store, replace(append(base), operation=Append(many)), base=base)
+    last = overwrite(base) if replaced else append(base)
+    newest = commit_transaction(store, last, base=base)
+    work = Measured()
+    plan_cleanup(store, store, newest, CleanupPolicy(timedelta(0)), work)
+    assert 1 < work.tasks <= MAX_TASKS
+    assert 20 * count < work.returned < MAX_BYTES * count // FRAGMENTS
+    assert 20 * count < work.sent < MAX_BYTES * count // FRAGMENTS

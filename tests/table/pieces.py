@@ -16,7 +16,7 @@ R = TypeVar("R")
 class InPieces:
     """Runs parts as a cluster does: they and their results are pickled, and the last come first."""
 
-    division = Division(versions=1, fragments=1, files=1, deletions=1, groups=64)
+    division = Division(versions=2, fragments=4, files=2, deletions=2, groups=16)
 
     def run(self, store: ObjectStore, parts: Sequence[Part[R]]) -> list[R]:
         sent: list[Part[R]] = pickle.loads(pickle.dumps(list(parts)))

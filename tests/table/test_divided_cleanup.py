@@ -19,7 +19,7 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.errors import NotLanceError
+from glaive.errors import JobError, NotLanceError
 from glaive.format.paths import manifest_path, new_data_file_name
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
@@ -40,6 +40,7 @@ from .places import append, create, fragment, overwrite
 R = TypeVar("R")
 
 EVERYTHING = CleanupPolicy(older_than=timedelta(0))
+UNVERIFIED = replace(EVERYTHING, delete_unverified=True)
 ROWS = pa.table({"id": range(12)})
 WEEK = 7.5 * 24 * 3600
 
@@ -208,13 +209,61 @@ def test_names_that_may_come_again_are_not_deleted_by_other_processes(tmp_path: 
     assert [one.version for one in list_versions(store)] == [3]
 
 
-def test_a_part_that_deletes_may_run_twice(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path / "t")
-    store.put("data/a", [b"1"])
-    store.put("data/b", [b"1"])
-    for _ in range(2):
-        DeleteFiles(["data/a"]).run(store)
-    assert [meta.path for meta in store.walk("data")] == ["data/b"]
+class Stopped(InPieces):
+    """Is stopped before the deletion of a number of parts; keeps those that have not run."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+        self.left: list[DeleteFiles] = []
+
+    def run(self, store: ObjectStore, parts: Sequence[Part[R]]) -> list[R]:
+        given: Sequence[object] = parts
+        deletions = [part for part in given if isinstance(part, DeleteFiles)]
+        if not deletions:
+            return super().run(store, parts)
+        for part in deletions[: self.after]:
+            part.run(store)
+        self.left = deletions[self.after :]
+        raise JobError("the cluster is gone")
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_clean_up_stopped_while_it_deletes_leaves_no_version_without_its_files(
+    tmp_path: Path, after: int
+) -> None:
+    root, work = tmp_path / "t", Stopped(after)
+    glaive.write_dataset(ROWS, root, max_rows_per_file=2)
+    newest = glaive.write_dataset(ROWS, root, mode="overwrite").manifest
+    store = LocalStore(root)
+    plan = plan_cleanup(store, store, newest, EVERYTHING, work)
+    with pytest.raises(JobError):
+        delete_planned(store, plan, work=work)
+    assert len(work.left) == 4 - after
+    assert [one.version for one in list_versions(store)] == [2]
+    glaive.dataset(root).validate()
+    again = plan_cleanup(store, store, newest, UNVERIFIED, InPieces())
+    left = {path for part in work.left for path in part.paths}
+    assert {file.path for file in again.files} == left
+    delete_planned(store, again, work=InPieces())
+    assert len([*store.walk("data")]) == 1
+
+
+def test_deletions_that_a_cluster_gave_up_may_run_long_after(tmp_path: Path) -> None:
+    root, work = tmp_path / "t", Stopped(0)
+    glaive.write_dataset(ROWS, root, max_rows_per_file=2)
+    newest = glaive.write_dataset(ROWS, root, mode="overwrite").manifest
+    store = LocalStore(root)
+    with pytest.raises(JobError):
+        delete_planned(store, plan_cleanup(store, store, newest, EVERYTHING, work), work=work)
+    glaive.write_dataset(ROWS, root, mode="append", max_rows_per_file=2).delete("id = 3")
+    before = {meta.path for meta in store.walk("")}
+    for part in [*work.left, *work.left]:  # missing files are no error
+        part.run(store)
+    assert before - {meta.path for meta in store.walk("")} == {
+        path for part in work.left for path in part.paths
+    }
+    glaive.dataset(root).validate()
+    assert glaive.dataset(root).count_rows() == 22
 
 
 def test_nothing_is_planned_when_a_piece_meets_a_damaged_manifest(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Division:
     fragments: int = 1 << 16
     files: int = 1 << 13
     deletions: int = 4 * BATCH
-    groups: int = 32
+    groups: int = 16
 
     def cuts(self, files: int) -> tuple[str, ...]:
         """Where paths are cut for listings of so many data files, in order.

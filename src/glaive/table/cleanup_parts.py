@@ -161,6 +161,9 @@ class ReadVersions:
             times[location.version] = time = manifest.timestamp
             goes = self.selection.judge(location.version, time) == "delete"
             (deleted if goes else kept).add(manifest, self.ids)
+        # Most files of a version that goes are those of others; what is kept is not asked for.
+        deleted.paths -= kept.paths
+        deleted.indices -= kept.indices
         return VersionFiles(times, self._divided(kept), self._divided(deleted))
 
     def _divided(self, files: FileSet) -> tuple[PackedFiles, ...]:
