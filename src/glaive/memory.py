@@ -14,7 +14,7 @@ __all__ = ["allocate", "as_array", "as_buffer", "copy_of", "items_of"]
 # Called some dozen times for each row that is taken: no step between them and Arrow or NumPy.
 _from_buffer: Final[Callable[..., NDArray[Any]]] = cast("Any", np.frombuffer)
 
-as_buffer: Final[Callable[[NDArray[Any]], pa.Buffer]] = cast("Any", pa.py_buffer)
+as_buffer: Final[Callable[[NDArray[Any] | bytes], pa.Buffer]] = cast("Any", pa.py_buffer)
 """View the memory of a contiguous array as a buffer, which keeps it alive."""
 
 allocate: Final[Callable[[int], pa.Buffer]] = cast("Any", pa.allocate_buffer)

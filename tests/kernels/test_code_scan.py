@@ -14,13 +14,13 @@ from glaive.kernels.code_scan import (
     AllowedBits,
     CodeQuery,
     CodeRows,
-    RowPlaces,
     ScannedPartition,
     code_blocks,
     scan_codes,
 )
 from glaive.kernels.graph_search import COMPARISONS
 from glaive.kernels.machine import processor
+from glaive.kernels.partition_rows import RowPlaces
 from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glaive.kernels.codes import MAX_WIDTH, dot_bytes, gap_bytes, part_products, sum_tables
+from glaive.kernels.codes import (
+    MAX_WIDTH,
+    dot_bytes,
+    encode_numbers,
+    gap_bytes,
+    part_products,
+    sum_tables,
+)
 from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
@@ -46,11 +53,27 @@ def test_parts_of_a_vector_are_multiplied_with_all_entries_for_them(
     random = np.random.default_rng(2)
     entries = random.integers(-9, 9, (parts, width, count)).astype(np.float32)
     vector = random.integers(-9, 9, parts * width).astype(np.float32)
+    center = random.integers(-9, 9, parts * width).astype(np.float32)
     with force_tier(tier):
         products = part_products(entries, vector, -2)
+        centered = part_products(entries, vector, -2, center)
+        assert centered.tolist() == part_products(entries, vector - center, -2).tolist()
     by_hand = -2 * np.einsum("pwe,pw->pe", entries, vector.reshape(parts, width))
     assert products.tolist() == by_hand.tolist()
     assert products.dtype == np.float32
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_numbers_become_the_steps_that_they_are_above_the_start(tier: Any) -> None:
+    numbers = np.array([-3, -2, -1.75, -1.5, 0.2, 61.9, 62, 500, -1e38], np.float32)
+    with force_tier(tier):
+        octets, total = encode_numbers(numbers, -2.0, 0.25)
+        far, infinite = encode_numbers(np.array([np.nan, np.inf, -np.inf], np.float32), 0.0, 1.0)
+        steep, _ = encode_numbers(numbers[:3], -2.0, -1e-320)
+    assert octets.tolist() == [0, 0, 1, 2, 8, 255, 255, 255, 0]
+    assert total == pytest.approx(float(numbers.astype(float).sum()), rel=1e-12)
+    assert (far.tolist(), np.isnan(infinite)) == ([0, 255, 0], True)
+    assert steep.tolist() == [255, 0, 0]
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -73,14 +96,28 @@ START = np.zeros(2, np.float32)
         lambda: sum_tables(CODES.T, TABLES, START),
         lambda: part_products(TABLES[None], START),
         lambda: part_products(TABLES[None, :, ::2], TABLES[:3, 0].copy()),
+        lambda: part_products(TABLES[None], TABLES[0, :3].copy(), 1, START),
+        lambda: encode_numbers(START, 0.0, 0.0),
         lambda: dot_bytes(CODES, START),
         lambda: gap_bytes(CODES, np.zeros(2, np.uint8)),
         lambda: gap_bytes(
             np.zeros((1, MAX_WIDTH + 1), np.uint8), np.zeros(MAX_WIDTH + 1, np.uint8)
         ),
     ],
-    ids=["tables", "entries", "start", "order", "vector", "gaps", "query", "bytes", "wide"],
+    ids=[
+        "tables",
+        "entries",
+        "start",
+        "order",
+        "vector",
+        "gaps",
+        "center",
+        "step",
+        "query",
+        "bytes",
+        "wide",
+    ],
 )
 def test_codes_of_another_shape_are_refused(call: Callable[[], object]) -> None:
-    with pytest.raises(ValueError, match=r"codes|entries"):
+    with pytest.raises(ValueError, match=r"codes|entries|step|center"):
         call()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.kernels.graph_search import GraphLevel, NodeCodes, compare, search_graph
+from glaive.kernels.graph_levels import GraphLevel, GraphLevels
+from glaive.kernels.graph_search import (
+    NodeCodes,
+    ReachedNodes,
+    ReachedRows,
+    Scale,
+    compare,
+    search_graph,
+)
+from glaive.kernels.partition_rows import RowPlaces
 from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
@@ -59,7 +69,9 @@ def test_both_tiers_find_the_same_nodes(
     found = []
     for tier in TIERS:
         with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            found.append([part.tolist() for part in search_graph(levels, 0, nodes, capacity)])
+            found.append(
+                [part.tolist() for part in search_graph(GraphLevels(levels), 0, nodes, capacity)]
+            )
     assert found[0] == found[1]
     assert len(set(found[0][0])) == len(found[0][0]) <= capacity
     assert max(found[0][0]) < count
@@ -70,7 +82,7 @@ def test_both_tiers_find_the_same_nodes(
 def test_what_comparing_gave_comes_with_the_nodes(comparison: str, tier: Any) -> None:
     nodes = nodes_of(comparison, 40, 6, 5)
     with force_tier(tier):
-        found, compared = search_graph([level_of(40, 6, 5)], 3, nodes, 8)
+        found, compared = search_graph(GraphLevels([level_of(40, 6, 5)]), 3, nodes, 8)
     expected = compare(nodes.comparison, nodes.codes[found], nodes.query)
     terms = 0 if nodes.terms is None else nodes.terms[found]
     assert len(found) == 8
@@ -84,7 +96,7 @@ def test_a_connected_graph_gives_all_nodes_nearest_first(comparison: str, tier: 
     ring = np.stack([(np.arange(30) + 1) % 30, (np.arange(30) - 1) % 30], axis=1)
     level = GraphLevel(np.arange(0, 61, 2), ring.reshape(-1).astype(np.uint32))
     with force_tier(tier):
-        found = search_graph([level], 7, nodes, 40).numbers
+        found = search_graph(GraphLevels([level]), 7, nodes, 40).numbers
     assert sorted(found.tolist()) == list(range(30))
     if comparison == "gap":
         far = np.square(nodes.codes.astype(int) - nodes.query).sum(axis=1)
@@ -101,11 +113,11 @@ NODES = nodes_of("gap", 2, 3, 1)
         lambda: GraphLevel(np.array([0, 3]), np.zeros(2, np.uint32)),
         lambda: GraphLevel(np.array([0, 2, 1]), np.zeros(2, np.uint32)),
         lambda: GraphLevel(np.array([-1, 2]), np.zeros(2, np.uint32)),
-        lambda: search_graph([LEVEL], 2, NODES, 1),
-        lambda: search_graph([LEVEL], 0, NODES, 0),
-        lambda: search_graph([LEVEL], 0, NODES._replace(query=NODES.query[:2]), 1),
-        lambda: search_graph([LEVEL], 0, NODES._replace(comparison="bytes"), 1),
-        lambda: search_graph([level_of(3, 1, 1, np.arange(3))], 0, NODES, 1),
+        lambda: search_graph(GraphLevels([LEVEL]), 2, NODES, 1),
+        lambda: search_graph(GraphLevels([LEVEL]), 0, NODES, 0),
+        lambda: search_graph(GraphLevels([LEVEL]), 0, NODES._replace(query=NODES.query[:2]), 1),
+        lambda: search_graph(GraphLevels([LEVEL]), 0, NODES._replace(comparison="bytes"), 1),
+        lambda: search_graph(GraphLevels([level_of(3, 1, 1, np.arange(3))]), 0, NODES, 1),
     ],
     ids=["end", "descending", "negative", "entry", "capacity", "query", "type", "rows"],
 )
@@ -125,7 +137,10 @@ def test_nodes_at_no_distance_take_no_place_of_others(capacity: int, tier: Any) 
     codes[::2] = np.nan
     with force_tier(tier):
         found, compared = search_graph(
-            [level, level], 0, NodeCodes("squared", codes, np.zeros(1, np.float32)), capacity
+            GraphLevels([level, level]),
+            0,
+            NodeCodes("squared", codes, np.zeros(1, np.float32)),
+            capacity,
         )
     assert found.tolist() == [39 - 2 * at for at in range(capacity)]
     assert compared.tolist() == [(2.0 * at) ** 2 for at in range(capacity)]
@@ -136,5 +151,74 @@ def test_where_no_node_is_at_a_distance_none_is_found(tier: Any) -> None:
     level = GraphLevel(np.array([0, 1, 2]), np.array([1, 0], np.uint32))
     nodes = NodeCodes("squared", np.full((2, 3), np.nan, np.float32), np.zeros(3, np.float32))
     with force_tier(tier):
-        found, compared = search_graph([level], 0, nodes, 4)
+        found, compared = search_graph(GraphLevels([level]), 0, nodes, 4)
     assert (found.tolist(), compared.tolist()) == ([], [])
+
+
+def places_of(count: int) -> RowPlaces:
+    number = np.arange(count, dtype=np.int64)
+    return RowPlaces(number % 3, number // 3, (7 * number).astype(np.uint64))
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("comparison", COMPARISONS)
+def test_nodes_become_rows_where_none_wanted_is_as_far_as_the_next(
+    comparison: str, tier: Any
+) -> None:
+    scale = Scale(offset=3, shift=2, factor=-0.5 if comparison in ("product", "bytes") else 0.5)
+    levels, kinds = GraphLevels([level_of(50, 8, 5)]), set()
+    for seed in range(30):
+        nodes = nodes_of(comparison, 50, 6, seed)
+        with force_tier(tier):
+            found = search_graph(levels, 3, nodes, 12, scale)
+            placed = search_graph(levels, 3, nodes, 12, scale, places=places_of(50), wanted=5)
+        compared = compare(nodes.comparison, nodes.codes[found.numbers], nodes.query)
+        terms = 0 if nodes.terms is None else nodes.terms[found.numbers]
+        expected = 3 + (compared + terms - 2) * np.float32(scale.factor)
+        assert found.distances.tolist() == expected.tolist()
+        kinds.add(type(placed))
+        if isinstance(placed, ReachedRows):
+            first = found.numbers[:5].astype(int)
+            assert placed.distance.tolist() == found.distances[:5].tolist()
+            assert placed.next_distance == found.distances[5]
+            assert placed.key.tolist() == (7 * first).tolist()
+            assert placed.fragment.tolist() == (first % 3).tolist()
+            assert placed.row.tolist() == (first // 3).tolist()
+        else:
+            assert placed.numbers.tolist() == found.numbers.tolist()
+            assert (np.diff(found.distances[:6]) == 0).any() or len(found.numbers) < 6
+    assert kinds == {ReachedNodes, ReachedRows}
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_as_many_rows_as_are_kept_come_as_nodes(tier: Any) -> None:
+    nodes = nodes_of("squared", 40, 6, 5)
+    levels = GraphLevels([level_of(40, 6, 5)])
+    with force_tier(tier):
+        found = search_graph(levels, 3, nodes, 8, places=places_of(40), wanted=8)
+    assert isinstance(found, ReachedNodes)
+    assert len(found.numbers) == 8
+
+
+def test_searches_of_one_graph_find_the_same_however_many_were_before() -> None:
+    levels = GraphLevels([level_of(60, 6, 5), level_of(60, 6, 6, np.arange(0, 60, 3))])
+    nodes = nodes_of("gap", 60, 6, 5)
+    with force_tier("numba"):
+        expected = search_graph(levels, 3, nodes, 8)
+        for _ in range(300):  # more than a byte tells apart
+            found = search_graph(levels, 3, nodes, 8)
+            assert found.numbers.tolist() == expected.numbers.tolist()
+
+
+def test_threads_that_search_one_graph_do_not_disturb_each_other() -> None:
+    count = 3000
+    levels = GraphLevels([level_of(count, 30, 5)])
+    nodes = [nodes_of("gap", count, 16, seed) for seed in range(8)]
+
+    def search(each: NodeCodes) -> list[int]:
+        return [int(n) for _ in range(20) for n in search_graph(levels, 3, each, 40).numbers]
+
+    with force_tier("numba"):
+        expected = [search(each) for each in nodes]
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(search, nodes)) == expected

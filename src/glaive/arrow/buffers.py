@@ -6,7 +6,7 @@ Bits are counted from the least significant bit of each byte.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,13 @@ __all__ = [
 ]
 
 
+_STORED_AS: Final = {
+    np.dtype(kind.to_pandas_dtype()): kind
+    for kind in (pa.int32(), pa.int64(), pa.uint64(), pa.float32(), pa.float64())
+}
+"""Types whose values lie in memory as NumPy's do."""
+
+
 def integer_array(numbers: NDArray[Any]) -> pa.Array:
     """An Arrow array over the memory of int64 or uint64 integers.
 
@@ -41,7 +48,8 @@ def integer_array(numbers: NDArray[Any]) -> pa.Array:
 
 def number_array(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
     """An Arrow array of a type of numbers over their memory, without ``pyarrow.array``, too."""
-    numbers = np.ascontiguousarray(numbers, kind.to_pandas_dtype())
+    if _STORED_AS.get(numbers.dtype) is not kind or not numbers.flags.c_contiguous:
+        numbers = np.ascontiguousarray(numbers, kind.to_pandas_dtype())
     return pa.Array.from_buffers(kind, len(numbers), [None, as_buffer(numbers)])
 
 

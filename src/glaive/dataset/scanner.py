@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NoReturn
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
@@ -15,6 +16,10 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.ready import ready_scan
 from glaive.scan.views import Views
 
+if TYPE_CHECKING:
+    from glaive.scan.query import Query
+    from glaive.scan.ranked import RankedScan
+
 __all__ = ["LanceScanner", "Scanner"]
 
 
@@ -24,15 +29,31 @@ class Scanner:
 
     __class__ = class_for_arrow("Scanner")
 
-    def __init__(self, views: Views, options: ScanOptions) -> None:
+    def __init__(self, views: Views, options: ScanOptions | Mapping[str, Any]) -> None:
         self._views = views
-        self._options = options
-        self._query = ready_scan(views, options)
+        self._given = options
+        self._query: Query | RankedScan
+        if isinstance(options, ScanOptions):
+            self._query = ready_scan(views, options)
+        else:
+            from glaive.scan.nearest.repeated import search_with
+
+            self._query = search_with(views, options)
+
+    @cached_property
+    def _options(self) -> ScanOptions:
+        """Checked options: of a search like one before only where somebody asks for them."""
+        given = self._given
+        return given if isinstance(given, ScanOptions) else ScanOptions.of(**given)
 
     @classmethod
     def of(cls, views: Views, **options: Any) -> Scanner:
         """Check the options of a scan and resolve its columns, filter and order."""
-        return cls(views, ScanOptions.of(**options))
+        nearest = options.get("nearest")
+        if nearest is None:
+            return cls(views, ScanOptions.of(**options))
+        # A copy, as callers go on with their own for the next search.
+        return cls(views, {**options, "nearest": {**nearest} if type(nearest) is dict else nearest})
 
     def __repr__(self) -> str:
         manifest = self._views.snapshot.manifest

@@ -43,18 +43,20 @@ class ByteCache(Generic[K, V]):
 
     def get_all(self, keys: Iterable[K]) -> list[V | None]:
         """The values of several keys, as :meth:`get` returns them, with one lock for all."""
-        entries = self._entries
+        entries, used = self._entries, self._entries.move_to_end
         found: list[V | None] = []
+        misses = 0
         with self._lock:
             for key in keys:
                 entry = entries.get(key)
                 if entry is None:
-                    self.misses += 1
+                    misses += 1
                     found.append(None)
                 else:
-                    self.hits += 1
-                    entries.move_to_end(key)
+                    used(key)
                     found.append(entry[0])
+            self.misses += misses
+            self.hits += len(found) - misses
         return found
 
     def put(self, key: K, value: V, size: int) -> None:

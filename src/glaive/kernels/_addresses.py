@@ -12,7 +12,7 @@ from glaive.config import settings
 from glaive.kernels import _sanitizer
 from glaive.memory import as_buffer
 
-__all__ = ["KEEPS_ADDRESSES", "address", "allocate_bits", "allocate_with_slack"]
+__all__ = ["KEEPS_ADDRESSES", "address", "allocate_bits", "allocate_with_slack", "is_plain"]
 
 _CHECKED = settings.kernels == "checked"
 
@@ -20,7 +20,7 @@ KEEPS_ADDRESSES: Final = not _CHECKED
 """Whether addresses may be kept for later calls: checked kernels know the buffers of each call."""
 
 
-def address(memory: NDArray[Any] | pa.Buffer) -> int:
+def address(memory: NDArray[Any] | pa.Buffer | bytes) -> int:
     """Address of the first byte; the caller keeps ``memory`` alive while the address is in use."""
     # Through a buffer this is ten times quicker than by the array's ``__array_interface__``.
     buffer = memory if isinstance(memory, Buffer) else as_buffer(memory)
@@ -43,3 +43,8 @@ def allocate_bits(count: int) -> pa.Buffer:
     For kernels that store whole words: up to 16 bytes from the word of the last bit on.
     """
     return allocate_with_slack((count + 7) // 8, slack=24)
+
+
+def is_plain(numbers: NDArray[Any], kind: Any, count: int) -> bool:
+    """Whether an array has so many numbers of a type, one behind the other."""
+    return numbers.shape == (count,) and numbers.dtype == kind and bool(numbers.flags.c_contiguous)

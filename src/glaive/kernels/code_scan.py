@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
-from glaive.kernels._addresses import KEEPS_ADDRESSES, address
+from glaive.kernels._addresses import KEEPS_ADDRESSES, address, is_plain
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.graph_search import COMPARISONS, Comparison, compare
 from glaive.kernels.native import code_bounds
 from glaive.kernels.native import code_scan as compiled
+from glaive.kernels.partition_rows import RowPlaces
 from glaive.kernels.vector_records import ScanCodes
 from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt64s
@@ -31,7 +32,6 @@ __all__ = [
     "CodeQuery",
     "CodeRows",
     "Nearest",
-    "RowPlaces",
     "ScannedPartition",
     "code_blocks",
     "exercise",
@@ -104,11 +104,11 @@ class CodeRows:
         if not good or not codes.flags.c_contiguous:
             raise ValueError(f"codes {codes.shape} of {codes.dtype}")
         for numbers in (self.terms, self.scales):
-            if numbers is not None and not _is_plain(numbers, np.float32, len(codes)):
+            if numbers is not None and not is_plain(numbers, np.float32, len(codes)):
                 raise ValueError(f"{numbers.dtype} of shape {numbers.shape} for {len(codes)} rows")
         if self.blocks is not None:
             size = len(codes) // _BLOCK * _BLOCK * codes.shape[1]
-            fits = codes.dtype == np.uint8 and _is_plain(self.blocks, np.uint8, size)
+            fits = codes.dtype == np.uint8 and is_plain(self.blocks, np.uint8, size)
             if not fits or self.terms is None or self.scales is not None:
                 raise ValueError(f"blocks of {len(self.blocks)} bytes for codes {codes.shape}")
         object.__setattr__(self, "shape", (codes.dtype, codes.shape[1], len(codes)))
@@ -121,64 +121,6 @@ class CodeRows:
 
     def _located(self) -> bytes:
         return pack("4q", *map(_place, (self.codes, self.terms, self.scales, self.blocks)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RowPlaces:
-    """Where the rows of a partition are, in its order. Checked once, here.
-
-    Parameters
-    ----------
-    fragment
-        ``int64``: position of the fragment in the list.
-    row
-        ``int64``: physical row.
-    key
-        ``uint64``: row id.
-    live
-        Which of them are there: not deleted, and in a fragment that the segment answers for;
-        None: all.
-
-    Raises
-    ------
-    ValueError
-        They are of different lengths or types.
-    """
-
-    fragment: Int64s
-    row: Int64s
-    key: UInt64s
-    live: Flags | None = None
-    count: int = field(init=False)
-    """Number of rows."""
-    _places: bytes = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        count = len(self.key)
-        good = _is_plain(self.fragment, np.int64, count) and _is_plain(self.row, np.int64, count)
-        good = good and _is_plain(self.key, np.uint64, count)
-        if not good or not (self.live is None or _is_plain(self.live, np.bool_, count)):
-            raise ValueError(f"{len(self.fragment)} fragments and {len(self.row)} rows of {count}")
-        object.__setattr__(self, "count", count)
-        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
-
-    @property
-    def located(self) -> bytes:
-        """How many rows there are, and where its arrays are, for the kernel."""
-        return self._places or self._located()
-
-    def _located(self) -> bytes:
-        arrays = self.live, self.fragment, self.row, self.key
-        return pack("5q", len(self.key), *map(_place, arrays))
-
-    def __len__(self) -> int:
-        return self.count
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
-        flags = 0 if self.live is None else self.live.nbytes
-        return int(self.fragment.nbytes + self.row.nbytes + self.key.nbytes + flags)
 
 
 class ScannedPartition(NamedTuple):
@@ -222,8 +164,8 @@ class AllowedBits:
 
     def __post_init__(self) -> None:
         starts, sizes, end = self.starts, self.sizes, 8 * len(self.bits)
-        good = _is_plain(starts, np.int64, len(sizes)) and _is_plain(sizes, np.int64, len(starts))
-        good = good and _is_plain(self.bits, np.uint8, len(self.bits)) and len(self.bits) > 0
+        good = is_plain(starts, np.int64, len(sizes)) and is_plain(sizes, np.int64, len(starts))
+        good = good and is_plain(self.bits, np.uint8, len(self.bits)) and len(self.bits) > 0
         if not good or (starts < 0).any() or (sizes < 0).any() or (starts > end).any():
             raise ValueError(f"{end} bits of {len(starts)} fragments")
         if (sizes > end - starts).any():
@@ -379,10 +321,6 @@ def _check(partitions: Sequence[ScannedPartition], query: CodeQuery, count: int)
             found = f"{rows.codes.dtype} of shape {rows.codes.shape}"
             raise ValueError(f"codes are {found} for {len(places)} rows of {width}")
     return width
-
-
-def _is_plain(numbers: NDArray[Any], kind: Any, count: int) -> bool:
-    return numbers.shape == (count,) and numbers.dtype == kind and bool(numbers.flags.c_contiguous)
 
 
 def exercise() -> None:

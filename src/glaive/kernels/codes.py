@@ -15,7 +15,15 @@ from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import codes as compiled
 from glaive.types import Float32s, UInt8s
 
-__all__ = ["MAX_WIDTH", "dot_bytes", "exercise", "gap_bytes", "part_products", "sum_tables"]
+__all__ = [
+    "MAX_WIDTH",
+    "dot_bytes",
+    "encode_numbers",
+    "exercise",
+    "gap_bytes",
+    "part_products",
+    "sum_tables",
+]
 
 MAX_WIDTH: Final = 1 << 15
 """Bytes of a row, up to which squared distances fit 31 bits."""
@@ -46,7 +54,9 @@ def sum_tables(codes: UInt8s, tables: Float32s, start: Float32s) -> Float32s:
     return out
 
 
-def part_products(entries: Float32s, vector: Float32s, factor: float = 1) -> Float32s:
+def part_products(
+    entries: Float32s, vector: Float32s, factor: float = 1, center: Float32s | None = None
+) -> Float32s:
     """Products of the parts of a vector with the entries of a codebook, times a factor.
 
     Parameters
@@ -56,6 +66,8 @@ def part_products(entries: Float32s, vector: Float32s, factor: float = 1) -> Flo
         number.
     vector
         ``float32`` of shape ``(parts * width,)``.
+    center
+        Of the same shape: taken off the vector.
 
     Returns
     -------
@@ -63,16 +75,21 @@ def part_products(entries: Float32s, vector: Float32s, factor: float = 1) -> Flo
         ``float32`` of shape ``(parts, entries)``.
     """
     right = entries.ndim == 3 and _is_plain(entries) and _is_plain(vector)
-    if not right or vector.shape != (entries.shape[0] * entries.shape[1],):
+    parts, width, count = entries.shape if right else (0, 0, 0)
+    if not right or vector.shape != (parts * width,):
         raise ValueError(f"a vector {vector.shape} for entries {entries.shape}")
-    parts, width, count = entries.shape
+    if center is not None and not (_is_plain(center) and center.shape == vector.shape):
+        raise ValueError(f"a center {center.shape} of a vector {vector.shape}")
     if not use_compiled(entries.size):
-        scaled = np.float32(factor) * vector.reshape(parts, 1, width)
-        return np.asarray((scaled @ entries)[:, 0], np.float32)
+        with np.errstate(all="ignore"):
+            beyond = vector if center is None else vector - center
+            scaled = np.float32(factor) * beyond.reshape(parts, 1, width)
+            return np.asarray((scaled @ entries)[:, 0], np.float32)
     out = np.empty((parts, count), np.float32)
     compiled.part_products(
-        address(entries), parts, width, count, address(vector), np.float32(factor), address(out)
-    )
+        address(entries), parts, width, count, address(vector),
+        0 if center is None else address(center), np.float32(factor), address(out),
+    )  # fmt: skip
     return out
 
 
@@ -103,6 +120,23 @@ def gap_bytes(codes: UInt8s, query: UInt8s) -> Float32s:
     return out
 
 
+def encode_numbers(numbers: Float32s, start: float, step: float) -> tuple[UInt8s, float]:
+    """The byte of each number, and the sum of all: how many steps it is above a start.
+
+    Of lower numbers, and of NaN, 0; of greater ones 255. The step is not 0.
+    """
+    if numbers.ndim != 1 or not _is_plain(numbers) or not step:
+        raise ValueError(f"numbers {numbers.shape} of {numbers.dtype}, step {step}")
+    if not use_compiled(len(numbers)):
+        with np.errstate(all="ignore"):
+            wide = numbers.astype(float)
+            places = np.fmin(np.fmax((wide - start) / step, 0), 255)
+            return places.astype(np.uint8), float(wide.sum())
+    out = np.empty(len(numbers), np.uint8)
+    total = compiled.encode_numbers(address(numbers), len(numbers), start, step, address(out))
+    return out, total
+
+
 def _is_plain(numbers: Float32s) -> bool:
     return numbers.dtype == np.float32 and bool(numbers.flags.c_contiguous)
 
@@ -122,3 +156,4 @@ def exercise() -> None:
     part_products(np.zeros((2, 2, 3), np.float32), np.zeros(4, np.float32))
     dot_bytes(codes, np.zeros(4, np.float32))
     gap_bytes(codes, codes[0])
+    encode_numbers(np.zeros(4, np.float32), 0.0, 1.0)

@@ -7,28 +7,29 @@ not looked at is next. Above the lowest level a capacity of 1 leads to a good en
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from struct import pack
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.dataclass import dataclass
-from glaive.kernels._addresses import KEEPS_ADDRESSES, address
+from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
+from glaive.kernels.graph_levels import GraphLevel, GraphLevels
 from glaive.kernels.native import graph_search as compiled
+from glaive.kernels.partition_rows import RowPlaces
 from glaive.kernels.vector_records import SearchGraph
 from glaive.named_tuple import NamedTuple
-from glaive.types import Float32s, Int64s, UInt8s, UInt32s
+from glaive.types import Float32s, Int64s, UInt8s, UInt64s
 
 __all__ = [
     "COMPARISONS",
     "MAX_CAPACITY",
     "Comparison",
-    "GraphLevel",
     "NodeCodes",
     "ReachedNodes",
+    "ReachedRows",
+    "Scale",
     "compare",
     "exercise",
     "search_graph",
@@ -37,6 +38,17 @@ __all__ = [
 Comparison: TypeAlias = Literal["squared", "product", "gap", "bytes", "tables"]
 
 COMPARISONS: Final[tuple[Comparison, ...]] = ("squared", "product", "gap", "bytes", "tables")
+_NUMBERS: Final = {comparison: at for at, comparison in enumerate(COMPARISONS)}
+_FLOAT, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
+_TYPES: Final = {
+    "squared": (_FLOAT, _FLOAT),
+    "product": (_FLOAT, _FLOAT),
+    "gap": (_BYTE, _BYTE),
+    "bytes": (_BYTE, _FLOAT),
+    "tables": (_BYTE, _FLOAT),
+}
+"""Types of codes and of the query."""
+
 _PRODUCTS: Final = ("product", "bytes")
 """Comparisons of which the greatest are the nearest."""
 
@@ -71,58 +83,12 @@ class NodeCodes(NamedTuple):
     terms: Float32s | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class GraphLevel:
-    """Neighbours of the nodes of a level. What they are is checked once, here.
+class Scale(NamedTuple):
+    """What is compared becomes a distance: ``offset + (compared - shift) * factor``."""
 
-    Parameters
-    ----------
-    offsets
-        ``int64``: where the neighbours of each row begin, and the end of the last.
-    neighbors
-        ``uint32``: nodes; those that do not exist are passed over.
-    row_of
-        ``int32`` of shape ``(nodes,)``: the row of each node, -1 for none; None: its number.
-
-    Raises
-    ------
-    ValueError
-        Offsets descend, or leave the neighbours.
-    """
-
-    offsets: Int64s
-    neighbors: UInt32s
-    row_of: NDArray[np.int32] | None = None
-    _places: bytes = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        offsets, end = self.offsets, len(self.neighbors)
-        right = len(offsets) > 0 and offsets.dtype == np.int64 and offsets.flags.c_contiguous
-        right = right and int(offsets[0]) >= 0 and int(offsets[-1]) <= end
-        if not right or (offsets[1:] < offsets[:-1]).any():
-            raise ValueError(f"{len(offsets)} offsets of {end} neighbours")
-        if self.neighbors.dtype != np.uint32 or not self.neighbors.flags.c_contiguous:
-            raise ValueError(f"neighbours of {self.neighbors.dtype}")
-        rows = self.row_of
-        if rows is not None and not (rows.dtype == np.int32 and rows.flags.c_contiguous):
-            raise ValueError(f"rows of nodes of {rows.dtype}")
-        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
-
-    @property
-    def located(self) -> bytes:
-        """Where its arrays are, for the kernel."""
-        return self._places or self._located()
-
-    def _located(self) -> bytes:
-        row_of = 0 if self.row_of is None else address(self.row_of)
-        rows = len(self.offsets) - 1
-        return pack("4q", address(self.offsets), address(self.neighbors), rows, row_of)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
-        rows = 0 if self.row_of is None else self.row_of.nbytes
-        return int(self.offsets.nbytes + self.neighbors.nbytes + rows)
+    offset: float = 0
+    shift: float = 0
+    factor: float = 1
 
 
 class ReachedNodes(NamedTuple):
@@ -131,54 +97,119 @@ class ReachedNodes(NamedTuple):
     Parameters
     ----------
     numbers
-        ``int64``: of the nodes.
-    compared
-        ``float32``: what comparing each gives; with its term, where there are terms.
+        Of the nodes.
+    distances
+        ``float32``: what comparing each gives, with its term where there are terms, scaled.
     """
 
-    numbers: Int64s
-    compared: Float32s
+    numbers: NDArray[np.signedinteger]
+    distances: Float32s
+
+
+class ReachedRows(NamedTuple):
+    """The rows of the nearest nodes, nearest first, and the distance of the next node."""
+
+    distance: Float32s
+    key: UInt64s
+    fragment: Int64s
+    row: Int64s
+    next_distance: float
+
+
+_AS_COMPARED: Final = Scale()
+
+
+@overload
+def search_graph(
+    levels: GraphLevels, entry: int, nodes: NodeCodes, capacity: int, scale: Scale = ...
+) -> ReachedNodes: ...
+
+
+@overload
+def search_graph(
+    levels: GraphLevels, entry: int, nodes: NodeCodes, capacity: int, scale: Scale = ..., *,
+    places: RowPlaces | None, wanted: int,
+) -> ReachedNodes | ReachedRows: ...  # fmt: skip
 
 
 def search_graph(
-    levels: Sequence[GraphLevel], entry: int, nodes: NodeCodes, capacity: int
-) -> ReachedNodes:
+    levels: GraphLevels,
+    entry: int,
+    nodes: NodeCodes,
+    capacity: int,
+    scale: Scale = _AS_COMPARED,
+    *,
+    places: RowPlaces | None = None,
+    wanted: int = 0,
+) -> ReachedNodes | ReachedRows:
     """The nearest nodes that are found; none that is at no distance (NaN) from the query.
 
     Parameters
     ----------
-    levels
-        The lowest first.
     entry
         Node to begin with, on the highest level.
     capacity
         Nodes to keep on the lowest level, at most :data:`MAX_CAPACITY`.
+    scale
+        What is compared is scaled by.
+    places
+        Of the nodes. With them the ``wanted`` nearest are returned as rows if there are more, and
+        none of them is as far as the next.
     """
     count = _check(nodes)
     right = 0 <= entry < count < _MAX_NODES and 1 <= capacity <= MAX_CAPACITY
-    if not right or not 1 <= len(levels) < 256:
+    if not right or wanted < 0:
         raise ValueError(f"entry {entry} of {count} nodes, capacity {capacity}")
-    for level in levels:
-        if level.row_of is not None and len(level.row_of) != count:
-            raise ValueError(f"rows of {len(level.row_of)} nodes, not {count}")
-    if not use_compiled(capacity * nodes.codes.shape[1] * 32):
-        found, far = _search_numpy(levels, entry, nodes, capacity)
-        return ReachedNodes(found, -far if nodes.comparison in _PRODUCTS else far)
-    table = np.frombuffer(b"".join([level.located for level in reversed(levels)]), np.int64)
-    visited = np.zeros(count, np.uint8)
-    room = np.empty(2 * capacity + _FRESH, np.int32)  # distances, nodes, and neighbours of one
-    first = address(room)
+    if not levels.fits(count) or not (places is None or places.count == count):
+        raise ValueError(f"levels or rows of other nodes than these {count}")
+    comparison, codes, query, terms = nodes
+    width = codes.shape[1]
+    if not use_compiled(capacity * width * 32):
+        found, far = _search_numpy(levels.levels, entry, nodes, capacity)
+        with np.errstate(all="ignore"):
+            far = -far if comparison in _PRODUCTS else far
+            far = np.float32(scale[0]) + (far - np.float32(scale[1])) * np.float32(scale[2])
+        return _as_rows(found, far, places, wanted) or ReachedNodes(found, far)
+    if places is None or wanted >= capacity:
+        places, wanted = None, 0
+    visited, stamp = levels.visited(count)
+    # Keys, fragments and rows; then distances, nodes, and neighbours of one.
+    begin = 6 * wanted
+    room = np.empty(begin + 2 * capacity + _FRESH, np.int32)
+    floats = room.view(np.float32)
+    table, numbers = levels.located, pack("3d", *scale)
+    placed = b"" if places is None else places.located
+    kept = address(room)
+    first = kept + 4 * begin
     call = SearchGraph(
-        levels=address(table), level_count=len(levels), nodes=count, entry=entry,
-        visited=address(visited), kind=COMPARISONS.index(nodes.comparison),
-        codes=address(nodes.codes), width=nodes.codes.shape[1], query=address(nodes.query),
-        terms=0 if nodes.terms is None else address(nodes.terms), capacity=capacity,
-        distances=first, found=first + 4 * capacity, fresh=first + 8 * capacity,
+        address(table), len(levels.levels), count, entry, address(visited), stamp,
+        _NUMBERS[comparison], address(codes), width, address(query),
+        0 if terms is None else address(terms), capacity, first, first + 4 * capacity,
+        first + 8 * capacity, address(numbers), address(placed) if placed else 0, wanted, kept,
     )  # fmt: skip
-    size = compiled.search_graph(*call)
-    far = room[:size].view(np.float32)
-    numbers = room[capacity : capacity + size].astype(np.int64)
-    return ReachedNodes(numbers, -far if nodes.comparison in _PRODUCTS else far)
+    size, is_sure = compiled.search_graph(*call)
+    levels.leave(visited, stamp)
+    if is_sure:
+        keys = room[:begin].view(np.uint64)
+        places_of = keys.view(np.int64)
+        return ReachedRows(
+            floats[begin : begin + wanted], keys[:wanted], places_of[wanted : 2 * wanted],
+            places_of[2 * wanted :], floats.item(begin + wanted),
+        )  # fmt: skip
+    begin += capacity
+    return ReachedNodes(room[begin : begin + size], floats[begin - capacity :][:size])
+
+
+def _as_rows(
+    found: Int64s, far: Float32s, places: RowPlaces | None, wanted: int
+) -> ReachedRows | None:
+    """The rows of the nearest nodes; None where it is not certain which these are."""
+    if places is None or len(found) <= wanted or not (far[1:][:wanted] > far[:wanted]).all():
+        return None
+    at = found[:wanted]
+    return ReachedRows(
+        far[:wanted], places.key[at], places.fragment[at], places.row[at], far.item(wanted)
+    )
 
 
 def _search_numpy(
@@ -238,15 +269,11 @@ def _far(nodes: NodeCodes, chosen: Int64s) -> Float32s:
 
 def _check(nodes: NodeCodes) -> int:
     comparison, codes, query, terms = nodes
-    vectors = comparison in ("squared", "product")
     width = codes.shape[1] if codes.ndim == 2 else -1
     shape = (width, _ENTRIES) if comparison == "tables" else (width,)
-    kinds = (
-        np.dtype(np.float32 if vectors else np.uint8),
-        np.dtype(np.uint8 if comparison == "gap" else np.float32),
-    )
     plain = codes.flags.c_contiguous and query.flags.c_contiguous
-    if not plain or (codes.dtype, query.dtype) != kinds or query.shape != shape:
+    kinds = codes.dtype, query.dtype
+    if not plain or kinds != _TYPES[comparison] or query.shape != shape:
         raise ValueError(f"nodes {codes.shape} and query {query.shape} for {comparison}")
     if (comparison == "tables") != (terms is not None):
         raise ValueError(f"terms for {comparison}")
@@ -259,4 +286,4 @@ def exercise() -> None:
     """Call every wrapper once with little data."""
     level = GraphLevel(np.array([0, 1, 2]), np.array([1, 0], np.uint32))
     codes: UInt8s = np.zeros((2, 4), np.uint8)
-    search_graph([level], 0, NodeCodes("gap", codes, codes[0]), 2)
+    search_graph(GraphLevels([level]), 0, NodeCodes("gap", codes, codes[0]), 2)

@@ -111,9 +111,8 @@ def rank_vectors(
     into, step = address(listed), dimension * vectors.values.itemsize
     values, among = ranked.located
     call = RankVectors(
-        values=values, step=step, among=among, vector_count=ranked.count, dimension=dimension,
-        metric=METRICS.index(metric), queries=address(queries), query_count=several,
-        query_bytes=step, most=most, numbers=into, distances=into + 4 * several * most,
+        values, step, among, ranked.count, dimension, METRICS.index(metric), address(queries),
+        several, step, most, into, into + 4 * several * most,
     )  # fmt: skip
     compiled.rank_vectors(*call)
     return Ranking(listed[0], listed[1].view(np.float32))

@@ -265,7 +265,7 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
         return None
     rows = np.ascontiguousarray(rows, np.int64)
     taken_at, pages_at = _SCRATCH, _SCRATCH + 8 * _TAKEN * count
-    numbers = as_array(allocate(pages_at + 8 * wanted), np.int64)
+    numbers = np.empty((pages_at >> 3) + wanted, np.int64)
     base, at = address(numbers), address(rows)
     tables, room = columns.tables, columns.room(wanted)
     while room <= MAX_OFFSET:
@@ -274,8 +274,8 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
         except MemoryError:
             return None
         call = TakeRows(
-            tables=tables, columns=count, rows=at, wanted=wanted, memory=address(memory),
-            room=room, scratch=base, pages=base + pages_at, taken=base + taken_at,
+            tables, count, at, wanted, address(memory), room, base, base + pages_at,
+            base + taken_at,
         )  # fmt: skip
         used = compiled.take_rows(*call)
         if used >= 0:

@@ -182,7 +182,10 @@ class SelectLikely(NamedTuple):
 class SearchGraph(NamedTuple):
     """For ``graph_search.search_graph``.
 
-    ``levels``: four numbers for each, the highest first; ``found``: 32 bits.
+    ``levels``: four numbers for each, the highest first; ``found``: 32 bits; ``visited``: bytes,
+    none of which is ``stamp`` or, for each level behind the first, one more; ``scale``: offset,
+    shift and factor, of 64 bits; ``places``: as of ``ScanCodes``, the last five of nine;
+    ``kept``: room for keys, fragments and rows of those wanted.
     """
 
     levels: int
@@ -190,6 +193,7 @@ class SearchGraph(NamedTuple):
     nodes: int
     entry: int
     visited: int
+    stamp: int
     kind: int
     codes: int
     width: int
@@ -199,6 +203,10 @@ class SearchGraph(NamedTuple):
     distances: int
     found: int
     fresh: int
+    scale: int
+    places: int
+    wanted: int
+    kept: int
 
 
 class RankVectors(NamedTuple):

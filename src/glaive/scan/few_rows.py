@@ -6,14 +6,18 @@ takes before have joined; all others are taken as ``glaive.scan.take`` does.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from glaive.arrow.buffers import distinct
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.scan.metrics import NOBODY, Meter
 from glaive.scan.views import BoundProjection
 from glaive.types import Int64s
+
+if TYPE_CHECKING:
+    from glaive.scan.joined import JoinedFragments
 
 __all__ = ["take_few"]
 
@@ -33,19 +37,35 @@ def take_few(
         return None
     joined = source.joined_before()
     try:
-        if joined is not None:
-            together = joined.together
-            if together is None or not joined.is_trusted(fragments):
+        if joined is None:
+            first = fragments.item(0)
+            bound = source.fragment(first)
+            if not bound.mapped or bound.has_many_pages or not bool((fragments == first).all()):
                 return None
-            numbers = joined.numbers(fragments, rows)
-            return None if numbers is None else together.take(numbers)
-        first = fragments.item(0)
-        bound = source.fragment(first)
-        if not bound.mapped or bound.has_many_pages or not bool((fragments == first).all()):
-            return None
-        return source.for_taking(first, rows).take(rows)
+            # So that its files are looked at now and then, and not for each take.
+            joined = source.joined([first])
+            if joined is None:
+                return source.for_taking(first, rows).take(rows)
+        return _take_joined(joined, fragments, rows)
     except CapacityError as error:
         NOBODY.fallback("take of few rows", "values beyond one array", error)
     except CorruptFileError as error:  # a page alone says more
         NOBODY.fallback("take of few rows", "a file is damaged", error)
     return None
+
+
+def _take_joined(joined: JoinedFragments, fragments: Int64s, rows: Int64s) -> list[pa.Array] | None:
+    """Rows of fragments that are joined; None where some are not."""
+    together = joined.together
+    if together is None:
+        return None
+    if joined.is_trusted(fragments):
+        numbers = joined.numbers(fragments, rows)
+        return None if numbers is None else together.take(numbers)
+    positions = distinct(fragments)
+    if not joined.holds(positions):
+        return None
+    numbers = joined.numbers(fragments, rows)
+    if numbers is None or not joined.prepare(positions, numbers):
+        return None
+    return together.take(numbers)

@@ -34,6 +34,8 @@ __all__ = ["FragmentIds", "IndexedSegment", "LogicalIndex", "SnapshotIndices", "
 
 FragmentIds: TypeAlias = frozenset[int]
 
+_PartitionKeys: TypeAlias = dict[int, tuple[Hashable, Hashable]]
+
 _SHIFT = np.uint64(32)
 _MEMO = "indices"
 _TEXTS = "inverted"
@@ -122,6 +124,7 @@ class SnapshotIndices:
         self.snapshot = snapshot
         self._extents: dict[FragmentIds, RowSet] = {}
         self._names: dict[IndexedSegment, tuple[str, bytes]] = {}
+        self._partition_keys: dict[IndexedSegment, _PartitionKeys] = {}
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> SnapshotIndices:
@@ -224,6 +227,13 @@ class SnapshotIndices:
         if name is None:
             name = self._names[segment] = segment.kept_under(self.snapshot)
         return name
+
+    def partition_keys(self, segment: IndexedSegment) -> _PartitionKeys:
+        """Keys of the partitions of a segment that were searched, and of where their rows are."""
+        keys = self._partition_keys.get(segment)
+        if keys is None:
+            keys = self._partition_keys[segment] = {}
+        return keys
 
     @cached_property
     def version(self) -> tuple[object, ...]:

@@ -61,12 +61,15 @@ class _Trust:
         ``float64``, one per fragment of the manifest: its files have not become shorter.
     memory
         All files are in memory, as far as a sample says.
+    all_sizes
+        No file of any fragment of the manifest has become shorter.
     is_new
         Whether no file was looked at yet.
     """
 
     sizes: NDArray[np.float64]
     memory: float = 0.0
+    all_sizes: float = 0.0
     is_new: bool = True
 
 
@@ -148,6 +151,9 @@ class JoinedFragments:
     def numbers(self, fragment: Int64s, row: Int64s) -> Int64s | None:
         """Numbers of physical rows among the rows of all; None where one is beyond its fragment."""
         # As numbers without a sign, those below 0 are beyond any fragment.
+        if len(self.rows) == 1 and len(row) and not np.count_nonzero(fragment):
+            greatest = int(np.maximum.reduce(row.view(np.uint64)))
+            return None if greatest >= self.rows.item(0) else row
         if bool((row.view(np.uint64) >= self.rows[fragment].view(np.uint64)).any()):
             return None
         numbers: Int64s = self.first_row[fragment] + row
@@ -156,7 +162,9 @@ class JoinedFragments:
     def is_trusted(self, fragment: Int64s) -> bool:
         """Whether nobody need look at the files of these fragments, or ask for what they have."""
         now, trust = monotonic(), self._trust
-        return now < trust.memory and bool((trust.sizes[fragment] > now).all())
+        if now >= trust.memory:
+            return False
+        return now < trust.all_sizes or bool((trust.sizes[fragment] > now).all())
 
     def prepare(self, positions: Int64s | None, numbers: Int64s) -> bool:
         """Have the system read what some rows need of files that are not in memory.
@@ -214,6 +222,7 @@ class JoinedFragments:
         for position in due.tolist():
             self.fragments[position].expect("random")
         until[due] = now + self._trusted_seconds(_LOOKED_AT_SECONDS)
+        trust.all_sizes = float(until.min())
 
     def _trusted_seconds(self, most: float) -> float:
         """Seconds for which nothing is asked again: at most so many, of a thousand fragments."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 
 import glaive
 from glaive.errors import OptionError
+from glaive.scan.options import ScanOptions
 
 DIMENSION = 8
 QUERIES = np.random.default_rng(2).standard_normal((4, DIMENSION)).astype(np.float32)
@@ -58,6 +62,95 @@ def test_other_queries_find_what_a_dataset_finds_that_was_asked_nothing_before(
                 asked = {"column": "v", "q": query, **nearest}
                 found = dataset.to_table(nearest=asked, **options)
                 assert found.equals(alone(dataset, asked, **options))
+
+
+def times_checked(search: Callable[[], object]) -> int:
+    """How often a search checks options of scans."""
+    times, code = 0, ScanOptions.of.__func__.__code__  # type: ignore[attr-defined]  # a method
+
+    def note(frame: FrameType, event: str, _value: object) -> None:
+        nonlocal times
+        times += event == "call" and frame.f_code is code
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        search()
+    finally:
+        sys.setprofile(before)
+    return times
+
+
+@pytest.mark.parametrize("columns", [[], (), ["id"], ("id", "_distance"), None])
+@pytest.mark.parametrize("by_scanner", [False, True])
+def test_options_are_looked_at_once(
+    tmp_path: Path, columns: Sequence[str] | None, by_scanner: bool
+) -> None:
+    dataset = written(tmp_path / "v.lance", "IVF_FLAT")
+
+    def search(**other: Any) -> pa.Table:
+        asked = {"column": "v", "q": QUERIES[0], "k": 3, "nprobes": 2} | other
+        if by_scanner:
+            return dataset.scanner(columns, with_row_id=True, nearest=asked).to_table()
+        return dataset.to_table(columns, with_row_id=True, nearest=asked)
+
+    first = search()
+    assert first.equals(search())
+    assert times_checked(search) == 0
+    # A value of another type may mean something else.
+    assert times_checked(lambda: search(k=np.int64(3))) == 1
+
+
+def test_a_scanner_keeps_what_it_was_made_for(tmp_path: Path) -> None:
+    dataset = written(tmp_path / "v.lance", "IVF_PQ")
+    asked = {"column": "v", "q": QUERIES[0], "k": 5, "nprobes": 4}
+    scanners = []
+    for query in (*QUERIES, *QUERIES):
+        asked["q"] = query
+        scanners.append(dataset.scanner(["id"], nearest=asked))
+    asked |= {"q": QUERIES[0][:2], "k": -1}
+    for scanner, query in zip(scanners, (*QUERIES, *QUERIES), strict=True):
+        expected = alone(dataset, asked | {"q": query, "k": 5}, columns=["id"])
+        assert scanner.to_table().equals(expected)
+        assert scanner.to_table().equals(expected)
+        assert pa.Table.from_batches(scanner.to_batches()).equals(expected)
+        assert scanner.head(2).equals(expected.slice(0, 2))
+        assert scanner.count_rows() == 5
+        assert "index v_idx" in scanner.explain_plan()
+
+
+def test_rows_of_a_graph_that_are_as_far_as_each_other_come_by_row_id(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(1).integers(0, 9, (1500, DIMENSION)).astype(np.float32)
+    vectors = np.concatenate([vectors, vectors])  # each is there twice
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), DIMENSION)
+    table = pa.table({"id": np.arange(3000), "v": flat})
+    dataset = glaive.write_dataset(table, tmp_path / "v.lance")
+    dataset.create_index("v", "IVF_HNSW_SQ", num_partitions=1)
+    nearest = {"column": "v", "k": 6, "nprobes": 1, "ef": 12}
+    for number in range(0, 1500, 100):
+        found = dataset.to_table(["id"], nearest={**nearest, "q": vectors[number]})
+        ids, distances = found["id"].to_numpy(), found["_distance"].to_numpy()
+        assert {number, number + 1500} <= set(ids.tolist())
+        assert ids.tolist() == ids[np.lexsort((ids, distances))].tolist()
+        assert (np.diff(distances) == 0).any()
+
+
+def test_rows_of_a_graph_beyond_a_distance_are_left_out(tmp_path: Path) -> None:
+    table = rows_from(0, 3000)
+    dataset = glaive.write_dataset(table, tmp_path / "v.lance")
+    dataset.create_index("v", "IVF_HNSW_SQ", num_partitions=1)
+    nearest = {"column": "v", "k": 8, "nprobes": 1, "ef": 14}
+    for query in QUERIES:
+        every = dataset.to_table(["id"], nearest={**nearest, "q": query})
+        far = every["_distance"].to_numpy()
+        for low, high in ((None, far[4]), (far[2], None), (far[2], far[6]), (None, far[0])):
+            found = dataset.to_table(
+                ["id"], nearest={**nearest, "q": query, "distance_range": (low, high)}
+            )
+            kept = (far >= (low or 0)) & (far < (high or np.inf))
+            wanted = every.filter(pa.array(kept))["id"].to_pylist()
+            assert found["id"].to_pylist()[: len(wanted)] == wanted
+            assert high is None or len(found) == len(wanted)
 
 
 def test_a_batch_after_one_query_is_a_batch(tmp_path: Path) -> None:

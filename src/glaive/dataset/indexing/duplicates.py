@@ -19,8 +19,8 @@ from glaive.errors import OptionError
 from glaive.index.vector.metric import normalized
 from glaive.index.vector.opened import OpenedVectorIndex
 from glaive.io.pool import ordered_map
-from glaive.kernels.code_scan import RowPlaces
 from glaive.kernels.distances import ELEMENTS, Metric, Queries, VectorBlock, measure
+from glaive.kernels.partition_rows import RowPlaces
 from glaive.named_tuple import NamedTuple
 from glaive.scan.indices import IndexedSegment, LogicalIndex, SnapshotIndices
 from glaive.scan.nearest.located import locate_rows

@@ -27,9 +27,16 @@ from glaive.index.vector.search_defaults import SearchDefaults
 from glaive.index.vector.tensors import read_tensor
 from glaive.kernels.code_scan import CodeRows
 from glaive.kernels.distances import METRICS, Element, Metric, VectorBlock
-from glaive.kernels.graph_search import MAX_CAPACITY, search_graph
+from glaive.kernels.graph_search import (
+    MAX_CAPACITY,
+    ReachedNodes,
+    ReachedRows,
+    Scale,
+    search_graph,
+)
+from glaive.kernels.partition_rows import RowPlaces
 from glaive.kernels.ranking import RankedVectors, Ranking, rank_vectors
-from glaive.types import Float32s, Int64s
+from glaive.types import Float32s
 
 __all__ = [
     "LoadedPartition",
@@ -207,7 +214,9 @@ class OpenedVectorIndex(OpenedIndex):
         partition: LoadedPartition,
         centroid_distance: float,
         capacity: int,
-    ) -> tuple[Int64s, Float32s] | None:
+        places: RowPlaces | None = None,
+        wanted: int = 0,
+    ) -> ReachedNodes | ReachedRows | None:
         """Rows of a partition that its graph leads to, the nearest first, with their distances.
 
         None where there is no graph, or comparing all rows is about as quick.
@@ -216,19 +225,21 @@ class OpenedVectorIndex(OpenedIndex):
         ----------
         capacity
             Rows that the search keeps, and returns.
+        places, wanted
+            See :func:`search_graph`.
         """
         graph = partition.graph
         if graph is None or capacity > min(MAX_CAPACITY, len(partition.rows) // _ROWS_PER_NODE):
             return None
-        nodes = self.codes.nodes(prepared, partition.codes)
-        query = self.codes.code_query(prepared)
+        codes = self.codes
+        nodes, query = codes.nodes(prepared, partition.codes), codes.code_query(prepared)
         if nodes is None or query is None:
             return None
-        reached, compared = search_graph(graph.levels, graph.entry, nodes, capacity)
-        offset, _ = self.codes.start(prepared, centroid_distance)
-        shift, factor = np.float32(query.shift), np.float32(query.factor)
-        with np.errstate(all="ignore"):
-            return reached, np.float32(offset) + (compared - shift) * factor
+        offset, _ = codes.start(prepared, centroid_distance)
+        scale = Scale(offset, query[3], query[2])
+        return search_graph(
+            graph.levels, graph.entry, nodes, capacity, scale, places=places, wanted=wanted
+        )
 
     def prewarm(self) -> int:
         """Read all partitions, as far as the session keeps them; bytes of memory after it."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from glaive.dataclass import dataclass
 from glaive.index.vector.graph import Graphs
-from glaive.kernels.graph_search import GraphLevel
+from glaive.kernels.graph_levels import GraphLevel, GraphLevels
 
 __all__ = ["PartitionGraph", "read_graph"]
 
@@ -18,13 +18,13 @@ __all__ = ["PartitionGraph", "read_graph"]
 class PartitionGraph:
     """Levels of a graph, the lowest first, and the node on the highest that searches begin with."""
 
-    levels: tuple[GraphLevel, ...]
+    levels: GraphLevels
     entry: int
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory."""
-        return sum(level.nbytes for level in self.levels)
+        return self.levels.nbytes
 
 
 def read_graph(graphs: Graphs, partition: int, nodes: int) -> PartitionGraph:
@@ -49,4 +49,4 @@ def read_graph(graphs: Graphs, partition: int, nodes: int) -> PartitionGraph:
     if not levels or not 0 <= header.entry < nodes:
         expected, found = f"one of {nodes} nodes", f"{header.entry} on {len(levels)} levels"
         raise graphs.file.corrupt("entry of the graph of an index", expected, found)
-    return PartitionGraph(tuple(levels), header.entry)
+    return PartitionGraph(GraphLevels(levels), header.entry)

@@ -17,7 +17,7 @@ from glaive.index.vector.codes import Codes, list_values, row_numbers
 from glaive.index.vector.storage import ADDRESSES, PLAIN, SCALAR, Storage
 from glaive.index.vector.vectors import read_bounds
 from glaive.kernels.code_scan import CodeQuery, CodeRows
-from glaive.kernels.codes import dot_bytes, gap_bytes
+from glaive.kernels.codes import dot_bytes, encode_numbers, gap_bytes
 from glaive.kernels.distances import ELEMENTS, Element, Metric, Queries, VectorBlock, measure
 from glaive.kernels.graph_search import Comparison, NodeCodes
 from glaive.named_tuple import NamedTuple
@@ -137,20 +137,17 @@ class ScalarCodes(Codes):
 
     def prepare(self, query: NDArray[Any]) -> _ScalarQuery:
         """The query as codes."""
-        numbers = query.astype(np.float32)
-        wide = numbers.astype(float)
-        total = float(np.add.reduce(wide))
+        numbers = np.ascontiguousarray(query, np.float32)
+        octets, total = encode_numbers(numbers, self._start, self._step or 1)
         if not isfinite(total):  # nothing is near
-            return _ScalarQuery(np.zeros(len(numbers), np.uint8), numbers, total)
-        with np.errstate(all="ignore"):
-            place = np.fmin(np.fmax((wide - self._start) / (self._step or 1), 0), 255)
-        return _ScalarQuery(place.astype(np.uint8), numbers, total)
+            octets = np.zeros(len(numbers), np.uint8)
+        return _ScalarQuery(octets, numbers, total)
 
     def distances(
         self, prepared: _ScalarQuery, number: int, codes: UInt8s, centroid_distance: float
     ) -> Float32s:
         """Distances of the codes from the query's; of what codes stand for from the query."""
-        if not np.isfinite(prepared.total):
+        if not isfinite(prepared.total):
             return np.full(len(codes), np.nan, np.float32)
         if self._dot:
             product = dot_bytes(codes, prepared.numbers) * np.float32(self._step)
@@ -174,7 +171,7 @@ class ScalarCodes(Codes):
 
     def code_query(self, prepared: _ScalarQuery) -> CodeQuery | None:
         """See :meth:`Codes.code_query`."""
-        if not np.isfinite(prepared.total):
+        if not isfinite(prepared.total):
             return None
         if self._dot:
             return CodeQuery("bytes", prepared.numbers, factor=-self._step)

@@ -128,10 +128,9 @@ class ProductCodes(Codes):
 
     def prepare(self, query: NDArray[Any]) -> Float32s:
         """Tables of what each entry of the codebook adds to the distance."""
-        with np.errstate(all="ignore"):
-            if self._dot:
-                return self._by_byte(part_products(self._entries, query, -1))
-            return self._by_byte(part_products(self._entries, query - self._center, -2))
+        if self._dot:
+            return self._by_byte(part_products(self._entries, query, -1))
+        return self._by_byte(part_products(self._entries, query, -2, self._center))
 
     def distances(
         self, prepared: Float32s, number: int, codes: ProductRows, centroid_distance: float
@@ -174,5 +173,6 @@ class ProductCodes(Codes):
         """Tables with 256 entries: for two codes of 4 bits in a byte, all sums of two."""
         if tables.shape[1] == _HALF:
             low, high = tables[::2], tables[1::2]
-            tables = (high[:, :, None] + low[:, None, :]).reshape(len(low), 256)
+            with np.errstate(all="ignore"):
+                tables = (high[:, :, None] + low[:, None, :]).reshape(len(low), 256)
         return np.ascontiguousarray(tables, np.float32)

@@ -12,6 +12,7 @@ from glaive.kernels.loops.memory import (
     load_i64,
     load_u8,
     put_f32,
+    put_u8,
     store_f32,
 )
 
@@ -51,15 +52,22 @@ def sum_tables(codes: int, rows: int, width: int, tables: int, out: int) -> None
 
 @kernel_with_sums
 def part_products(
-    entries: int, parts: int, width: int, count: int, vector: int, factor: np.float32, out: int
-) -> None:
-    """Products of each part of a vector with all entries for it; a number at a time, of all."""
+    entries: int, parts: int, width: int, count: int, vector: int, center: int,
+    factor: np.float32, out: int,
+) -> None:  # fmt: skip
+    """Products of each part of a vector with all entries for it; a number at a time, of all.
+
+    With ``center``, of what the vector is beyond that.
+    """
     for part in range(parts):
         products = out + part * count * 4
         for i in range(count):
             put_f32(products, i, np.float32(0))
         for j in range(part * width, (part + 1) * width):
-            number = factor * item_f32(vector, j)
+            number = item_f32(vector, j)
+            if center:
+                number -= item_f32(center, j)
+            number *= factor
             line = entries + j * count * 4
             for i in range(count):
                 put_f32(products, i, item_f32(products, i) + number * item_f32(line, i))
@@ -96,3 +104,18 @@ def gap_bytes(codes: int, rows: int, width: int, query: int, out: int) -> None:
     """Squared distances of rows of bytes from one of them."""
     for i in range(rows):
         put_f32(out, i, gap_code(codes + i * width, query, width))
+
+
+@kernel_with_sums
+def encode_numbers(numbers: int, count: int, start: float, step: float, out: int) -> float:
+    """Store the byte of each number; returns the sum of all numbers."""
+    total = 0.0
+    for i in range(count):
+        number = np.float64(item_f32(numbers, i))
+        total += number
+        place = (number - start) / step
+        if not place > 0.0:
+            place = 0.0  # of NaN, too
+        place = min(place, 255.0)
+        put_u8(out, i, np.int32(place))
+    return total

@@ -13,16 +13,20 @@ from glaive.kernels.loops.candidates import EXPANDED, insert, put
 from glaive.kernels.loops.codes import dot_code, gap_code, sum_entries
 from glaive.kernels.loops.distances import dot_f32, squared_f32
 from glaive.kernels.loops.memory import (
+    kernel,
     kernel_of,
     kernel_with_sums,
     load_f32,
+    load_f64,
     load_i32,
     load_i64,
     load_u8,
     load_u32,
+    load_u64,
     prefetch,
     store_f32,
     store_u8,
+    store_u64,
 )
 from glaive.kernels.vector_records import SearchGraph
 
@@ -114,17 +118,32 @@ def search_level(
     return count
 
 
+@kernel
+def keep_rows(places: int, found: int, wanted: int, kept: int) -> None:
+    """Keep where the first nodes are: their keys, fragments and rows, one behind the other."""
+    fragments, rows = load_i64(places + 16), load_i64(places + 24)
+    keys = load_i64(places + 32)
+    for i in range(wanted):
+        node = np.int64(load_i32(found + i * 4))
+        store_u64(kept + i * 8, load_u64(keys + node * 8))
+        store_u64(kept + (wanted + i) * 8, load_u64(fragments + node * 8))
+        store_u64(kept + (2 * wanted + i) * 8, load_u64(rows + node * 8))
+
+
 @kernel_of(SearchGraph, sums=True)
 def search_graph(
-    levels: int, level_count: int, nodes: int, entry: int, visited: int, kind: int, codes: int,
-    width: int, query: int, terms: int, capacity: int, distances: int, found: int,
-    fresh: int,
-) -> int:  # fmt: skip
+    levels: int, level_count: int, nodes: int, entry: int, visited: int, stamp: int, kind: int,
+    codes: int, width: int, query: int, terms: int, capacity: int, distances: int, found: int,
+    fresh: int, scale: int, places: int, wanted: int, kept: int,
+) -> tuple[int, int]:  # fmt: skip
     """Collect the nearest nodes that are reached from the entry; returns how many.
 
     ``levels`` has offsets, neighbours, rows and rows of nodes for each level, the highest first.
     ``distances`` and ``found`` have room for ``capacity`` nodes, nearest first; ``fresh`` for 64.
     Neighbours that are no nodes are passed over.
+
+    With ``places``, where the nodes ``wanted`` are is kept, and 1 returned beside, if there
+    are more than these and each is farther than the one before, the first of the others included.
     """
     count = 0
     for number in range(level_count):
@@ -134,10 +153,24 @@ def search_graph(
             room = capacity
         count = search_level(
             offsets=load_i64(level), neighbors=load_i64(level + 8), rows=load_i64(level + 16),
-            row_of=load_i64(level + 24), nodes=nodes, entry=entry, stamp=number + 1,
+            row_of=load_i64(level + 24), nodes=nodes, entry=entry, stamp=stamp + number,
             visited=visited, kind=kind, codes=codes, width=width, query=query, terms=terms,
             capacity=room, distances=distances, found=found, fresh=fresh,
         )  # fmt: skip
         entry = np.int64(load_u32(found))
-    farthest = load_f32(distances + (count - 1) * 4)
-    return count - 1 if math.isnan(farthest) else count  # the entry, if it is at no distance
+    if math.isnan(load_f32(distances + (count - 1) * 4)):
+        count -= 1  # the entry, if it is at no distance
+    offset, shift = np.float32(load_f64(scale)), np.float32(load_f64(scale + 8))
+    factor = np.float32(load_f64(scale + 16))
+    for i in range(count):
+        far = load_f32(distances + i * 4)
+        if kind in (_PRODUCT, _BYTES):
+            far = -far
+        store_f32(distances + i * 4, offset + (far - shift) * factor)
+    if not places or count <= wanted:
+        return count, 0
+    for i in range(wanted):
+        if not load_f32(distances + i * 4) < load_f32(distances + i * 4 + 4):
+            return count, 0
+    keep_rows(places, found, wanted, kept)
+    return count, 1

@@ -5,6 +5,7 @@ Specification: "Searching partitions" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from math import ceil
 from typing import Any, Final
 
@@ -15,7 +16,9 @@ from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.index.vector.codes import PreparedQuery
 from glaive.index.vector.opened import LoadedPartition, OpenedVectorIndex
-from glaive.kernels.code_scan import RowPlaces, ScannedPartition, scan_codes
+from glaive.kernels.code_scan import ScannedPartition, scan_codes
+from glaive.kernels.graph_search import ReachedNodes, ReachedRows
+from glaive.kernels.partition_rows import RowPlaces
 from glaive.named_tuple import NamedTuple
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.scan.metrics import Meter
@@ -25,7 +28,7 @@ from glaive.scan.nearest.located import locate_rows
 from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.top import Found, TopRows, nearest_of
 from glaive.scan.nearest.vector_query import VectorQuery
-from glaive.types import Flags, Float32s, Int64s
+from glaive.types import Flags, Float32s
 
 __all__ = ["IndexSearch", "SearchedSegment", "damaged"]
 
@@ -40,6 +43,10 @@ def damaged(error: CorruptFileError) -> CorruptFileError:
     """The error with what searches can do about it."""
     where = f"{error.where}; drop the index, or search with use_index=False"
     return CorruptFileError(error.what, expected=error.expected, found=error.found, where=where)
+
+
+_FIRST: Final = np.zeros(1024, np.int32)
+_FIRST.flags.writeable = False
 
 
 class SearchedSegment(NamedTuple):
@@ -77,7 +84,7 @@ class _Compared(NamedTuple):
     places: RowPlaces
     distances: Float32s
     searched: int
-    rows: Int64s | None = None
+    rows: NDArray[np.signedinteger] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,11 +186,16 @@ class IndexSearch:
         compared: list[_Compared] = []
         is_plain = self.allowed is None or allowed is not None
         start_of = codes.start
+        count = 0
         for (loaded, places), distance in zip(partitions, centroid_distances, strict=True):
             reached = None
             if loaded.graph is not None:
-                reached = self._reached(searched, prepared, loaded, distance, places)
-            if reached is not None:
+                limit = top.limits.item(number)
+                reached = self._reached(searched, prepared, loaded, distance, places, number, limit)
+            if isinstance(reached, Found):
+                count += len(loaded.rows)
+                top.add(reached, in_order=True)
+            elif reached is not None:
                 compared.append(reached)
             elif code_query is not None and loaded.scanned is not None and is_plain:
                 offset, weight = start_of(prepared, distance)
@@ -193,9 +205,9 @@ class IndexSearch:
                 count = len(places) if kept is None else int(np.count_nonzero(kept))
                 distances = opened.distances(prepared, loaded, distance)
                 compared.append(_Compared(places, self._searched(distances, kept), count))
-        count, limit = 0, top.limits.item(number)
+        limit = top.limits.item(number)
         if compared:
-            count = sum([part.searched for part in compared])
+            count += sum([part.searched for part in compared])
             first = self._first(compared[0], number, limit) if len(compared) == 1 else None
             if first is None:
                 top.add(self._nearest(compared, number, limit))
@@ -219,19 +231,32 @@ class IndexSearch:
         loaded: LoadedPartition,
         centroid_distance: float,
         located: RowPlaces,
-    ) -> _Compared | None:
-        """Rows that the graph of a partition leads to; None: too few of them are searched."""
-        share = 1.0
+        number: int,
+        limit: float,
+    ) -> _Compared | Found | None:
+        """Rows that the graph of a partition leads to; None: too few of them are searched.
+
+        ``Found``: it is certain that these are the nearest of them, none beyond the limit.
+        """
+        share, places = 1.0, None
         if self.allowed is not None or located.live is not None:
             some = np.arange(0, len(located), max(1, len(located) // _SAMPLED))
             kept = self._kept(located, some)
             share = 1.0 if kept is None else float(np.count_nonzero(kept)) / len(some)
+        elif not self.applies_range or self.query.low is None:
+            places = located
         if not share:
             return None
         # Of the rows that the graph leads to, only those are of use that are searched.
         capacity = ceil(self._capacity / share)
-        found = searched.opened.nearest(prepared, loaded, centroid_distance, capacity)
-        if found is None:
+        found = searched.opened.nearest(
+            prepared, loaded, centroid_distance, capacity, places, self.candidates
+        )
+        if isinstance(found, ReachedRows):
+            if found.next_distance <= limit:
+                return Found(_all(number, self.candidates), *found[:4])
+            found = searched.opened.nearest(prepared, loaded, centroid_distance, capacity)
+        if not isinstance(found, ReachedNodes):
             return None
         nodes, distances = found
         kept = self._kept(located, nodes)
@@ -240,7 +265,9 @@ class IndexSearch:
         count = int(share * len(loaded.rows))
         return _Compared(located, self._searched(distances, kept), count, nodes)
 
-    def _kept(self, located: RowPlaces, rows: Int64s | None = None) -> Flags | None:
+    def _kept(
+        self, located: RowPlaces, rows: NDArray[np.signedinteger] | None = None
+    ) -> Flags | None:
         """Which rows, or which of some, are searched; None: all of them."""
         live = located.live if rows is None or located.live is None else located.live[rows]
         if self.allowed is None:
@@ -267,13 +294,19 @@ class IndexSearch:
         self, searched: SearchedSegment, numbers: list[int]
     ) -> list[tuple[LoadedPartition, RowPlaces]]:
         """Partitions, and where their rows are; kept for this version."""
-        (segment, opened), cache = searched, self.indices.snapshot.session.index_cache
-        (uri, uuid), version = self.indices.name_of(segment), self.indices.version
-        keys = [(uri, uuid, opened.key(number)) for number in numbers]
-        found = cache.get_all([*keys, *[(version, uuid, number) for number in numbers]])
-        loaded: list[Any] = found[: len(numbers)]
-        places: list[Any] = found[len(numbers) :]
-        if None in loaded or None in places:
+        segment, opened = searched
+        known = self.indices.partition_keys(segment)
+        keys: list[Hashable] = []
+        for number in numbers:
+            pair = known.get(number)
+            if pair is None:
+                name, version = self.indices.name_of(segment), self.indices.version
+                pair = (*name, opened.key(number)), (version, segment.uuid, number)
+                known[number] = pair
+            keys += pair
+        found: list[Any] = self.indices.snapshot.session.index_cache.get_all(keys)
+        loaded, places = found[::2], found[1::2]
+        if None in found:
             loaded = [
                 _load(opened, number) if one is None else one
                 for number, one in zip(numbers, loaded, strict=True)
@@ -323,7 +356,7 @@ class IndexSearch:
 def _all(number: int, count: int) -> NDArray[np.int32]:
     """The number of a query for so many rows."""
     if not number:
-        return np.zeros(count, np.int32)
+        return _FIRST[:count] if count <= len(_FIRST) else np.zeros(count, np.int32)
     return np.full(count, number, np.int32)
 
 

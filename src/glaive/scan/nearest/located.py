@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from glaive.index.row_set import RowNumbers
-from glaive.kernels.code_scan import RowPlaces
+from glaive.kernels.partition_rows import RowPlaces
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.types import Flags, Int64s, UInt64s
 

@@ -7,8 +7,10 @@ again each time, so that the session knows what is in use, and may let go of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from glaive.scan.indices import SnapshotIndices
+from glaive.scan.nearest.choice import ClosedIndex
 from glaive.scan.nearest.options import query_vectors
 from glaive.scan.nearest.scan import NearestScan
 from glaive.scan.options import ScanOptions
@@ -28,7 +30,10 @@ _MAX_KEPT: Final = 64
 _PLAIN: Final = frozenset((str, int, float, bool))
 """Types of values that are equal only if they mean the same."""
 
+_Kept: TypeAlias = tuple[NearestScan, ClosedIndex | None]
+
 _LISTS: Final = (list, tuple)
+_NAMES: Final = frozenset((str,))
 
 
 def search_with(views: Views, given: Mapping[str, Any]) -> Query | RankedScan:
@@ -44,16 +49,19 @@ def search_with(views: Views, given: Mapping[str, Any]) -> Query | RankedScan:
     key = _key_of(given)
     if key is None:
         return ready_scan(views, ScanOptions.of(**given))
-    kept: dict[object, NearestScan] = views.snapshot.memo.setdefault(_KEPT, {})
+    kept: dict[object, _Kept] = views.snapshot.memo.setdefault(_KEPT, {})
     vectors = query_vectors(given["nearest"]["q"])
     known = kept.get((key, vectors.ndim))
     if known is not None:
-        return known.asked_again(vectors)
+        search, index = known
+        return search.asked_again(vectors, index)
     made = ready_scan(views, ScanOptions.of(**given))
     if isinstance(made, NearestScan) and made.views is views:
         if len(kept) >= _MAX_KEPT:
             kept.clear()
-        kept[key, vectors.ndim] = made.without_index()
+        chosen = made.index
+        closed = None if chosen is None else chosen.closed(SnapshotIndices.of(views.snapshot))
+        kept[key, vectors.ndim] = made.without_index(), closed
     return made
 
 
@@ -70,7 +78,7 @@ def _key_of(given: Mapping[str, Any]) -> tuple[object, ...] | None:
             kind = type(value)
             if kind in _PLAIN:
                 key += (name, kind, value)
-            elif name == "columns" and kind in _LISTS and set(map(type, value)) == {str}:
+            elif name == "columns" and kind in _LISTS and _NAMES.issuperset(map(type, value)):
                 key += (name, *value)
             else:
                 return None

@@ -19,7 +19,7 @@ from glaive.scan.indexed.steps import index_steps
 from glaive.scan.indices import FragmentIds, SnapshotIndices
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.allowed import AllowedRows
-from glaive.scan.nearest.choice import ChosenIndex, choose_index
+from glaive.scan.nearest.choice import ChosenIndex, ClosedIndex, choose_index
 from glaive.scan.nearest.effort import effort_of
 from glaive.scan.nearest.indexed import IndexSearch
 from glaive.scan.nearest.options import NearestOptions
@@ -104,32 +104,34 @@ class NearestScan(RankedScan):
 
     def without_index(self) -> NearestScan:
         """The same for :meth:`asked_again`: it keeps no opened index."""
-        index = None if self.index is None else self.index._replace(segments=())
-        return replace(self, index=index)
+        return replace(self, index=None)
 
-    def asked_again(self, vectors: NDArray[Any]) -> NearestScan:
+    def asked_again(self, vectors: NDArray[Any], closed: ClosedIndex | None) -> NearestScan:
         """The same for other query vectors, as many or, for one query, another.
+
+        Parameters
+        ----------
+        closed
+            The index that it was made with.
 
         Raises
         ------
         OptionError
             They have another dimension.
         """
-        name, options, index = self.nearest.column, self.options, self.index
-        field_id, kind = _column(self.views.snapshot, name)
-        queries = kind.queries(vectors, name)
-        if index is not None:
-            asked = cast("NearestOptions", options.nearest)
-            chosen = choose_index(self.views.snapshot, field_id, kind, asked)
-            if chosen is None or chosen.fragments is not index.fragments:
-                return NearestScan.of(self.views, options, replace(asked, query=vectors))
-            index = chosen
-        before = self.query
+        before, index = self.query, None
+        if closed is not None:
+            index = closed.opened()
+            if index is None:
+                asked = cast("NearestOptions", self.options.nearest)
+                return NearestScan.of(self.views, self.options, replace(asked, query=vectors))
+        kind = before.kind
+        queries = kind.queries(vectors, self.nearest.column)
         query = VectorQuery(kind, queries, before.metric, before.count, before.low, before.high)
         return NearestScan(
-            views=self.views, options=options, columns=self.columns, prefilter=self.prefilter,
-            postfilter=self.postfilter, nearest=self.nearest, query=query, index=index,
-            rest=self.rest,
+            views=self.views, options=self.options, columns=self.columns,
+            prefilter=self.prefilter, postfilter=self.postfilter, nearest=self.nearest,
+            query=query, index=index, rest=self.rest,
         )  # fmt: skip
 
     def steps(self) -> list[str]:
@@ -171,19 +173,20 @@ class NearestScan(RankedScan):
         return lines
 
     def _search(self, meter: Meter) -> Found:
-        top = self.query.top()
         if self.index is None:
+            top = self.query.top()
             if not self.options.fast_search:
                 self._exact(self.options, meter).find(top)
             return top.result()
         allowed = self._allowed(meter)
         rest, rescores = self.rest, self._rescores
-        source = self.views.scan((self.nearest.column,))
         if allowed is not None and allowed.count <= max(_FEW_ALLOWED, self.query.count):
+            top, source = self.query.top(), self.views.scan((self.nearest.column,))
             rescore(source, self.query, self._all_of(allowed), top, meter, finite=True)
             if rest is not None:
                 self._exact(rest, meter).find(top)
             return top.result()
+        several = self.query.kind.several
         search = IndexSearch(
             indices=SnapshotIndices.of(self.views.snapshot),
             segments=self.index.segments,
@@ -191,16 +194,18 @@ class NearestScan(RankedScan):
             options=self.nearest,
             candidates=self._candidates,
             allowed=allowed,
-            applies_range=not self.query.kind.several,
+            applies_range=not several,
             meter=meter,
         )
         found = search.find()
-        if self.query.kind.several:
+        if several:
             found = found.without_repeats()
-        if rescores:
-            rescore(source, self.query, found, top, meter)
-        elif rest is None and not self.query.kind.several:
+        elif rest is None and not rescores:
             return found
+        top = self.query.top()
+        if rescores:
+            source = self.views.scan((self.nearest.column,))
+            rescore(source, self.query, found, top, meter)
         else:
             top.add(found)
         if rest is not None:

@@ -10,7 +10,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import number_array
-from glaive.dataclass import dataclass
 from glaive.named_tuple import NamedTuple
 from glaive.scan.nearest.result import DISTANCE
 from glaive.scan.snapshot import Snapshot
@@ -115,7 +114,6 @@ def _ranks(query: Int32s, distance: Float32s) -> Int64s:
     return ranks
 
 
-@dataclass(eq=False)
 class TopRows:
     """Collects rows of each query, and lets go of all but the nearest. Threads may share one.
 
@@ -128,10 +126,10 @@ class TopRows:
         Lowered as rows are found.
     """
 
-    count: int
-    limits: Float32s
+    __slots__ = ("_in_order", "_lock", "_parts", "_waiting", "count", "limits")
 
-    def __post_init__(self) -> None:
+    def __init__(self, count: int, limits: Float32s) -> None:
+        self.count, self.limits = count, limits
         self._parts: list[Found] = []
         self._waiting = 0
         self._in_order = False
