@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import OptionError
+from glaive.errors import CorruptFileError, OptionError
 from glaive.scan.options import ScanOptions
 
 DIMENSION = 8
@@ -119,24 +121,43 @@ def test_a_scanner_keeps_what_it_was_made_for(tmp_path: Path) -> None:
         assert "index v_idx" in scanner.explain_plan()
 
 
+def test_a_file_that_was_truncated_is_named_by_the_next_search(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(1).standard_normal((4000, DIMENSION)).astype(np.float32)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), DIMENSION)
+    numbers = np.random.default_rng(4).integers(0, 2**60, 4000)
+    dataset = glaive.write_dataset(pa.table({"n": numbers, "v": flat}), tmp_path / "v.lance")
+    dataset.create_index("v", "IVF_FLAT", num_partitions=4)
+    asked = {"column": "v", "k": 3, "nprobes": 1}
+    for number in range(5):
+        found = dataset.to_table(["n"], nearest={**asked, "q": vectors[number]})
+        assert found["n"][0].as_py() == numbers[number]
+    (fragment,) = dataset.get_fragments()
+    (file,) = fragment.data_files()
+    path = Path(dataset.uri, "data", file.path)
+    time.sleep(0.05)  # for so long, those who looked at it trust its size
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(CorruptFileError, match=file.path):
+        dataset.to_table(["n"], nearest={**asked, "q": vectors[0]})
+
+
 def test_rows_of_a_graph_that_are_as_far_as_each_other_come_by_row_id(tmp_path: Path) -> None:
-    vectors = np.random.default_rng(1).integers(0, 9, (1500, DIMENSION)).astype(np.float32)
+    vectors = np.random.default_rng(1).integers(0, 9, (3000, DIMENSION)).astype(np.float32)
     vectors = np.concatenate([vectors, vectors])  # each is there twice
     flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), DIMENSION)
-    table = pa.table({"id": np.arange(3000), "v": flat})
+    table = pa.table({"id": np.arange(6000), "v": flat})
     dataset = glaive.write_dataset(table, tmp_path / "v.lance")
     dataset.create_index("v", "IVF_HNSW_SQ", num_partitions=1)
     nearest = {"column": "v", "k": 6, "nprobes": 1, "ef": 12}
-    for number in range(0, 1500, 100):
+    for number in range(0, 3000, 200):
         found = dataset.to_table(["id"], nearest={**nearest, "q": vectors[number]})
         ids, distances = found["id"].to_numpy(), found["_distance"].to_numpy()
-        assert {number, number + 1500} <= set(ids.tolist())
+        assert {number, number + 3000} <= set(ids.tolist())
         assert ids.tolist() == ids[np.lexsort((ids, distances))].tolist()
         assert (np.diff(distances) == 0).any()
 
 
 def test_rows_of_a_graph_beyond_a_distance_are_left_out(tmp_path: Path) -> None:
-    table = rows_from(0, 3000)
+    table = rows_from(0, 6000)  # of fewer, all are compared
     dataset = glaive.write_dataset(table, tmp_path / "v.lance")
     dataset.create_index("v", "IVF_HNSW_SQ", num_partitions=1)
     nearest = {"column": "v", "k": 8, "nprobes": 1, "ef": 14}
