@@ -50,6 +50,10 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "range": ({"k": 9, "metric": "l2"}, {"columns": ("_rowid", "id"), "with_row_id": True}),
     "exact": ({"k": 4, "use_index": False}, {}),
     "limit": ({}, {"limit": 3}),
+    # Those above with another value of one option.
+    "other k": ({"k": 12}, {}),
+    "other prefilter": ({"k": 5, "nprobes": 4}, {"filter": "id >= 90", "prefilter": True}),
+    "other column": ({"k": 3, "nprobes": 2, "refine_factor": 4}, {"columns": ["v"]}),
 }
 
 
