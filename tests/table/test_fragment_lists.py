@@ -141,3 +141,18 @@ def test_files_are_added_to_the_fragments_at_their_positions(parts: int) -> None
 def test_changed_rows_of_several_tasks_are_joined() -> None:
     parts = [encode_offsets({1: b"a"}), encode_offsets({}), encode_offsets({7: b"b", 0: b"c"})]
     assert dict(joined_offsets(parts)) == {1: b"a", 7: b"b", 0: b"c"}
+
+
+@pytest.mark.parametrize("path", ["../other.lance", "/etc/passwd"])
+def test_a_list_whose_fragment_leads_out_of_its_folder_is_refused_when_it_is_read(
+    path: str,
+) -> None:
+    message = NEW[0].to_wire()
+    message.files[0].path = path
+    listed = FragmentList([message.SerializeToString()])
+    with pytest.raises(CorruptFileError, match="path of a data file"):
+        list(listed)
+    with pytest.raises(CorruptFileError, match="path of a data file"):
+        list(listed.messages())
+    with pytest.raises(CorruptFileError, match="path of a data file"):
+        listed[0]
