@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from glaive.clock import Clock, replaced_clock
-from glaive.errors import CommitConflictError, ObjectNotFoundError
+from glaive.errors import CleanupError, CommitConflictError, ObjectNotFoundError
 from glaive.format.manifest import Manifest
-from glaive.format.paths import HINT, manifest_path
+from glaive.format.paths import DETACHED, HINT, VERSIONS, manifest_path
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta
 from glaive.io.wrapped import WrappedStore
@@ -29,10 +29,10 @@ from glaive.table.load import open_version
 from glaive.table.operations.append import Append
 from glaive.table.references import FileSet
 from glaive.table.root import guarded
-from glaive.table.versions import list_versions, locate, read_hint
+from glaive.table.versions import list_versions, list_versions_past, locate, read_hint
 
 from .pieces import InPieces
-from .places import append, create
+from .places import append, create, overwrite
 
 EVERYTHING = CleanupPolicy(older_than=timedelta(0))
 
@@ -100,6 +100,42 @@ def test_nothing_goes_when_a_version_that_is_there_cannot_be_read(
 
     with pytest.raises(ObjectNotFoundError, match="needs is not there"):
         plan_cleanup(Missing(store), store, newest, EVERYTHING, work)
+
+
+def test_files_of_versions_that_a_stale_listing_does_not_show_stay(
+    store: LocalStore, work: CleanupWork
+) -> None:
+    first = create(store)
+    second = commit_transaction(store, append(first), base=first)
+    third = commit_transaction(store, append(second), base=second)
+    fourth = commit_transaction(store, overwrite(third), base=third)
+    store.delete([manifest_path(2)])  # by another clean-up
+    wanted = [file for one in third.fragments() for file in one.files]
+    paths = [Path(store.root, "data", file.path) for file in wanted]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"rows")
+
+    class Stale(WrappedStore):
+        def list(self, prefix: str) -> Iterator[ObjectMeta]:
+            found = super().list(prefix)
+            return (one for one in found if prefix != VERSIONS or one.path == manifest_path(1))
+
+    policy = CleanupPolicy(retain_versions=2, delete_unverified=True)
+    plan = plan_cleanup(Stale(store), store, fourth, policy, work)
+    assert plan.versions == (1,)
+    delete_planned(store, plan, work=work)
+    assert [path.exists() for path in paths] == [True, True, True]
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_listing_that_lacks_thousands_of_versions_is_no_ground_to_delete(
+    store: LocalStore,
+) -> None:
+    for known in (10_004, DETACHED | 20_000):
+        assert [one.version for one in list_versions_past(store, known)] == [1, 2, 3, 4]
+    with pytest.raises(CleanupError, match="ends at version 4, and version 10005 was made"):
+        list_versions_past(store, 10_005)
 
 
 @pytest.mark.spec("rel-2")

@@ -44,7 +44,12 @@ from glaive.table.cleanup_parts import (
 from glaive.table.protection import Protection
 from glaive.table.references import ALL_IDS, FOLDERS, FileKind, FileSet, is_own_folder, kind_of
 from glaive.table.tags import list_tags
-from glaive.table.versions import ManifestLocation, advance_hint, list_manifests, list_versions
+from glaive.table.versions import (
+    ManifestLocation,
+    advance_hint,
+    list_manifests,
+    list_versions_past,
+)
 
 __all__ = ["CleanupFile", "CleanupPlan", "CleanupPolicy", "delete_planned", "plan_cleanup"]
 
@@ -151,18 +156,20 @@ def plan_cleanup(
     Raises
     ------
     CleanupError
-        A version to be deleted has a tag, and ``error_if_tagged`` is set.
+        A version to be deleted has a tag, and ``error_if_tagged`` is set; or a listing lacks more
+        versions than one that is some seconds old.
     CorruptFileError
         A manifest is damaged, so the files in use are unknown.
 
     Notes
     -----
-    Requests: a listing per folder, one per version, one per tag and branch. Memory: the names of
-    all files that versions have, and a few manifests. Where the work is divided, other processes
-    make these requests and hold the names; this one holds them packed.
+    Requests: a listing per folder, one per version, one per tag and branch, and two for versions
+    that listings may not show yet. Memory: the names of all files that versions have, and a few
+    manifests. Where the work is divided, other processes make these requests and hold the names;
+    this one holds them packed.
     """
     protection = Protection(store, root)
-    locations = list_versions(store)
+    locations = list_versions_past(store, current.version)
     branch = current.wire.branch or None
     reachable = protection.reason(VERSIONS) is None  # the warning is added with its files
     tags = [(name, tag.version) for name, tag in list_tags(root).items() if tag.branch == branch]
@@ -215,7 +222,8 @@ def plan_cleanup(
     unused = _unused(store, cuts, read, policy, protection, work)
     files.extend(file for one in unused for file in one.files)
     # A version created concurrently may use old files again, for example after a restore.
-    new = [location for location in list_versions(store) if location.version not in times]
+    newest = max((one.version for one in locations), default=current.version)
+    new = [one for one in list_versions_past(store, newest) if one.version not in times]
     used_again = FileSet.of(manifest for _, manifest in loaded(store, new))
     files = [file for file in files if file.path not in used_again]
     folders = {file.path.rpartition("/")[0] for file in files}

@@ -18,6 +18,7 @@ from typing import Final
 
 from glaive.dataclass import dataclass
 from glaive.errors import (
+    CleanupError,
     CorruptFileError,
     DatasetNotFoundError,
     ObjectNotFoundError,
@@ -42,6 +43,7 @@ __all__ = [
     "latest",
     "list_manifests",
     "list_versions",
+    "list_versions_past",
     "locate",
     "newest_name",
     "read_hint",
@@ -51,6 +53,9 @@ __all__ = [
 
 _PLAIN_HINT: Final = rb'\{"version":([1-9][0-9]{0,18})\}'
 """Hints as written by glaive and pylance."""
+
+_MOST_UNLISTED: Final = 10_000
+"""Versions that may be made while a listing is stale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +266,41 @@ def list_versions(store: ObjectStore) -> list[ManifestLocation]:
         if location.scheme != locations[0].scheme:
             raise _mixed(store, locations[0], location)
     return sorted(locations, key=lambda location: location.version)
+
+
+def list_versions_past(store: ObjectStore, known: int) -> list[ManifestLocation]:
+    """All complete versions, oldest first, also those that a stale listing does not show.
+
+    A listing that is some seconds old lacks the newest versions. So each number after the newest
+    that is listed is asked for by name: up to ``known``, and further until one is missing. One
+    listing, and one request for each of these numbers: one in all where nothing is stale.
+
+    Parameters
+    ----------
+    known
+        A version that is known to have been made; one outside of the history says nothing.
+
+    Raises
+    ------
+    CleanupError
+        The listing lacks so many versions that it cannot be some seconds old.
+    """
+    locations = list_versions(store)
+    newest = locations[-1].version if locations else 0
+    known = 0 if known & DETACHED else known
+    if known - newest > _MOST_UNLISTED:
+        raise CleanupError(
+            f"the listing of {store.full(VERSIONS)} ends at version {newest}, and version {known} "
+            "was made. The listing is stale, or another process deleted all versions: try again "
+            "later"
+        )
+    scheme: NamingScheme = locations[-1].scheme if locations else "V2"
+    number = newest + 1
+    while (there := _exists(store, number, scheme)) or number <= known:
+        if there:
+            locations.append(locate(store, number, scheme))
+        number += 1
+    return locations
 
 
 def list_manifests(store: ObjectStore) -> Iterator[tuple[ManifestLocation, ObjectMeta]]:
