@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import glaive
+from glaive.errors import VersionNotFoundError
 from glaive.ingestion import IngestResult, IngestTask, ingest
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.job import Driver
@@ -94,6 +96,43 @@ def test_a_job_whose_end_was_not_written_down_is_found_by_its_commit(
     again = run(source, uri, recording([]), "append")
     assert (again.version, again.repeated) == (made.version, True)
     assert glaive.dataset(uri).count_rows() == FILES * 10 + 1
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_job_whose_version_may_have_been_cleaned_up_is_not_done_again(
+    tmp_path: Path, mode: Any
+) -> None:
+    """Stopped at any step; then others commit, and clean-up leaves their version only."""
+    source = tmp_path / "in.csv"
+    source.write_text("n\n7\n")
+    step, killed, refused = 0, True, []
+    while killed:
+        step += 1
+        uri = tmp_path / f"{step}.lance"
+        glaive.write_dataset(pa.table({"n": [1]}), uri)
+
+        def job(uri: Path = uri) -> IngestResult:
+            return ingest(source, uri, mode=mode, job_id="j")
+
+        killed = killed_at_step(str(uri), job, step)
+        glaive.write_dataset(pa.table({"n": [2]}), uri, mode="append")
+        glaive.dataset(uri).optimize.compact_files()
+        glaive.dataset(uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+        found = glaive.dataset(uri).to_table()["n"].to_pylist()
+        try:
+            repeated, message = job().repeated, ""
+        except VersionNotFoundError as error:
+            repeated, message = False, str(error)
+        if message:
+            assert message.startswith("job j on")
+            refused.append(found)
+        else:
+            assert repeated == (7 in found)
+        made = [7] if mode == "overwrite" else [*found, 7]
+        done = found if message or repeated else made
+        assert glaive.dataset(uri).to_table()["n"].to_pylist() == done
+    assert sorted(refused[-1]) == ([2, 7] if mode == "overwrite" else [1, 2, 7])
+    assert len(refused) < step - 4
 
 
 def test_a_file_that_was_cleaned_up_is_written_again(tmp_path: Path, source: Path) -> None:

@@ -292,6 +292,31 @@ def test_rows_that_others_change_meanwhile_are_looked_for_again(
 
 
 @pytest.mark.parametrize("stable", [False, True])
+def test_a_job_that_another_run_finished_while_it_was_retried_merges_once(
+    tmp_path: Path, source: Path, *, stable: bool
+) -> None:
+    uri = target(tmp_path / "t.lance", stable=stable)
+    done: list[IngestResult] = []
+    last = merge_tasks.CompleteTask if stable else merge_tasks.MatchTask
+
+    class Slow(Runner):
+        def run(self, dataset: OpenedVersion, tasks: Sequence[Any], *shared: Any) -> list[Any]:
+            found = super().run(dataset, tasks, *shared)
+            if isinstance(tasks[0], last) and glaive.dataset(uri).version == 1:
+                glaive.dataset(uri).update({"s": "'other'"}, "id < 4")  # a fragment
+                done.append(by_tasks(source, uri, job_id="j"))  # a run that was taken for dead
+            return found
+
+    again = by_tasks(source, uri, merge_runner=Slow(), job_id="j")
+    assert (again.repeated, again.version) == (True, done[0].version) == (True, 3)
+    rows = rows_of(uri)
+    assert [row["s"] for row in rows if row["id"] is None] == ["bNone", "cNone"]
+    assert len(rows) == 10 + 3 + 2  # of the table, new ones, and those whose key is null
+    assert glaive.dataset(uri).version == 3
+    glaive.dataset(uri).validate()
+
+
+@pytest.mark.parametrize("stable", [False, True])
 def test_a_job_killed_at_any_step_merges_once(tmp_path: Path, *, stable: bool) -> None:
     """Whether it is stopped before the files are written, between, or before its end is noted."""
     source = tmp_path / "in"

@@ -27,6 +27,8 @@ def commit_ingest(
     fragments = written_fragments(results)
     version = plan.write.read_version
     if fragments or not plan.write.appends:
+        if plan.journal is not None:
+            plan.journal.begin_commit(version)
         version = commit_plan(plan.write, fragments, once=JOB).version
     rows = sum(fragment.physical_rows for fragment in fragments)
     return acknowledged(plan, results, version=version, rows=rows, files=files)

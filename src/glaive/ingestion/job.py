@@ -16,7 +16,7 @@ from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import exists_already
 from glaive.dataset.writing.rolling import discard_fragments
-from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.errors import DatasetNotFoundError, OptionError, VersionNotFoundError
 from glaive.format.fragment_list import unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.columns import parse_columns
@@ -37,6 +37,7 @@ from glaive.io.pool import worker_count
 from glaive.io.store import ObjectStore
 from glaive.table.load import find_transaction, open_latest
 from glaive.table.root import open_root
+from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
     from glaive.ingestion.merging import MergeRunner
@@ -195,6 +196,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     if merge_runner is None:
         create_empty(plan)
         dataset = open_dataset(uri, storage_options=storage_options)
+        if plan.journal is not None:
+            plan.journal.begin_commit(dataset.version)
         rows, others = merge_here(plan, dataset, sources.columns.schema, keys)
         version = open_latest(dataset.store).version
         return acknowledged(plan, [others], version=version, rows=rows, files=files)
@@ -206,8 +209,11 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         other = find_transaction(dataset.store, plan.write.read_version, JOB, plan.job_id)
         if other is not None:
             return _repeated(plan.journal, other.version)
-    rows = merge_staged(plan, dataset, written_fragments(results), keys, merge_runner)
-    return acknowledged(plan, results, version=dataset.version, rows=rows, files=files)
+        plan.journal.begin_commit(dataset.version)
+    merged = merge_staged(plan, dataset, written_fragments(results), keys, merge_runner)
+    if merged is None and plan.journal is not None:
+        return _repeated(plan.journal, dataset.version)
+    return acknowledged(plan, results, version=dataset.version, rows=merged or 0, files=files)
 
 
 def run_tasks(
@@ -262,16 +268,38 @@ def _repeated(journal: Journal, version: int) -> IngestResult:
 
 
 def _committed(journal: Journal, base: Manifest | None) -> int | None:
-    """The version that an earlier run of the job made."""
+    """The version that an earlier run of the job made.
+
+    Raises
+    ------
+    VersionNotFoundError
+        It may have made one of those that were cleaned up.
+    """
     version = journal.committed()
     if version is not None:
         journal.clear()  # of a run that was stopped while it did
         return version
     found = None if base is None else find_transaction(journal.store, 0, JOB, journal.job_id)
     if found is None:
+        since = journal.committing()
+        if since is not None and base is not None:
+            _check_versions_since(journal, since, base.version)
         return None
     journal.commit(found.version)  # that run was stopped before it did
     return found.version
+
+
+def _check_versions_since(journal: Journal, since: int, newest: int) -> None:
+    """Check that all versions are left among which that of a job would be."""
+    left = {location.version for location in list_versions(journal.store)}
+    missing = next((number for number in range(since + 1, newest) if number not in left), None)
+    if missing is not None:
+        raise VersionNotFoundError(
+            f"job {journal.job_id} on {journal.store.uri}: a run of it was stopped while it "
+            f"committed a version after {since}, and clean-up has removed version {missing}, so it "
+            "cannot be seen whether the rows are there. Look for some of them; if there are none, "
+            "ingest the files with another job_id"
+        )
 
 
 def _check_mode(

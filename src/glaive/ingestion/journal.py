@@ -1,7 +1,8 @@
 """The journal of a job: what its finished tasks wrote, so that the next run need not repeat it.
 
-Nothing depends on it: a version is made by one commit, which has the id of the job. A job that is
-run again reads the journal to find its commit, or tasks that are done.
+No version depends on it: one is made by one commit, which has the id of the job. A job that is run
+again reads the journal to find its commit, or tasks that are done. Where clean-up has removed that
+commit, only the journal can say that there may have been one.
 """
 
 from __future__ import annotations
@@ -100,11 +101,23 @@ class Journal:
         }
         self.store.put(f"{self._folder}/{key}.json", [json.dumps(entry).encode()])
 
+    def committing(self) -> int | None:
+        """The version after which a run of the job began to commit, if its end is unknown."""
+        return self._version("committing")
+
+    def begin_commit(self, since: int) -> None:
+        """Write down that the version of the job comes next.
+
+        Parameters
+        ----------
+        since
+            Only later versions can be that of the job.
+        """
+        self.store.put(f"{self._folder}/committing.json", [json.dumps({"version": since}).encode()])
+
     def committed(self) -> int | None:
         """The version that the job made, if its end was written down."""
-        entry = self._read(f"{self._folder}/committed.json")
-        version = None if entry is None else entry.get("version")
-        return version if type(version) is int and version > 0 else None
+        return self._version("committed") or None
 
     def commit(self, version: int) -> None:
         """Write down the version, and remove the entries of the tasks."""
@@ -123,6 +136,11 @@ class Journal:
         for meta in self.store.list(self._folder):
             if not meta.path.endswith("/committed.json"):
                 yield meta.path
+
+    def _version(self, name: str) -> int | None:
+        entry = self._read(f"{self._folder}/{name}.json")
+        version = None if entry is None else entry.get("version")
+        return version if type(version) is int and version >= 0 else None
 
     def _read(self, path: str) -> dict[str, object] | None:
         try:

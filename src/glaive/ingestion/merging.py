@@ -42,6 +42,7 @@ from glaive.ingestion.plan import IngestPlan
 from glaive.ingestion.rejects import Rejects
 from glaive.scan.addresses import find_rows
 from glaive.scan.take import take_physical
+from glaive.table.load import find_transaction
 from glaive.table.operations.update import Update
 
 if TYPE_CHECKING:
@@ -112,11 +113,17 @@ def merge_staged(
     fragments: Sequence[Fragment],
     keys: tuple[str, ...],
     runner: MergeRunner,
-) -> int:
-    """Update and insert the rows of fragments that tasks wrote; returns their number.
+) -> int | None:
+    """Update and insert the rows of fragments that tasks wrote.
 
     Nothing but names of files and sets of rows reaches this process. Files of fragments that were
     written again are removed.
+
+    Returns
+    -------
+    int or None
+        The number of rows; ``None`` if another run of the job was first, whose version the dataset
+        is moved to.
 
     Raises
     ------
@@ -127,8 +134,14 @@ def merge_staged(
     """
     properties = plan.write.options.transaction_properties
     job = Job(runner=runner, properties=properties, once=JOB)
+    first = dataset.version
 
-    def change(opened: OpenedVersion) -> tuple[Manifest, int]:
+    def change(opened: OpenedVersion) -> tuple[Manifest, int | None]:
+        # A commit looks at later versions only: before a retry, another run may have been first.
+        if plan.journal is not None and opened.manifest.version > first:
+            made = find_transaction(opened.store, first, JOB, plan.job_id)
+            if made is not None:
+                return made, None
         try:
             merge = _Merge.of(opened, plan, fragments, keys, runner)
             operation = merge.operation(job)
