@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,9 +16,11 @@ from pyspark.sql import SparkSession
 
 import glaive
 from glaive.dataset.rows.selected_rows import DeleteTask
-from glaive.dataset.tasks import FragmentRange
-from glaive.dataset.version import OpenDataset
+from glaive.dataset.rows.update import update_where
+from glaive.dataset.tasks import FragmentRange, InProcess, Job
+from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.errors import MissingDependencyError, SchemaError
+from glaive.format.manifest import Manifest
 from glaive.spark import LanceTable
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.jobs.runner import MAX_TASKS, SparkRunner, divide, pickled_dataset
@@ -127,3 +130,26 @@ def test_a_commit_whose_answer_was_lost_is_found_again(spark: SparkSession, uri:
 
     manifest, _ = delete_where(dataset.opened, "id = 1", replace(job).commit)
     assert manifest.version == counts["version"] == glaive.dataset(uri).version
+
+
+def test_a_job_that_another_driver_finished_while_it_was_retried_is_not_done_twice(
+    spark: SparkSession, uri: str
+) -> None:
+    dataset = glaive.write_dataset({"id": [1], "n": [0]}, uri)
+    job = SparkJob.of(spark, "tonight")
+    others: list[Callable[[], object]] = [
+        lambda: glaive.dataset(uri).update({"n": "n + 10"}),
+        # A driver that was taken for dead.
+        lambda: job.change(glaive.dataset(uri), plus_one),
+    ]
+
+    def plus_one(opened: OpenedVersion, of: Job) -> tuple[Manifest, int]:
+        while others:
+            others.pop(0)()
+        return update_where(opened, {"n": "n + 1"}, None, job=replace(of, runner=InProcess()))
+
+    counts = job.change(dataset, plus_one)
+
+    assert counts == {"num_rows_updated": 1, "version": 3}
+    assert glaive.dataset(uri).to_table()["n"].to_pylist() == [11]
+    assert (dataset.version, glaive.dataset(uri).version) == (3, 3)

@@ -101,9 +101,20 @@ class SparkJob:
         dataset.checkout_latest()
         done = self.made(dataset)
         if done is None:
-            job = self.commit
+            job, first = self.commit, dataset.version
+
+            def unless_made(opened: OpenedVersion) -> tuple[Manifest, Any]:
+                # Commits look at later versions only: before a retry, another driver of this job,
+                # taken for dead, may have been first.
+                manifest = opened.manifest
+                if self.named and manifest.version > first:
+                    made = find_transaction(opened.store, first, JOB, self.id)
+                    if made is not None:
+                        return made, None
+                return change(opened, job)
+
             with naming_job(self.id, dataset.uri, named=self.named):
-                with_retries(dataset, lambda opened: change(opened, job), conflict_retries=retries)
+                with_retries(dataset, unless_made, conflict_retries=retries)
         else:
             dataset.move_to(done)
         return {"version": dataset.version, **self._counts(dataset)}
