@@ -11,7 +11,9 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
+from glaive.errors import CommitError
 from glaive.fragment import write_fragments
+from glaive.io.counting import CountingStore, Fault
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 from glaive.testing.faults import KINDS, Kind, each_request, open_on
@@ -94,6 +96,22 @@ def test_the_old_version_or_the_new_one(
             operation(outcome.dataset)
             assert seen(outcome.store) == after, told
     record_property("fault points", points)
+
+
+@pytest.mark.spec("rel-8")
+def test_new_columns_keep_their_files_while_nobody_knows_whether_they_were_committed(
+    base: ObjectStore,
+) -> None:
+    store = copied(base)
+    failing = CountingStore(store)
+    failing.inject(Fault(at=1, kind="lie", method="put", path=".manifest"))
+    failing.inject(Fault(at=1, kind="fail", method="get", path=".manifest", forever=True))
+    with pytest.raises(CommitError, match="may or may not have been committed"):
+        LanceDataset.of(failing, open_on(store).manifest).add_columns({"more": "id + 1"})
+
+    assert open_on(store).version == 4
+    rows = open_on(store).to_table().to_pylist()
+    assert [row["more"] for row in rows] == [row["id"] + 1 for row in rows]
 
 
 @pytest.mark.spec("rel-7")

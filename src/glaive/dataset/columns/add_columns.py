@@ -23,7 +23,8 @@ from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job
 from glaive.dataset.writing.source import Rows, read_source
 from glaive.errors import (
-    CommitError,
+    CommitConflictError,
+    CommitContentionError,
     ObjectNotFoundError,
     OptionError,
     SchemaError,
@@ -161,7 +162,7 @@ def commit_columns(
     keep: bool = False,
     job: Job = LOCAL,
 ) -> Manifest:
-    """Commit files with new columns; on failure they are removed, unless ``keep``."""
+    """Commit files with new columns; after a conflict they are removed, unless ``keep``."""
     operation = Merge(
         fragments=files.added_to(dataset.manifest),
         schema=grown.schema,
@@ -170,7 +171,7 @@ def commit_columns(
     properties = job.recording(num_fragments=len(files))
     try:
         return commit_operation(dataset, operation, properties=properties, once=job.once)
-    except CommitError:
+    except (CommitConflictError, CommitContentionError):  # after others a version may have them
         if not keep:
             discard_files(dataset.snapshot, files.files())
         raise
