@@ -89,8 +89,10 @@ def test_a_stream_without_news_stays_where_it_is(uri: str, dataset: glaive.Lance
 
     stream.batch()
 
-    assert stream.offset == before == {"version": 3, "index": 0, "row": 0, "snapshot": False}
-    assert stream.reader.reportLatestOffset() == before
+    start = {"version": 2, "index": 0, "row": 0, "snapshot": True}
+    position = {"version": 3, "index": 0, "row": 0, "snapshot": False}
+    assert stream.offset == before == {**position, "start": start}
+    assert stream.reader.reportLatestOffset() == position
     assert dataset.version == 2
 
 

@@ -1,17 +1,28 @@
-"""Offsets of the source: how far a stream has read."""
+"""Offsets of the source: how far a stream has read.
+
+Spark writes down where each batch ends, and takes it for where the next one starts. It does not
+write down where the first batch starts: a query that was stopped in that batch is asked again, when
+the dataset may have more versions. So the end of the first batch has its start as well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from glaive.dataclass import dataclass
 from glaive.dataset.changes.task import ChangeTask
 from glaive.errors import OptionError
 
-__all__ = ["Position", "between"]
+__all__ = ["Position", "batch_end", "batch_start", "between", "initial"]
 
 _HIGHEST = 2**63 - 1
+
+_INITIAL: Final = "initial"
+"""Entry of the offset at which a query without batches starts."""
+
+_START: Final = "start"
+"""Entry of the offset at which the first batch ends: where it starts."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -72,6 +83,45 @@ class Position:
     def next_version(self) -> Position:
         """After all rows of this version."""
         return Position(self.version + 1)
+
+
+def initial(start: Position) -> dict[str, Any]:
+    """The offset at which a query without batches starts."""
+    return {**start.to_spark(), _INITIAL: True}
+
+
+def batch_end(start: dict[str, Any], end: Position) -> dict[str, Any]:
+    """The offset for Spark's checkpoint at which a batch ends; the same as its start if empty.
+
+    Parameters
+    ----------
+    start
+        The offset at which the batch starts.
+    """
+    begins = Position.of(start)
+    if start.get(_INITIAL):
+        return {**end.to_spark(), _START: begins.to_spark()}
+    return start if end == begins else end.to_spark()
+
+
+def batch_start(start: dict[str, Any], end: dict[str, Any]) -> Position:
+    """Where a batch starts that may have been planned by an earlier run of the query.
+
+    Parameters
+    ----------
+    start
+        The offset at which the batch starts, as Spark says.
+    end
+        The offset at which the batch ends, from the checkpoint.
+
+    Raises
+    ------
+    OptionError
+        An offset is not one of this source.
+    """
+    begins = Position.of(start)
+    Position.of(end)
+    return Position.of(end[_START]) if start.get(_INITIAL) and _START in end else begins
 
 
 def between(tasks: Sequence[ChangeTask], start: Position, end: Position | None) -> list[ChangeTask]:

@@ -27,7 +27,7 @@ from glaive.spark.failures import without_inner_frames
 from glaive.spark.frame import frame_schema, open_dataset
 from glaive.spark.options import Options, from_spark
 from glaive.spark.streams.limits import Budget, default_limit
-from glaive.spark.streams.offsets import Position, between
+from glaive.spark.streams.offsets import Position, batch_end, batch_start, between, initial
 from glaive.spark.streams.options import StreamOptions, stream_options
 from glaive.spark.streams.partitions import partitions_of, read_partition
 from glaive.spark.streams.timeline import Timeline, end_version, first_since
@@ -142,12 +142,12 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @without_inner_frames
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Where a query without a checkpoint starts."""
-        return self._planned().first().to_spark()
+        return initial(self._planned().first())
 
     @without_inner_frames
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Where the next batch ends."""
-        return self._planned().batch_end(Position.of(start), limit).to_spark()
+        return batch_end(start, self._planned().batch_end(Position.of(start), limit))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """The limit of the options."""
@@ -165,7 +165,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @without_inner_frames
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        return self._planned().partitions(Position.of(start), Position.of(end))
+        return self._planned().partitions(batch_start(start, end), Position.of(end))
 
     def _planned(self) -> _StreamPlan:
         if self._plan is None:
