@@ -79,6 +79,22 @@ def test_rows_are_updated_and_inserted(table: LanceTable, changes: DataFrame, ur
     assert (again, glaive.dataset(uri).version) == (counts, 2)
 
 
+def test_a_transaction_of_an_application_is_merged_once_also_after_a_clean_up(
+    table: LanceTable, changes: DataFrame, uri: str
+) -> None:
+    merge = table.merge(changes.alias("s"), "t.id = s.id").whenMatchedUpdate(set={"n": "t.n + 1"})
+    assert merge.execute(txn=("stream", 3))["num_updated_rows"] == 2
+    table.update("id = 0", {"n": "7"})
+    table.vacuum(0)
+
+    for number in (3, 2):
+        assert merge.execute(txn=("stream", number)) == {"version": 3}
+    assert merge.execute(txn=("stream", 4))["version"] == 4
+    assert [seen(uri)[number]["n"] for number in (17, 18, 19)] == [17, 20, 21]
+    with pytest.raises(OptionError, match="txn: expected an application and a number"):
+        merge.execute(txn="stream")  # type: ignore[arg-type]  # that is tested
+
+
 def _with_ids(uri: str) -> list[dict[str, Any]]:
     return glaive.dataset(uri).to_table(["id"], with_row_id=True).to_pylist()
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 from glaive.errors import DatasetExistsError, JobError, OptionError
 from glaive.spark.api import is_connect
 from glaive.spark.failures import as_glaive_errors, naming_job
-from glaive.spark.jobs.job import LOOK_BACK
+from glaive.spark.jobs.job import LOOK_BACK, given_transaction
 from glaive.spark.launch import register
 from glaive.spark.options import Options, absolute, from_spark, to_spark
 
@@ -151,7 +151,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
         expected_version = _version_read(frame, uri, branch, storage_options)
     creating = mode in ("errorifexists", "ignore")
     job = str(uuid4()) if job_id is None else job_id
-    app_id, app_version = _application(txn)
+    transaction = given_transaction(txn)
     options = to_spark(
         {
             "branch": branch,
@@ -159,8 +159,8 @@ def write(  # noqa: PLR0913  # one keyword for each option
             "overwrite_schema": None if overwrite_schema else False,
             "replace_where": replace_where,
             "expected_version": expected_version,
-            "txn_app_id": app_id,
-            "txn_version": app_version,
+            "txn_app_id": None if transaction is None else transaction.app_id,
+            "txn_version": None if transaction is None else transaction.version,
             "vector_columns": vector_columns or None,
             "blob_columns": blob_columns or None,
             "column_types": _types_read(frame) if arrow_schema is None else None,
@@ -224,18 +224,6 @@ def _save(frame: DataFrame, uri: str, options: Mapping[str, str], mode: SaveMode
     with _active(frame.sparkSession):
         writer = frame.write.format("lance").options(**options)
         writer.mode("overwrite" if mode == "overwrite" else "append").save(uri)
-
-
-def _application(txn: object) -> tuple[str | None, int | None]:
-    """The application and its number, which exclude a second write."""
-    match txn:
-        case None:
-            return None, None
-        case [str() as application, int() as number]:
-            return application, number
-    raise OptionError(
-        f'txn: expected an application and a number, such as ("nightly", 20260512), found {txn!r}'
-    )
 
 
 def _version_read(

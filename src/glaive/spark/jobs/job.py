@@ -16,6 +16,7 @@ from glaive.format.manifest import Manifest
 from glaive.spark.failures import naming_job
 from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.write_job import ENGINE
+from glaive.table.app_transactions import AppTransaction
 from glaive.table.load import find_transaction, read_transaction
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["LOOK_BACK", "SparkJob", "parse_counts"]
+__all__ = ["LOOK_BACK", "SparkJob", "given_transaction", "parse_counts"]
 
 LOOK_BACK = 256
 """Newest versions among which the commit of a job is looked for."""
@@ -42,36 +43,43 @@ class SparkJob:
         Names the change: running it again with the same id returns the version that it made.
     named
         Whether the caller chose the id, so that an earlier run may have made a version.
+    transaction
+        Of an application: nothing is done if the dataset has it, or a later one.
     """
 
     spark: SparkSession
     id: str
     named: bool = False
+    transaction: AppTransaction | None = None
     runner: SparkRunner = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "runner", SparkRunner(self.spark))
 
     @classmethod
-    def of(cls, spark: SparkSession, job_id: str | None) -> SparkJob:
+    def of(cls, spark: SparkSession, job_id: str | None, txn: object = None) -> SparkJob:
         """A job with the caller's id, or with a new one.
 
         Raises
         ------
         OptionError
-            The id is no text, or empty.
+            The id is no text, or empty; or ``txn`` is no transaction.
         """
         given: object = job_id
+        transaction = given_transaction(txn)
         if given is None:
-            return cls(spark, str(uuid4()))
+            return cls(spark, str(uuid4()), transaction=transaction)
         if not isinstance(given, str) or not given:
             raise OptionError(f"job_id: expected a text that names this change, found {given!r}")
-        return cls(spark, given, named=True)
+        return cls(spark, given, named=True, transaction=transaction)
 
     @property
     def commit(self) -> Job:
         """Where tasks run, and what the commit records."""
-        return Job(runner=self.runner, properties={JOB: self.id, ENGINE: "spark"}, once=JOB)
+        properties = {JOB: self.id, ENGINE: "spark"}
+        if self.transaction is not None:
+            properties |= self.transaction.properties
+        return Job(runner=self.runner, properties=properties, once=JOB)
 
     def change(
         self,
@@ -122,8 +130,11 @@ class SparkJob:
     def made(self, dataset: LanceDataset) -> Manifest | None:
         """The version that an earlier run with this id made, among the newest ones.
 
-        One request per version, for ids that the caller chose; else none.
+        The newest one, if it has the job's transaction of an application. One request per version,
+        for ids that the caller chose; else none.
         """
+        if self.transaction is not None and self.transaction.is_applied(dataset.manifest):
+            return dataset.manifest
         if not self.named:
             return None
         since = max(0, dataset.version - LOOK_BACK)
@@ -135,6 +146,24 @@ class SparkJob:
         if transaction is None or transaction.properties.get(JOB) != self.id:
             return {}
         return parse_counts(transaction.properties.get(COUNTS))
+
+
+def given_transaction(txn: object) -> AppTransaction | None:
+    """The transaction of an application that a caller names, if any.
+
+    Raises
+    ------
+    OptionError
+        It is neither ``None`` nor a name and a number.
+    """
+    match txn:
+        case None:
+            return None
+        case [str() as application, int() as number]:
+            return AppTransaction(application, number)
+    raise OptionError(
+        f'txn: expected an application and a number, such as ("nightly", 20260512), found {txn!r}'
+    )
 
 
 def parse_counts(text: str | None) -> dict[str, int]:

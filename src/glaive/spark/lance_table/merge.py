@@ -129,23 +129,29 @@ class MergeBuilder:
             raise OptionError(f'onDuplicateSource: expected "first" or "last", found {given!r}')
         return replace(self, duplicates=(keep, by))
 
-    def execute(self, *, job_id: str | None = None) -> dict[str, int]:
+    def execute(
+        self, *, job_id: str | None = None, txn: tuple[str, int] | None = None
+    ) -> dict[str, int]:
         """Run the merge as one job and commit it as one version.
 
         Parameters
         ----------
         job_id
             Names this job: running it again with the same id returns what it did.
+        txn
+            An application and the number of its transaction, such as ``("my stream", 7)``: if the
+            table has this number of the application or a higher one, nothing is done.
 
         Returns
         -------
         dict
-            ``num_inserted_rows``, ``num_updated_rows``, ``num_deleted_rows``, ``version``.
+            ``num_inserted_rows``, ``num_updated_rows``, ``num_deleted_rows``, ``version``; of a
+            transaction that was applied before, ``version`` alone.
 
         Raises
         ------
         OptionError
-            There is no clause, or one gives no values.
+            There is no clause, or one gives no values; or ``txn`` is no transaction.
         ColumnNotFoundError, SchemaError
             A column does not exist, a value does not fit its column; or several rows of the
             source change the same row: the message names it. Nothing was changed.
@@ -168,7 +174,7 @@ class MergeBuilder:
         if not self.clauses:
             raise OptionError("the merge has no clauses: add some, such as whenMatchedUpdateAll()")
         self.dataset.checkout_latest()
-        job = SparkJob.of(self.spark, job_id)
+        job = SparkJob.of(self.spark, job_id, txn)
         if self.evolves and job.made(self.dataset) is None:
             self._add_columns()
 
