@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import glaive
-from glaive.errors import VersionNotFoundError
+from glaive.errors import SchemaError, VersionNotFoundError
 from glaive.ingestion import IngestResult, IngestTask, ingest
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.job import Driver
@@ -133,6 +133,25 @@ def test_a_job_whose_version_may_have_been_cleaned_up_is_not_done_again(
         assert glaive.dataset(uri).to_table()["n"].to_pylist() == done
     assert sorted(refused[-1]) == ([2, 7] if mode == "overwrite" else [1, 2, 7])
     assert len(refused) < step - 4
+
+
+def test_a_job_whose_commit_was_refused_runs_again_after_a_clean_up(tmp_path: Path) -> None:
+    uri, source = tmp_path / "t.lance", tmp_path / "in.csv"
+    glaive.write_dataset(pa.table({"n": [1], "s": ["old"]}), uri)
+
+    def job() -> IngestResult:
+        return ingest(source, uri, mode="merge", merge_keys="n", job_id="j")
+
+    source.write_text("n,s\n1,a\n1,b\n")
+    with pytest.raises(SchemaError, match="n = 1"):
+        job()
+    glaive.dataset(uri).insert(pa.table({"n": [2], "s": ["x"]}))
+    glaive.dataset(uri).insert(pa.table({"n": [3], "s": ["x"]}))
+    glaive.dataset(uri).cleanup_old_versions(older_than=timedelta(0))
+    source.write_text("n,s\n1,a\n")
+
+    assert (job().rows, job().repeated) == (1, True)
+    assert sorted(glaive.dataset(uri).to_table()["s"].to_pylist()) == ["a", "x", "x"]
 
 
 def test_a_file_that_was_cleaned_up_is_written_again(tmp_path: Path, source: Path) -> None:

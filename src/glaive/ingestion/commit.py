@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from glaive.dataset.tasks import JOB
@@ -13,7 +14,14 @@ from glaive.ingestion.ingested import IngestedPieces, IngestResult
 from glaive.ingestion.plan import IngestPlan
 from glaive.table.load import find_transaction
 
-__all__ = ["acknowledged", "commit_ingest", "put_aside", "put_aside_all", "written_fragments"]
+__all__ = [
+    "acknowledged",
+    "commit_ingest",
+    "committing",
+    "put_aside",
+    "put_aside_all",
+    "written_fragments",
+]
 
 LOOK_BACK: Final = 256
 """Newest versions of bad records among which those of an earlier run are looked for."""
@@ -27,11 +35,15 @@ def commit_ingest(
     fragments = written_fragments(results)
     version = plan.write.read_version
     if fragments or not plan.write.appends:
-        if plan.journal is not None:
-            plan.journal.begin_commit(version)
-        version = commit_plan(plan.write, fragments, once=JOB).version
+        with committing(plan, version):
+            version = commit_plan(plan.write, fragments, once=JOB).version
     rows = sum(fragment.physical_rows for fragment in fragments)
     return acknowledged(plan, results, version=version, rows=rows, files=files)
+
+
+def committing(plan: IngestPlan, since: int) -> AbstractContextManager[None]:
+    """What a job with an id does around its commit; see :meth:`Journal.committing`."""
+    return nullcontext() if plan.journal is None else plan.journal.committing(since)
 
 
 def written_fragments(results: Sequence[IngestedPieces]) -> Sequence[Fragment]:

@@ -20,7 +20,13 @@ from glaive.errors import DatasetNotFoundError, OptionError, VersionNotFoundErro
 from glaive.format.fragment_list import unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.columns import parse_columns
-from glaive.ingestion.commit import acknowledged, commit_ingest, put_aside_all, written_fragments
+from glaive.ingestion.commit import (
+    acknowledged,
+    commit_ingest,
+    committing,
+    put_aside_all,
+    written_fragments,
+)
 from glaive.ingestion.drift import DriftRule, Reconciled
 from glaive.ingestion.expectations import Expectations, OnViolation
 from glaive.ingestion.ingested import IngestedPieces, IngestResult
@@ -196,9 +202,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     if merge_runner is None:
         create_empty(plan)
         dataset = open_dataset(uri, storage_options=storage_options)
-        if plan.journal is not None:
-            plan.journal.begin_commit(dataset.version)
-        rows, others = merge_here(plan, dataset, sources.columns.schema, keys)
+        with committing(plan, dataset.version):
+            rows, others = merge_here(plan, dataset, sources.columns.schema, keys)
         version = open_latest(dataset.store).version
         return acknowledged(plan, [others], version=version, rows=rows, files=files)
     results = run_tasks(plan, driver, progress)
@@ -209,8 +214,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         other = find_transaction(dataset.store, plan.write.read_version, JOB, plan.job_id)
         if other is not None:
             return _repeated(plan.journal, other.version)
-        plan.journal.begin_commit(dataset.version)
-    merged = merge_staged(plan, dataset, written_fragments(results), keys, merge_runner)
+    with committing(plan, dataset.version):
+        merged = merge_staged(plan, dataset, written_fragments(results), keys, merge_runner)
     if merged is None and plan.journal is not None:
         return _repeated(plan.journal, dataset.version)
     return acknowledged(plan, results, version=dataset.version, rows=merged or 0, files=files)
@@ -281,7 +286,7 @@ def _committed(journal: Journal, base: Manifest | None) -> int | None:
         return version
     found = None if base is None else find_transaction(journal.store, 0, JOB, journal.job_id)
     if found is None:
-        since = journal.committing()
+        since = journal.begun()
         if since is not None and base is not None:
             _check_versions_since(journal, since, base.version)
         return None

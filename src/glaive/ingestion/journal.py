@@ -11,10 +11,17 @@ import base64
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from glaive.dataclass import dataclass
-from glaive.errors import ObjectNotFoundError, OptionError
+from glaive.errors import (
+    CommitError,
+    GlaiveError,
+    ObjectNotFoundError,
+    OptionError,
+    StoreError,
+)
 from glaive.format.fragment_list import unpacked_fragments
 from glaive.format.paths import data_file_path
 from glaive.ingestion.ingested import IngestedPieces
@@ -101,19 +108,29 @@ class Journal:
         }
         self.store.put(f"{self._folder}/{key}.json", [json.dumps(entry).encode()])
 
-    def committing(self) -> int | None:
+    def begun(self) -> int | None:
         """The version after which a run of the job began to commit, if its end is unknown."""
         return self._version("committing")
 
-    def begin_commit(self, since: int) -> None:
-        """Write down that the version of the job comes next.
+    @contextmanager
+    def committing(self, since: int) -> Iterator[None]:
+        """Have it written down, while the job commits, that its version comes next.
 
         Parameters
         ----------
         since
             Only later versions can be that of the job.
         """
-        self.store.put(f"{self._folder}/committing.json", [json.dumps({"version": since}).encode()])
+        path = f"{self._folder}/committing.json"
+        self.store.put(path, [json.dumps({"version": since}).encode()])
+        try:
+            yield
+        except GlaiveError as error:
+            # Of a store, and of a commit without an answer: there may be a version.
+            if type(error) is not CommitError and not isinstance(error, StoreError):
+                with suppress(StoreError):
+                    self.store.delete([path])
+            raise
 
     def committed(self) -> int | None:
         """The version that the job made, if its end was written down."""
