@@ -49,6 +49,7 @@ def reconcile(
     *,
     typed: bool,
     named: bool,
+    chosen: bool = False,
 ) -> Reconciled:
     """Find the columns of an ingest from those of its files.
 
@@ -68,6 +69,8 @@ def reconcile(
     named
         Files state their columns. Else those that are known need not be in every file, and
         others are an error of the record that has them.
+    chosen
+        ``existing`` are what the caller gave: types inferred from samples do not change them.
 
     Raises
     ------
@@ -92,7 +95,13 @@ def reconcile(
                     )
                 optional = existing is not None or first is not None
                 known[field.name] = field.with_nullable(True) if optional else field
-            elif typed or rule != "fail" or field.name not in original:
+            elif (
+                not typed
+                and field.name in original
+                and (chosen or rule == "fail" or _read_as_list(field.type, current.type))
+            ):
+                continue
+            else:
                 other = seen.get(field.name, "the dataset")
                 inferred = not typed and field.name not in original
                 known[field.name] = _joined(
@@ -147,6 +156,13 @@ def _joined(
     if _plain(joined.type) == _plain(current.type):
         return current.with_nullable(nullable)
     return joined.with_nullable(nullable)
+
+
+def _read_as_list(inferred: Any, known: Any) -> bool:
+    """Whether texts and lists are what a column of lists, or of vectors, is read from."""
+    if pa.types.is_fixed_size_list(known):
+        return bool(pa.types.is_string(inferred) or pa.types.is_list(inferred))
+    return bool(pa.types.is_string(inferred) and pa.types.is_list(known))
 
 
 def _plain(data_type: Any) -> Any:

@@ -106,6 +106,7 @@ def find_sources(
         schema_drift,
         typed=source_format.typed,
         named=source_format.named,
+        chosen=schema is not None,
     )
     if existing is None:
         columns = Reconciled(with_vectors(columns.schema, vectors))

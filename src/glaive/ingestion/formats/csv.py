@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -13,27 +12,70 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import FormatError, OptionError, SchemaError
+from glaive.ingestion.formats.lists import holds_numbers, numbers_of, vectors_checked
 from glaive.ingestion.formats.options import known_options, option
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.formats.ranges import byte_pieces
 from glaive.ingestion.records import first_block, parse_blocks, record_starts
 from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import SourceFile
+from glaive.memory import as_array
 
 __all__ = ["Csv"]
 
-_OPTIONS = ("sep", "header", "quote", "escape", "null", "encoding", "multiline", "timestamp_format")
+_OPTIONS = (
+    "sep",
+    "header",
+    "quote",
+    "escape",
+    "null",
+    "decimal",
+    "encoding",
+    "multiline",
+    "timestamp_format",
+)
+_SEPARATORS = ",;\t|"
+"""Characters that are between fields, and hardly ever in the name of an only column."""
 _SAMPLE_BYTES = 4 << 20
 _SLICES = 64
 _AGREEING = 0.8
 """Share of the slices of a sample that agree on a type."""
 _COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?")
 _ROW = re.compile(r"Row #\d+: ")
+_ANY_BYTES = "latin-1"
+"""An encoding in which all bytes are characters, and those of ASCII the same."""
+_LINE_END = (
+    "A value in quotation marks that goes on in the next line is read with reader_options="
+    "{'multiline': True}"
+)
 _ENCODING = (
     "The encoding of the files is named by reader_options, such as {'encoding': 'cp1252'}; files "
     "in UTF-16 are to be converted to UTF-8"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What the beginning of a file tells.
+
+    Parameters
+    ----------
+    names
+        Of the columns.
+    sample
+        The first records.
+    size
+        Bytes of the line with the names.
+    quoted
+        Values have line ends.
+    """
+
+    names: list[str]
+    sample: pa.Buffer
+    size: int
+    quoted: bool
 
 
 class Csv(SourceFormat):
@@ -41,8 +83,9 @@ class Csv(SourceFormat):
 
     Options: ``sep`` (``,``; a tab for ``.tsv``), ``header`` (True: the first line has the names;
     else ``f0``, ``f1`` …), ``quote`` (``"``), ``escape`` (none), ``null`` (a text that means null,
-    beside the empty one), ``encoding`` (UTF-8), ``multiline`` (False: values have no line ends,
-    and large files are read in pieces), ``timestamp_format`` (ISO 8601).
+    beside the empty one), ``decimal`` (``.``), ``encoding`` (UTF-8), ``multiline`` (whether values
+    have line ends; such files are not read in pieces. Default: as the first 4 MiB of the file
+    show), ``timestamp_format`` (ISO 8601; of dates, too).
     """
 
     name = "csv"
@@ -57,11 +100,14 @@ class Csv(SourceFormat):
         self._escape = option(options, "escape", "")
         self._null = option(options, "null", "")
         self._encoding = option(options, "encoding", "utf-8")
-        self._multiline = option(options, "multiline", False)
+        self._decimal = option(options, "decimal", ".")
+        self._multiline = option(options, "multiline", False) if "multiline" in options else None
         self._timestamp_format = option(options, "timestamp_format", "")
         for name, character in (("sep", self._sep), ("escape", self._escape)):
             if len(character) > 1:
                 raise OptionError(f"{name}: expected one character, found {character!r}")
+        if len(self._decimal) != 1:
+            raise OptionError(f"decimal: expected one character, found {self._decimal!r}")
         if len(self._quote) > 1 or (self._multiline and self._quote != '"'):
             raise OptionError(f"quote: expected one character, found {self._quote!r}")
         try:
@@ -80,15 +126,14 @@ class Csv(SourceFormat):
         These are cut into slices. A type that most slices agree on is that of the column, so that
         a bad value is an error when it is read, and does not turn its column into text.
         """
-        names, sample, _ = self._sample(file)
-        starts = record_starts(sample, quoted=self._multiline)
+        head = self._head(file)
+        names, sample = head.names, head.sample
+        starts = record_starts(sample, quoted=head.quoted)
         edges = starts[np.linspace(0, len(starts) - 1, _SLICES + 1).astype(np.int64)]
         inferred = []
         for start, stop in pairwise(np.unique(edges).tolist()):
             part = sample.slice(start, stop - start)
-            # Records that cannot be decoded are bad ones when they are read, and tell no types.
-            with suppress(UnicodeDecodeError):
-                inferred.append(self._parse(part, names, None, file).schema)
+            inferred.append(self._parse(part, names, None, file).schema)
         return pa.schema(
             [
                 pa.field(name, _common_type([one.field(i).type for one in inferred]))
@@ -102,7 +147,7 @@ class Csv(SourceFormat):
 
         for field in {field.type: field for field in schema}.values():
             try:
-                options = csv.ConvertOptions(column_types={"x": _parsed(field.type)})
+                options = csv.ConvertOptions(column_types={"x": self._parsed(field.type)})
                 csv.read_csv(pa.BufferReader(b"x\n\n"), convert_options=options)
             except pa.ArrowNotImplementedError as error:
                 raise SchemaError(
@@ -111,20 +156,33 @@ class Csv(SourceFormat):
                 ) from error
 
     def pieces(self, file: SourceFile, target_bytes: int) -> list[Piece]:
-        """Ranges of bytes; compressed files and those with line ends in values stay whole."""
-        return byte_pieces(file, target_bytes, whole=self._multiline)
+        """Ranges of bytes; compressed files and those with line ends in values stay whole.
+
+        One request for a file of several pieces, if its beginning has to say whether it has any.
+        """
+        pieces = byte_pieces(file, target_bytes, whole=bool(self._multiline))
+        if len(pieces) > 1 and self._multiline is None and self._head(file).quoted:
+            return byte_pieces(file, target_bytes, whole=True)
+        return pieces
 
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
         """Tables of about 16 MiB of text."""
         file = piece.file
-        names, _, header_size = self._sample(file)
-        types = {field.name: _parsed(field.type) for field in schema if field.name in names}
+        head = self._head(file)
+        names = head.names
+        fields = [field for field in schema if field.name in names]
+        types = {field.name: self._parsed(field.type) for field in fields}
+        hint: list[str] = []
 
         def parse(data: pa.Buffer) -> pa.Table:
             try:
-                return self._parse(data, names, types, file)
+                return self._completed(self._parse(data, names, types, file), fields)
             except pa.ArrowInvalid as error:
-                raise pa.ArrowInvalid(_reason(error, names)) from None
+                reason = _reason(error, names)
+                # A block fails before the records in it do.
+                if not (hint or head.quoted) and self._has_line_ends(data, file):
+                    hint.append(f". {_LINE_END}")
+                raise pa.ArrowInvalid("".join([reason, *hint])) from None
             except UnicodeDecodeError as error:
                 raise pa.ArrowInvalid(f"{error}. {_ENCODING}") from None
 
@@ -132,20 +190,24 @@ class Csv(SourceFormat):
             file,
             parse,
             rejects,
-            piece.start or header_size,
+            piece.start or head.size,
             piece.stop,
             aligned=not piece.start,
-            quoted=self._multiline,
+            quoted=head.quoted,
         )
 
-    def _sample(self, file: SourceFile) -> tuple[list[str], pa.Buffer, int]:
-        """Names of the columns, the first records, and bytes of the line with the names."""
+    def _head(self, file: SourceFile) -> _Head:
+        """Read the beginning of a file; twice, if that finds values with line ends."""
         csv: Any = import_module("pyarrow.csv")
 
-        sample = first_block(file, _SAMPLE_BYTES, quoted=self._multiline).data
+        quoted = bool(self._multiline)
+        sample = first_block(file, _SAMPLE_BYTES, quoted=quoted).data
+        if self._has_line_ends(sample, file):
+            quoted = True
+            sample = first_block(file, _SAMPLE_BYTES, quoted=True).data
         if not sample.size:
             raise FormatError(f"{file.uri} is empty: it has no line with the names of columns")
-        end = int(record_starts(sample, quoted=self._multiline)[1])
+        end = int(record_starts(sample, quoted=quoted)[1])
         read_options = csv.ReadOptions(
             autogenerate_column_names=not self._header, encoding=self._encoding, use_threads=False
         )
@@ -162,18 +224,94 @@ class Csv(SourceFormat):
         repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
             raise FormatError(f"{file.uri}, line 1: several columns are called {repeated[0]!r}")
-        header_size = end if self._header else 0
-        return names, sample.slice(header_size), header_size
+        if self._header and not self._sep:
+            self._refuse_other_separator(names, file)
+        size = end if self._header else 0
+        return _Head(names, sample.slice(size), size, quoted)
 
-    def _parse_options(self, file: SourceFile, *, skip_invalid: bool = False) -> Any:
+    def _refuse_other_separator(self, names: list[str], file: SourceFile) -> None:
+        """Refuse a file of one column that another character seems to cut into several."""
+        own = self._separator(file)
+        held = {one: names[0].count(one) for one in _SEPARATORS if one != own and one in names[0]}
+        if len(names) > 1 or not held:
+            return
+        likely = max(held, key=lambda one: held[one])
+        raise FormatError(
+            f"{file.uri}, line 1: the only column would be called {names[0]!r}. Name the character "
+            f"between fields: reader_options={{'sep': {likely!r}}}; with {{'sep': {own!r}}} the "
+            "name is that. Files that differ are ingested by calls of their own, with mode='append'"
+        )
+
+    def _has_line_ends(self, sample: pa.Buffer, file: SourceFile) -> bool:
+        """Whether the parser finds fewer records than there are lines; unless the caller says."""
         csv: Any = import_module("pyarrow.csv")
 
+        if self._multiline is not None or self._quote != '"':
+            return False
+        starts = record_starts(sample, quoted=False)
+        values = as_array(sample)
+        marks = np.flatnonzero(values == ord('"'))
+        if not np.any(np.searchsorted(marks, starts) % 2):
+            return False  # where a value ends a line, marks before this line end are odd
+        blank = np.diff(starts) == 1
+        returns = np.flatnonzero(np.diff(starts) == 2)
+        blank[returns] = values[starts[returns]] == ord("\r")
+        invalid: list[Any] = []
+        table = csv.read_csv(
+            pa.BufferReader(sample),
+            read_options=csv.ReadOptions(
+                autogenerate_column_names=True,
+                use_threads=False,
+                block_size=sample.size + 1,
+                encoding=_ANY_BYTES,
+            ),
+            parse_options=self._parse_options(file, skipped=invalid, quoted=True),
+            convert_options=csv.ConvertOptions(
+                include_columns=["f0"], column_types={"f0": pa.binary()}
+            ),
+        )
+        return bool(table.num_rows + len(invalid) < np.count_nonzero(~blank))
+
+    def _separator(self, file: SourceFile) -> str:
+        return self._sep or ("\t" if file.suffix == ".tsv" else ",")
+
+    def _parsed(self, data_type: Any) -> Any:
+        """The type that the parser makes, to be cast to that of the column."""
+        if holds_numbers(data_type):
+            return pa.string()
+        if pa.types.is_date32(data_type) and self._timestamp_format:
+            return pa.timestamp("s")
+        return _parsed(data_type)
+
+    def _completed(self, table: pa.Table, fields: list[Any]) -> pa.Table:
+        """Lists from their texts."""
+        for field in fields:
+            if holds_numbers(field.type):
+                number = table.schema.get_field_index(field.name)
+                lists = numbers_of(field.name, table.column(number), field.type)
+                table = table.set_column(number, field.name, lists)
+        return vectors_checked(table, pa.schema(fields))
+
+    def _parse_options(
+        self, file: SourceFile, *, skipped: list[Any] | None = None, quoted: bool | None = None
+    ) -> Any:
+        """Options of the parser; rows of a wrong number of fields are skipped if there is a list.
+
+        The list gets them.
+        """
+        csv: Any = import_module("pyarrow.csv")
+
+        def skip(row: Any) -> str:
+            if skipped is not None:
+                skipped.append(row)
+            return "skip"
+
         return csv.ParseOptions(
-            delimiter=self._sep or ("\t" if file.suffix == ".tsv" else ","),
+            delimiter=self._separator(file),
             quote_char=self._quote or False,
             escape_char=self._escape or False,
-            newlines_in_values=self._multiline,
-            invalid_row_handler=(lambda _row: "skip") if skip_invalid else None,
+            newlines_in_values=bool(self._multiline) if quoted is None else quoted,
+            invalid_row_handler=None if skipped is None else skip,
         )
 
     def _parse(
@@ -191,15 +329,18 @@ class Csv(SourceFormat):
                 column_names=names,
                 use_threads=False,
                 block_size=data.size + 1,
-                encoding=self._encoding,
+                # Texts that cannot be decoded are bad records when they are read; types do not
+                # depend on them.
+                encoding=_ANY_BYTES if types is None else self._encoding,
             ),
-            parse_options=self._parse_options(file, skip_invalid=types is None),
+            parse_options=self._parse_options(file, skipped=[] if types is None else None),
             convert_options=csv.ConvertOptions(
                 column_types=types,
                 include_columns=None if types is None else list(types),
                 null_values=list(dict.fromkeys(nulls)),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
+                decimal_point=self._decimal,
                 timestamp_parsers=[self._timestamp_format] if self._timestamp_format else None,
             ),
         )
@@ -207,13 +348,9 @@ class Csv(SourceFormat):
 
 
 def _common_type(types: list[Any]) -> Any:
-    """The type that slices of a column agree on, but for a few.
-
-    Texts of another encoding than the file's are inferred as binary: they are wrong values.
-    """
+    """The type that slices of a column agree on, but for a few."""
     known = [data_type for data_type in types if not pa.types.is_null(data_type)]
-    texts = (pa.types.is_string, pa.types.is_binary)
-    others = [data_type for data_type in known if not any(test(data_type) for test in texts)]
+    others = [data_type for data_type in known if not pa.types.is_string(data_type)]
     if len(others) < max(1, _AGREEING * len(known)):
         return pa.string()
     try:
@@ -227,7 +364,6 @@ def _common_type(types: list[Any]) -> Any:
 
 
 def _parsed(data_type: Any) -> Any:
-    """The type that the parser makes, to be cast to that of the column."""
     if pa.types.is_float16(data_type):
         return pa.float32()
     if data_type == pa.string_view():

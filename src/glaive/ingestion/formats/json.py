@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from glaive.errors import FormatError, SchemaError
+from glaive.ingestion.formats.lists import vectors_checked
 from glaive.ingestion.formats.options import known_options, option
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.formats.ranges import byte_pieces
@@ -78,11 +78,12 @@ class Json(SourceFormat):
 
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
         """Tables of about 16 MiB of text."""
-        parse = partial(
-            _parse,
-            schema=pa.schema([_parsed(field) for field in schema]),
-            unexpected="ignore" if self._ignore else "error",
-        )
+        parsed = pa.schema([_parsed(field) for field in schema])
+        unexpected = "ignore" if self._ignore else "error"
+
+        def parse(data: pa.Buffer) -> pa.Table:
+            return vectors_checked(_parse(data, parsed, unexpected), schema)
+
         yield from parse_blocks(
             piece.file, parse, rejects, piece.start, piece.stop, aligned=not piece.start
         )

@@ -12,13 +12,28 @@ __all__ = ["known_options", "option"]
 
 T = TypeVar("T", bound=object)
 
+_ELSEWHERE = {
+    "charset": "encoding",
+    "dateformat": "timestamp_format",
+    "delimiter": "sep",
+    "escapechar": "escape",
+    "navalues": "null",
+    "nullvalue": "null",
+    "quotechar": "quote",
+    "separator": "sep",
+    "timestampformat": "timestamp_format",
+}
+"""Names that readers of pandas and Spark have for options, without underlines."""
+
 
 def known_options(format_name: str, given: Mapping[str, object], names: tuple[str, ...]) -> None:
     """Refuse options that a format does not have."""
     for name in given:
         if name not in names:
-            close = get_close_matches(name, names, 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            lower = name.lower()
+            elsewhere = _ELSEWHERE.get(lower.replace("_", ""))
+            close = [elsewhere] if elsewhere in names else get_close_matches(lower, names, 1)
+            hint = f"; did you mean {close[0]}?" if close else "."
             known = ", ".join(names) or "none"
             raise OptionError(f"{format_name}: no option {name!r}{hint} Known: {known}")
 

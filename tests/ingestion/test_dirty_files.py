@@ -1,0 +1,178 @@
+"""Files as others send them: another separator, line ends in values, lists as texts, odd bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import FormatError, OptionError
+from glaive.ingestion import ingest
+
+pytestmark = pytest.mark.interop
+
+LONG = 'two lines,\nwith ""marks"", and\nthree'
+
+
+def rows_of(uri: Path) -> list[dict[str, Any]]:
+    """The rows as pylance reads them, which must be what glaive reads."""
+    theirs: list[dict[str, Any]] = lance.dataset(str(uri)).to_table().to_pylist()
+    assert glaive.dataset(uri).to_table().to_pylist() == theirs
+    return theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "sep"), [("a.csv", ";"), ("a.csv", "|"), ("a.csv", "\t"), ("a.tsv", ",")]
+)
+def test_a_file_that_another_character_separates_names_the_option(
+    tmp_path: Path, name: str, sep: str
+) -> None:
+    path, uri = tmp_path / name, tmp_path / "t.lance"
+    path.write_text(f"id{sep}s\n1{sep}x\n")
+    with pytest.raises(FormatError, match=r"line 1: .*reader_options=\{'sep': ") as caught:
+        ingest(path, uri, schema_drift="add", bad_records=tmp_path / "bad.lance")
+    assert repr(sep) in str(caught.value)
+
+    ingest(path, uri, reader_options={"sep": sep})
+    assert rows_of(uri) == [{"id": 1, "s": "x"}]
+
+
+def test_the_only_column_may_be_called_so_if_the_separator_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("one;name\nx\n")
+    ingest(path, tmp_path / "t.lance", reader_options={"sep": ","})
+    assert rows_of(tmp_path / "t.lance") == [{"one;name": "x"}]
+    path.write_text("plain name\nx;y\n")
+    ingest(path, tmp_path / "u.lance")
+    assert rows_of(tmp_path / "u.lance") == [{"plain name": "x;y"}]
+
+
+def test_values_with_line_ends_stay_whole_however_the_work_is_cut(tmp_path: Path) -> None:
+    path, uri = tmp_path / "a.csv", tmp_path / "t.lance"
+    path.write_text("id,s,n\n" + "".join(f'{n},"{LONG} {n}",{n}\n' for n in range(500)))
+    result = ingest(path, uri, task_bytes=2000, bad_records=tmp_path / "bad.lance")
+
+    assert (result.rows, result.bad_records) == (500, 0)
+    value = LONG.replace('""', '"')
+    assert [row["s"] for row in rows_of(uri)] == [f"{value} {n}" for n in range(500)]
+
+
+def test_marks_within_fields_do_not_keep_a_file_whole(tmp_path: Path) -> None:
+    path, uri = tmp_path / "a.csv", tmp_path / "t.lance"
+    path.write_text("id,s\n" + "".join(f'{n},a {n}" pipe\n\n' for n in range(501)))
+    ingest(path, uri, task_bytes=2000)
+
+    assert [row["s"] for row in rows_of(uri)] == [f'a {n}" pipe' for n in range(501)]
+    assert len(glaive.dataset(uri).get_fragments()) > 3
+
+
+def test_line_ends_that_the_beginning_does_not_show_name_the_option(tmp_path: Path) -> None:
+    path, uri = tmp_path / "a.csv", tmp_path / "t.lance"
+    filler = "x" * 4000
+    early = "".join(f"{n},{filler}\n" for n in range(1100))
+    path.write_text("id,s\n" + early + "".join(f'{n},"{LONG}"\n' for n in range(9000)))
+    with pytest.raises(FormatError, match=r"goes on in the next line.*'multiline': True"):
+        ingest(path, uri, task_bytes=100_000)
+
+    result = ingest(path, uri, task_bytes=100_000, reader_options={"multiline": True})
+    assert result.rows == 10_100
+
+
+def test_lists_of_numbers_in_texts_become_vectors(tmp_path: Path) -> None:
+    path, uri = tmp_path / "a.csv", tmp_path / "t.lance"
+    path.write_text(
+        'id,v\n1,"[0.5, -2e3]"\n2,\n3,"[1]"\n4,"[1, 2"\n5,"[1, 2], [3, 4]"\n6,"[7,8]"\n'
+    )
+    with pytest.raises(FormatError, match=r"line 4: column v: expected 2 numbers, found 1"):
+        ingest(path, uri, vectors=["v:2"])
+
+    bad = tmp_path / "bad.lance"
+    assert ingest(path, uri, vectors=["v:2:float16"], bad_records=bad).bad_records == 3
+    assert glaive.dataset(uri).schema.field("v").type == pa.list_(pa.float16(), 2)
+    read = {1: [0.5, -2000.0], 2: None, 6: [7.0, 8.0]}
+    assert {row["id"]: row["v"] for row in rows_of(uri)} == read
+    found = glaive.dataset(bad).to_table().to_pylist()
+    assert [row["line"] for row in found] == [4, 5, 6]
+    assert "column v: expected a list of numbers" in found[1]["reason"]
+
+
+def test_vectors_are_appended_from_files_with_new_columns(tmp_path: Path) -> None:
+    uri = tmp_path / "t.lance"
+    (tmp_path / "a.csv").write_text('id,v\n1,"[1, 2]"\n')
+    (tmp_path / "b.csv").write_text('id,v,size\n2,"[3, 4]",S\n')
+    (tmp_path / "c.jsonl").write_text('{"id": 3, "v": [5, 6], "weight": 7}\n')
+    ingest(tmp_path / "a.csv", uri, vectors=["v:2"])
+    ingest(tmp_path / "b.csv", uri, mode="append", schema_drift="add")
+    ingest(tmp_path / "c.jsonl", uri, mode="append", schema_drift="add")
+    assert [tuple(row.values()) for row in rows_of(uri)] == [
+        (1, [1.0, 2.0], None, None),
+        (2, [3.0, 4.0], "S", None),
+        (3, [5.0, 6.0], None, 7),
+    ]
+
+
+def test_a_vector_of_json_with_another_length_is_a_bad_record(tmp_path: Path) -> None:
+    path, uri = tmp_path / "a.jsonl", tmp_path / "t.lance"
+    path.write_text('{"v": [1, 2]}\n{"v": [1, 2, 3]}\n{}\n')
+    result = ingest(path, uri, vectors=["v:2"], bad_records=tmp_path / "bad.lance")
+    assert (result.rows, result.bad_records) == (2, 1)
+    assert [row["line"] for row in rows_of(tmp_path / "bad.lance")] == [2]
+
+
+def test_types_that_the_caller_names_stay_where_files_may_add_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,price\n1,cheap\n2,dear\n")
+    (tmp_path / "b.csv").write_text("id,price,size\n3,2,S\n")
+    named = {"schema": "id int, price double", "schema_drift": "add"}
+    bad = tmp_path / "bad.lance"
+    assert ingest(tmp_path / "*.csv", tmp_path / "t.lance", bad_records=bad, **named).rows == 1
+    assert glaive.dataset(tmp_path / "t.lance").schema.types == [
+        pa.int32(),
+        pa.float64(),
+        pa.string(),
+    ]
+
+
+def test_a_record_that_cannot_be_decoded_nor_cut_is_a_bad_record(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("id,s\n1,x\n2,\u00e9,4\n3,y\n".encode("latin-1"))
+    bad = tmp_path / "bad.lance"
+    result = ingest(path, tmp_path / "t.lance", bad_records=bad)
+    assert (result.rows, result.bad_records) == (2, 1)
+    assert capfd.readouterr().err == ""
+    assert rows_of(bad)[0]["record"] == b"2,\xe9,4\n"
+
+
+def test_numbers_and_days_are_read_as_a_country_writes_them(tmp_path: Path) -> None:
+    path, uri = tmp_path / "a.csv", tmp_path / "t.lance"
+    path.write_text("day;price\n31.12.2024;1,5\n01.02.2025;\n")
+    options = {"sep": ";", "decimal": ",", "timestamp_format": "%d.%m.%Y"}
+    ingest(path, uri, reader_options=options, schema="day date, price decimal(8, 2)")
+    rows = [(str(row["day"]), str(row["price"])) for row in rows_of(uri)]
+    assert rows == [("2024-12-31", "1.50"), ("2025-02-01", "None")]
+    with pytest.raises(OptionError, match="decimal: expected one character"):
+        ingest(path, uri, mode="append", reader_options={"decimal": ""})
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("delimiter", "sep"),
+        ("multiLine", "multiline"),
+        ("nullValue", "null"),
+        ("na_values", "null"),
+        ("timestampFormat", "timestamp_format"),
+        ("charset", "encoding"),
+    ],
+)
+def test_options_of_other_readers_are_answered_with_the_name(
+    tmp_path: Path, theirs: str, ours: str
+) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    with pytest.raises(OptionError, match=f"no option '{theirs}'; did you mean {ours}\\?"):
+        ingest(tmp_path / "a.csv", tmp_path / "t.lance", reader_options={theirs: ";"})
