@@ -185,3 +185,10 @@ def test_commands_tell_by_their_exit_code(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     report = CliRunner().invoke(cli, ["report", file, "--html", str(page)])
     assert (report.exit_code, "shop, run first" in page.read_text()) == (0, True)
+
+
+def test_a_spec_of_sparks_own_pipelines_names_its_command(tmp_path: Path) -> None:
+    path = tmp_path / "spark-pipeline.yml"
+    path.write_text("name: shipments\nlibraries:\n  - glob:\n      include: transformations/**\n")
+    with pytest.raises(OptionError, match="not TOML: .* spark-pipelines run --spec .*yml"):
+        load(path)

@@ -58,9 +58,16 @@ class _Parser(Cursor):
             pass
         if not self.is_end():
             advice = INSTEAD.get(self.token.upper or self.token.value)
+            if advice is None and self._is_between_words():
+                advice = "a name with spaces or signs is written in back-ticks, as `Order Date`"
             hint = f"; {advice}" if advice else ""
             raise self.wrong(f"expected an operator or the end, found {self.token_text()}{hint}")
         return node
+
+    def _is_between_words(self) -> bool:
+        """Whether this word comes after another, as in a name with spaces."""
+        before = self.tokens[self.next - 1]
+        return self.token.kind is before.kind is Kind.WORD
 
     def expression(self, tighter: int) -> Node:
         """An operand and all operators after it that bind tighter."""

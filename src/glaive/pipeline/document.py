@@ -125,7 +125,9 @@ def _parsed(path: Path, where: str) -> dict[str, Any]:
     except OSError as error:
         raise OptionError(f"{where}: {error.strerror}. Name the file of a pipeline") from error
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, UnicodeDecodeError
-        raise OptionError(f"{where}: not TOML: {error}") from error
+        yaml = path.suffix in (".yml", ".yaml")
+        hint = f". Spark's own pipelines: spark-pipelines run --spec {where}" if yaml else ""
+        raise OptionError(f"{where}: not TOML: {error}{hint}") from error
 
 
 def _step(table: dict[str, Any], datasets: Mapping[str, str], where: str) -> Step:
