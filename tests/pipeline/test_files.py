@@ -190,5 +190,5 @@ def test_commands_tell_by_their_exit_code(tmp_path: Path) -> None:
 def test_a_spec_of_sparks_own_pipelines_names_its_command(tmp_path: Path) -> None:
     path = tmp_path / "spark-pipeline.yml"
     path.write_text("name: shipments\nlibraries:\n  - glob:\n      include: transformations/**\n")
-    with pytest.raises(OptionError, match="not TOML: .* spark-pipelines run --spec .*yml"):
+    with pytest.raises(OptionError, match=r"not TOML: .* spark-pipelines run --spec .*yml"):
         load(path)
