@@ -118,6 +118,7 @@ def test_rows_that_pass(text: str, kept: list[int] | None) -> None:
             r"constant 2.5 of type double does not fit the column's type int.*\n.*\n {6}\^",
         ),
         ("s > 1", "constant 1 of type bigint does not fit the column's type string"),
+        ("ts < '2024-06-01'", "timestamp.*; write timestamp '2024-06-01'"),
         ("mixed > 200", "does not fit the column's type tinyint"),
         ("b = a", "boolean and int cannot be compared"),
         ("s + 1 = 2", r"\+ is not defined for string and bigint"),

@@ -136,7 +136,8 @@ class _Binder:
         if fitted is None:
             raise self.wrong(
                 f"the constant {_short(literal)} of type {type_text(literal.type)} does not fit "
-                f"the column's type {type_text(coerce.plain(kind))}; cast one of the two",
+                f"the column's type {type_text(coerce.plain(kind))}; "
+                f"{coerce.instead_of(literal.value, kind)}",
                 node,
             )
         return fitted

@@ -15,6 +15,7 @@ __all__ = [
     "arithmetic",
     "comparison",
     "concatenation",
+    "instead_of",
     "is_binary",
     "is_list",
     "is_number",
@@ -29,9 +30,22 @@ _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 _FLOAT_DIGITS = {32: (14, 7), 64: (30, 15)}
 """Precision and scale of the decimal that a float is converted to."""
 
+_SHOWN = 40
+"""Characters of a constant that an error repeats, at most."""
+
 _UNITS = ("s", "ms", "us", "ns")
 _STRINGS = (pa.string(), pa.large_string(), pa.string_view())
 _BINARIES = (pa.binary(), pa.large_binary(), pa.binary_view())
+
+
+def instead_of(constant: Any, kind: Any) -> str:
+    """What to write instead of a constant that does not fit a column of a type."""
+    kind = plain(kind)
+    for name, is_of_kind in (("date", pa.types.is_date), ("timestamp", pa.types.is_timestamp)):
+        if is_of_kind(kind) and isinstance(constant, str) and len(constant) < _SHOWN:
+            quoted = constant.replace("'", "''")
+            return f"write {name} '{quoted}'"
+    return "cast one of the two"
 
 
 def plain(kind: Any) -> Any:

@@ -17,6 +17,14 @@ def test_an_unknown_function_names_the_closest_ones() -> None:
         find("uper")
 
 
+@pytest.mark.parametrize(
+    ("text", "says"), [("Year", r"write date_part\('year', …\)"), ("size", "write array_length")]
+)
+def test_functions_of_other_engines_are_answered_with_ours(text: str, says: str) -> None:
+    with pytest.raises(FilterError, match=f"unknown function '{text}'; {says}"):
+        find(text)
+
+
 @pytest.mark.parametrize("name", ["st_simplify", "ST_Buffer"])
 def test_a_function_of_geometries_that_is_not_here_names_those_that_are(name: str) -> None:
     with pytest.raises(FilterError, match=rf"'{name}': of the functions .* st_area, st_contains"):

@@ -164,6 +164,16 @@ def function(
 
 _GEOMETRY: Final = "st_"
 
+_ELSEWHERE: Final = {
+    **{
+        part: f"date_part('{part}', …)"
+        for part in ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+    },
+    "len": "length(…)",
+    "size": "array_length(…)",
+}
+"""Functions of Spark and other engines, and what they are here."""
+
 
 @cache
 def functions() -> dict[str, Function]:
@@ -194,6 +204,9 @@ def find(name: str) -> Function:
             "are in libraries for geometries: read the rows, and compute with one of those."
         )
     if named is None:
+        elsewhere = _ELSEWHERE.get(name.lower())
+        if elsewhere is not None:
+            raise FilterError(f"unknown function {name!r}; write {elsewhere}")
         close = get_close_matches(name.lower(), known, n=3)
         hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
         raise FilterError(
