@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from glaive.dataset.columns.live_columns import Batches, Shares, live_batches, w
 from glaive.dataset.columns.new_columns import Grown, grow
 from glaive.dataset.columns.udf import BatchUDF, Checkpoint, as_batch
 from glaive.dataset.commits.commit import commit_operation
-from glaive.dataset.tasks import LOCAL, FragmentRange, Job
+from glaive.dataset.tasks import LOCAL, FragmentRange, Job, cut_evenly
 from glaive.dataset.writing.source import Rows, read_source
 from glaive.errors import (
     CommitConflictError,
@@ -123,13 +124,27 @@ def add_columns(
     whole = FragmentRange(snapshot.manifest.version)
     task = ColumnsTask(whole, transforms, wanted, batch_size, checkpoint)
     recipe = task.recipe(dataset, positions)  # before any task
-    tasks = [replace(task, fragments=part) for part in job.runner.parts(dataset)]
+    parts = job.runner.parts(dataset)
+    if isinstance(transforms, BatchUDF):
+        parts = _for_all_cores(dataset, parts, job.runner.parallelism)
+    tasks = [replace(task, fragments=part) for part in parts]
     added = AddedFiles.joined(job.runner.run(dataset, tasks))
     keep = recipe.checkpoint is not None
     manifest = commit_columns(dataset, recipe.grown, added, keep=keep, job=job)
     if recipe.checkpoint is not None:
         recipe.checkpoint.remove()
     return manifest
+
+
+def _for_all_cores(
+    dataset: OpenedVersion, parts: Sequence[FragmentRange], cores: int
+) -> Sequence[FragmentRange]:
+    """Parts for a function, such as a model: it costs much more than the bytes of its rows tell."""
+    manifest = dataset.manifest
+    if len(parts) >= min(cores, manifest.num_fragments):
+        return parts
+    cuts = cut_evenly(manifest.physical_rows, cores)
+    return [FragmentRange(manifest.version, start, stop) for start, stop in pairwise(cuts)]
 
 
 def make_columns(
