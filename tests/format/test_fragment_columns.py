@@ -15,6 +15,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 
 NUMBERS = st.one_of(st.just(0), st.integers(0, 2**63 - 1))
+SIZES = st.one_of(NUMBERS, st.just(2**64 - 1))
 IDS = st.one_of(st.just(0), st.integers(0, 2**32 - 1))
 ROWS = st.one_of(st.just(0), st.integers(0, 2**32))
 
@@ -24,7 +25,7 @@ def fragments(draw: st.DrawFn) -> list[table_pb2.DataFragment]:
     made = []
     for _ in range(draw(st.integers(0, 8))):
         one = table_pb2.DataFragment(id=draw(IDS), physical_rows=draw(ROWS))
-        for size in draw(st.lists(NUMBERS, max_size=2)):
+        for size in draw(st.lists(SIZES, max_size=2)):
             one.files.add(path="a.lance", fields=[0, 3], file_size_bytes=size)
         if draw(st.booleans()):
             one.deletion_file.id = draw(NUMBERS)
@@ -59,6 +60,9 @@ def test_columns_are_those_of_the_fragments(made: list[table_pb2.DataFragment]) 
     assert columns.file_count == sum(len(one.files) for one in made)
     sizes = [file.file_size_bytes for one in made for file in one.files]
     assert columns.file_bytes == sum(sizes)
+    assert columns.data_bytes.tolist() == pytest.approx(
+        [sum(file.file_size_bytes for file in one.files) for one in made]
+    )
     assert columns.since(2).ids.tolist() == [one.id for one in made[2:]]
     with_ids = [one.inline_row_ids for one in made if one.HasField("inline_row_ids")]
     assert columns.row_ids == (with_ids if len(with_ids) == len(made) else None)

@@ -201,7 +201,7 @@ def test_the_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_no_more_is_asked_of_a_file_than_there_is() -> None:
-    source: Any = Bounded(io.BytesIO(b"abc"), SourceFile("a.avro", "a.avro", 3, None))
+    source: Any = Bounded(io.BytesIO(b"abc"), SourceFile("", "a.avro", 3, None))
     assert source.read(2) == b"ab"
     assert source.tell() == 2
     for size in (4, 1 << 60, -1):

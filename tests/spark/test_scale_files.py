@@ -96,7 +96,7 @@ def test_the_tasks_of_an_ingest_name_their_pieces_only(count: int, tmp_path: Pat
         files = []
         for number in range(count):
             name, at = file_name(number), start + timedelta(milliseconds=number * 37)
-            files.append(SourceFile(folder + name, name, (1 << 20) - number % 999, at, options))
+            files.append(SourceFile(folder, name, (1 << 20) - number % 999, at, options))
         sources = Sources(tuple(files), format_named("parquet", {}), Reconciled(schema))
         write = WriteOptions(mode="create")
         plan = plan_ingest(open_store(str(tmp_path)), sources, write, job_id="j")

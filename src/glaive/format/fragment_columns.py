@@ -10,13 +10,14 @@ Specification: "Fragments and data files" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, Final, TypeVar
 
 import numpy as np
 from google.protobuf.message import Message
+from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS
@@ -28,6 +29,8 @@ __all__ = ["FragmentColumns"]
 
 M = TypeVar("M", bound=Message)
 _MARK: Final = 2**64 - 1
+_PART: Final = 1 << 13
+"""Fragments whose messages are copied at a time."""
 
 
 class FragmentColumns:
@@ -152,6 +155,30 @@ class FragmentColumns:
     def file_bytes(self) -> int:
         """Total bytes of data files of known size."""
         return sum(self._merged.files.file_size_bytes)
+
+    @cached_property
+    def data_bytes(self) -> NDArray[np.float64]:
+        """Bytes of the data files of each fragment; those of unknown size count as none."""
+        parts = range(0, len(self), _PART)
+        sizes = [self._data_bytes(self._wire.fragments[at : at + _PART]) for at in parts]
+        return np.concatenate(sizes) if sizes else np.zeros(0)
+
+    def _data_bytes(self, fragments: Sequence[bytes]) -> NDArray[np.float64]:
+        marked = table_pb2.FragmentColumns()
+        marked.files.file_size_bytes.append(_MARK)
+        marker = marked.SerializeToString()
+        raw = marker + marker.join(fragments)
+        sizes = self._parse(table_pb2.FragmentColumns(), raw).files.file_size_bytes
+        flat = np.fromiter(sizes, np.uint64, len(sizes))
+        is_marker = flat == np.uint64(_MARK)
+        if int(is_marker.sum()) != len(fragments):  # a file claims to be as large as the marker
+            parsed = (self._parse(table_pb2.DataFragment(), raw) for raw in fragments)
+            totals = (sum(file.file_size_bytes for file in one.files) for one in parsed)
+            return np.fromiter(totals, np.float64, len(fragments))
+        owner = np.cumsum(is_marker) - 1
+        # Numbers that cannot overflow: files may claim any size.
+        known = flat[~is_marker].astype(np.float64)
+        return np.bincount(owner[~is_marker], known, len(fragments)).astype(np.float64)
 
     def since(self, position: int) -> FragmentColumns:
         """The columns of the fragments from a list position on."""

@@ -82,6 +82,7 @@ def reconcile(
     seen: dict[str, str] = {}
     first: str | None = None
     for file, schema in files:
+        uri = file.uri
         for field in schema:
             current = known.get(field.name)
             if current is None:
@@ -89,7 +90,7 @@ def reconcile(
                     continue
                 if named and (existing is not None or first is not None) and rule != "add":
                     raise SchemaError(
-                        f"{file.uri}: column {field.name} is not in "
+                        f"{uri}: column {field.name} is not in "
                         f"{'the dataset' if existing is not None else first}. Pass "
                         "schema_drift='add' to add it"
                     )
@@ -105,15 +106,15 @@ def reconcile(
                 other = seen.get(field.name, "the dataset")
                 inferred = not typed and field.name not in original
                 known[field.name] = _joined(
-                    current, field, rule, f"{file.uri} and {other}", inferred=inferred
+                    current, field, rule, f"{uri} and {other}", inferred=inferred
                 )
-            seen.setdefault(field.name, file.uri)
+            seen.setdefault(field.name, uri)
         names = frozenset(schema.names)
         lacking = [name for name in known if name not in names]
         for name in lacking:
             if (named and rule != "add") or (name in original and not known[name].nullable):
                 raise SchemaError(
-                    f"{file.uri}: column {name} is missing. "
+                    f"{uri}: column {name} is missing. "
                     + (
                         "It may not be null"
                         if rule == "add" or not named
@@ -121,7 +122,7 @@ def reconcile(
                     )
                 )
             known[name] = known[name].with_nullable(True)
-        first = first or file.uri
+        first = first or uri
     changed = [field for name, field in known.items() if name in original]
     return Reconciled(
         pa.schema(list(known.values())),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
 from io import RawIOBase
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, TypeAlias
 
@@ -39,8 +40,9 @@ class SourceFile:
 
     Parameters
     ----------
-    uri
-        Where it is.
+    folder
+        What stands before ``path`` in its URI: one text for the files of a folder, of which there
+        may be a million.
     path
         Relative to the folder that was given, or its name.
     size
@@ -51,11 +53,16 @@ class SourceFile:
         Options of its store.
     """
 
-    uri: str
+    folder: str
     path: str
     size: int
     modified: datetime | None
     options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+
+    @property
+    def uri(self) -> str:
+        """Where it is."""
+        return self.folder + self.path
 
     @property
     def compression(self) -> Codec | None:
@@ -91,12 +98,14 @@ def list_sources(
     options = dict(storage_options or {})
     files: list[SourceFile] = []
     for source in sources:
-        found = sorted(_files_of(source, options), key=lambda file: file.uri)
+        # All of them have the same folder: this is the order of URIs, without a text for each.
+        found = sorted(_files_of(source, options), key=attrgetter("path"))
         if not found:
             raise OptionError(f"{source}: no such file, and no folder or pattern with files")
         files += found
-    distinct = {file.uri: file for file in files}
-    return list(distinct.values())
+    if len(sources) < 2:
+        return files
+    return list({file.uri: file for file in files}.values())
 
 
 def is_pattern(source: str) -> bool:
@@ -124,7 +133,7 @@ def _file(source: str, options: Mapping[str, str]) -> SourceFile | None:
     if store.is_local and Path(store.full(name)).is_dir():
         return None
     try:
-        return _described(store, store.head(name), options)
+        return _described(_folder(store), store.head(name), options)
     except ObjectNotFoundError:
         return None
 
@@ -133,13 +142,19 @@ def _below(folder: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
     store = open_store(folder, options)
     if store.is_local and not Path(store.full("")).is_dir():
         return
+    below = _folder(store)
     for meta in store.walk(""):
         if not any(part[:1] in ("_", ".") for part in meta.path.split("/")):
-            yield _described(store, meta, options)
+            yield _described(below, meta, options)
 
 
-def _described(store: ObjectStore, meta: ObjectMeta, options: Mapping[str, str]) -> SourceFile:
-    return SourceFile(store.full(meta.path), meta.path, meta.size, meta.modified, options)
+def _folder(store: ObjectStore) -> str:
+    """What stands before the paths of a store in their URIs."""
+    return store.full("x").removesuffix("x")
+
+
+def _described(folder: str, meta: ObjectMeta, options: Mapping[str, str]) -> SourceFile:
+    return SourceFile(folder, meta.path, meta.size, meta.modified, options)
 
 
 def _expression(pattern: str) -> str:

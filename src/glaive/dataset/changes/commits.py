@@ -13,7 +13,16 @@ from glaive.table.load import load_numbered, read_transaction
 from glaive.table.publishing import Published
 from glaive.table.versions import list_versions
 
-__all__ = ["Commit", "check_range", "commits", "load_for_changes"]
+__all__ = ["Commit", "CommitSummary", "check_range", "commits", "load_for_changes"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSummary:
+    """What is remembered of a commit whose manifests are let go of; see :class:`Commit`."""
+
+    version: int
+    operation: str | None
+    replaced_everything: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,11 @@ class Commit:
     def replaced_everything(self) -> bool:
         """Whether no row is one of the version before: an overwrite that published no branch."""
         return self.operation == "overwrite" and Published.of(self.transaction) is None
+
+    @property
+    def summary(self) -> CommitSummary:
+        """These facts alone."""
+        return CommitSummary(self.version, self.operation, self.replaced_everything)
 
 
 def check_range(start: object, end: object, newest: int) -> tuple[int, int]:

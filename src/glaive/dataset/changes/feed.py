@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,12 +11,14 @@ import pyarrow as pa
 
 from glaive.arrow.widths import total_width
 from glaive.dataset.changes.columns import CHANGE_COLUMNS, fitted, sources
-from glaive.dataset.changes.commits import Commit, check_range, commits
+from glaive.dataset.changes.commits import CommitSummary, check_range, commits
 from glaive.dataset.changes.plan import plan_commit, plan_net
 from glaive.dataset.changes.rows import changed_rows
 from glaive.dataset.changes.task import ChangeTask
+from glaive.dataset.changes.task_list import ChangeTasks
 from glaive.errors import OptionError, SchemaError
 from glaive.format.fields import LanceSchema
+from glaive.format.manifest import Manifest
 from glaive.scan.projection import column_names, project
 from glaive.scan.system_columns import SYSTEM_COLUMNS
 from glaive.scan.take import take_physical
@@ -149,9 +150,9 @@ class ChangeFeed:
     other processes, where :class:`ChangeReader` reads them.
     """
 
-    def __init__(self, reader: ChangeReader, tasks: Sequence[ChangeTask]) -> None:
+    def __init__(self, reader: ChangeReader, tasks: ChangeTasks) -> None:
         self._reader = reader
-        self.tasks = tuple(tasks)
+        self.tasks = tasks
         """The parts that can be read apart, in order."""
 
     @property
@@ -175,7 +176,7 @@ class ChangeFeed:
     @cached_property
     def estimated_rows(self) -> int:
         """Number of changed rows, from the manifests: exact for whole fragments, else a bound."""
-        return sum(task.rows for task in self.tasks)
+        return self.tasks.rows
 
 
 def _taken(view: BoundProjection, position: int, rows: Int64s) -> pa.Table:
@@ -204,22 +205,24 @@ def change_feed(
     """
     newest = dataset.manifest
     start, end = check_range(start_version, end_version, newest.version)
-    found = list(commits(dataset.store, newest, start, end))
-    reference = dataset if end == newest.version else dataset.at(found[-1].after)
+    first: Manifest | None = None
+    last = newest
+    planned: list[ChangeTasks] = []
+    passed: list[CommitSummary] = []
+    for commit in commits(dataset.store, newest, start, end):
+        # Manifests are let go of as the next ones are read: each lists all fragments.
+        if net and not passed:
+            first = commit.before
+        last = commit.after
+        passed.append(commit.summary)
+        if not net:
+            planned.append(plan_commit(commit))
+    reference = dataset if end == newest.version else dataset.at(last)
     reader = ChangeReader(reference, preimages=preimages, **reading)
-    planned = (
-        plan_net(found[0].before, found[-1].after, found)
-        if net
-        else [task for commit in found for task in plan_commit(commit)]
-    )
-    return ChangeFeed(reader, _with_fields(planned, found))
-
-
-def _with_fields(tasks: Sequence[ChangeTask], found: Sequence[Commit]) -> list[ChangeTask]:
-    """Tasks that know whether the columns were replaced after the version they read."""
-    replaced = [commit.version for commit in found if commit.replaced_everything]
-    last = max(replaced, default=0)
-    return [replace(task, same_fields=task.read_version >= last) for task in tasks]
+    tasks = plan_net(first, last, passed) if net else ChangeTasks.joined(planned)
+    # Fields that were replaced since mean other columns.
+    replaced = max((one.version for one in passed if one.replaced_everything), default=0)
+    return ChangeFeed(reader, tasks.knowing_fields(replaced))
 
 
 def _described(task: ChangeTask, updated: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Any]:

@@ -7,21 +7,25 @@ settings or of the schema change no row.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
+from functools import cached_property
 from operator import ne
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from glaive.dataclass import dataclass
-from glaive.dataset.changes.commits import Commit
+from glaive.dataset.changes.commits import Commit, CommitSummary
 from glaive.dataset.changes.task import TASK_ROWS, ChangeTask, RewrittenRows
+from glaive.dataset.changes.task_list import ChangeTasks, TaskGroup
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.flags import Feature
-from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
 from glaive.table.bitmaps import bitmap_of
+from glaive.types import Int64s
 
 __all__ = ["plan_commit", "plan_net", "plan_snapshot"]
 
@@ -38,20 +42,23 @@ _WITHOUT_ROWS: Final = frozenset(
 )
 """Operations after which a dataset has the same rows."""
 
+_MAX_BYTES: Final = 2.0**62
+"""Of files, as manifests may say anything."""
 
-def plan_commit(commit: Commit) -> list[ChangeTask]:
+
+def plan_commit(commit: Commit) -> ChangeTasks:
     """The tasks that read what one commit changed; reads no file."""
     operation = commit.operation
     if operation in _WITHOUT_ROWS:
-        return []
+        return ChangeTasks()
     if commit.before is None or commit.replaced_everything:
         return _replaced(commit.before, commit.after)
     return _Comparison(commit.before, commit.after, commit).tasks()
 
 
 def plan_net(
-    before: Manifest | None, after: Manifest, between: Sequence[Commit]
-) -> list[ChangeTask]:
+    before: Manifest | None, after: Manifest, between: Sequence[CommitSummary]
+) -> ChangeTasks:
     """The tasks that read the difference of two versions, whatever happened in between.
 
     Raises
@@ -73,28 +80,54 @@ def plan_net(
     return _Comparison(before, after, None).tasks()
 
 
-def plan_snapshot(manifest: Manifest) -> list[ChangeTask]:
+def plan_snapshot(manifest: Manifest) -> ChangeTasks:
     """The tasks that read all rows of a version, as inserted."""
     return _replaced(None, manifest)
 
 
-def _replaced(before: Manifest | None, after: Manifest) -> list[ChangeTask]:
+def _replaced(before: Manifest | None, after: Manifest) -> ChangeTasks:
     """All rows of one version deleted, all of the other inserted."""
-    tasks: list[ChangeTask] = []
+    groups = []
     if before is not None:
         old = _Side(before, after, is_after=False, compared=None)
-        tasks += old.whole_fragments(range(before.num_fragments))
+        groups.append(old.whole_fragments(np.arange(before.num_fragments)))
     new = _Side(after, after, is_after=True, compared=None)
-    return [*tasks, *new.whole_fragments(range(after.num_fragments))]
+    groups.append(new.whole_fragments(np.arange(after.num_fragments)))
+    return ChangeTasks(groups)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A fragment that both versions have: its position, and how many rows changed at most."""
+@dataclass(slots=True)
+class _Parts:
+    """Fragments that both versions have: their positions, and what of them changed.
 
-    position: int
-    rows: int
-    rewritten: RewrittenRows | None = None
+    Parameters
+    ----------
+    positions, rows
+        Of each fragment, and how many of its rows changed at most.
+    kinds
+        Of each, how it is known which columns were rewritten in place: 0: none were, 1: by the
+        versions of the rows, 2: by ``offsets``.
+    offsets
+        Of each of kind 2.
+    """
+
+    positions: array[int] = field(default_factory=lambda: array("q"))
+    rows: array[int] = field(default_factory=lambda: array("q"))
+    kinds: array[int] = field(default_factory=lambda: array("b"))
+    offsets: list[bytes | None] = field(default_factory=list)
+
+    def add(self, position: int, rows: int, rewritten: RewrittenRows | None = None) -> None:
+        """Add a fragment."""
+        self.positions.append(position)
+        self.rows.append(rows)
+        if rewritten is None or rewritten.by_version:
+            self.kinds.append(0 if rewritten is None else 1)
+        else:
+            self.kinds.append(2)
+            self.offsets.append(rewritten.offsets)
+
+    def __len__(self) -> int:
+        return len(self.positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,35 +139,60 @@ class _Side:
     is_after: bool
     compared: int | None
 
-    def whole_fragments(self, positions: Sequence[int]) -> Iterator[ChangeTask]:
+    def whole_fragments(self, positions: Int64s) -> TaskGroup:
         """Fragments that only this version has."""
-        deleted = self.manifest.deleted_rows
-        for position in positions:
-            rows = int(self.manifest.physical_rows[position])
-            live = rows - max(0, int(deleted[position]))
-            yield from self._cut(position, rows, live)
+        deleted = self.manifest.deleted_rows[positions]
+        live = self.manifest.physical_rows[positions] - np.maximum(deleted, 0)
+        return self._cut(self._alike(), positions, live)
 
-    def some_rows(self, part: _Part) -> Iterator[ChangeTask]:
-        """Changed rows of a fragment that both versions have."""
-        physical = int(self.manifest.physical_rows[part.position])
-        for task in self._cut(part.position, physical, part.rows):
-            yield replace(task, shared=True, rewritten=part.rewritten)
+    def some_rows(self, parts: _Parts) -> Iterator[TaskGroup]:
+        """Changed rows of fragments that both versions have; neighbours alike are a group."""
+        if not len(parts):
+            return
+        positions = np.frombuffer(parts.positions, np.int64)
+        rows = np.frombuffer(parts.rows, np.int64)
+        kinds = np.frombuffer(parts.kinds, np.int8)
+        starts = np.flatnonzero(np.diff(kinds, prepend=-1)).tolist()
+        stated = 0
+        for start, stop in zip(starts, [*starts[1:], len(parts)], strict=True):
+            kind = int(kinds[start])
+            alike = replace(
+                self._alike(),
+                shared=True,
+                rewritten=RewrittenRows(by_version=kind == 1) if kind else None,
+            )
+            offsets = None
+            if kind == 2:
+                offsets = parts.offsets[stated : stated + stop - start]
+                stated += stop - start
+            yield self._cut(alike, positions[start:stop], rows[start:stop], offsets)
 
-    def _cut(self, position: int, physical: int, rows: int) -> Iterator[ChangeTask]:
-        files = self.manifest.fragment_wire(position).files
-        whole = ChangeTask(
+    def _alike(self) -> ChangeTask:
+        return ChangeTask(
             commit_version=self.commit.version,
             commit_timestamp=self.commit.timestamp,
             after=self.is_after,
             read_version=self.manifest.version,
             compared_version=self.compared,
-            fragment_id=int(self.manifest.fragment_ids[position]),
-            stop=physical,
-            rows=rows,
-            file_bytes=sum(file.file_size_bytes for file in files) * rows // max(1, physical),
+            fragment_id=0,
+            stop=0,
+            rows=0,
         )
-        for start in range(0, physical, TASK_ROWS):
-            yield whole.part(start, min(start + TASK_ROWS, physical))
+
+    def _cut(
+        self,
+        alike: ChangeTask,
+        positions: Int64s,
+        rows: Int64s,
+        offsets: Sequence[bytes | None] | None = None,
+    ) -> TaskGroup:
+        physical = self.manifest.physical_rows[positions]
+        share = rows / np.maximum(physical, 1)
+        size = np.minimum(self.manifest.columns.data_bytes[positions] * share, _MAX_BYTES)
+        places = np.empty((len(positions), 5), np.int64)
+        places[:, 0] = self.manifest.fragment_ids[positions]
+        places[:, 1], places[:, 2], places[:, 3], places[:, 4] = 0, physical, rows, size
+        return TaskGroup(alike, places, offsets).cut(np.full(len(places), TASK_ROWS))
 
 
 class _Comparison:
@@ -147,76 +205,90 @@ class _Comparison:
         _, old_shared, new_shared = np.intersect1d(old, new, return_indices=True)
         self._removed = np.setdiff1d(np.arange(len(old)), old_shared)
         self._added = np.setdiff1d(np.arange(len(new)), new_shared)
-        old_wire = list(map(before.wire.fragments.__getitem__, old_shared.tolist()))
-        new_wire = list(map(after.wire.fragments.__getitem__, new_shared.tolist()))
-        changed = np.fromiter(map(ne, old_wire, new_wire), np.bool_, len(old_wire))
-        self._shared = list(
-            zip(old_shared[changed].tolist(), new_shared[changed].tolist(), strict=True)
-        )
+        old_wire = map(before.wire.fragments.__getitem__, old_shared.tolist())
+        new_wire = map(after.wire.fragments.__getitem__, new_shared.tolist())
+        changed = np.fromiter(map(ne, old_wire, new_wire), np.bool_, len(old_shared))
+        self._shared = old_shared[changed], new_shared[changed]
         self._fields = set(before.schema.field_ids()) & set(after.schema.field_ids())
 
-    def tasks(self) -> list[ChangeTask]:
+    def tasks(self) -> ChangeTasks:
         """Those of the rows before, then those of the rows after."""
         lost, gained = self._changes()
         # Rows can only have moved or been updated if there are some on both sides.
-        both = bool((lost or len(self._removed)) and (gained or len(self._added)))
+        both = bool((len(lost) or len(self._removed)) and (len(gained) or len(self._added)))
         old = self._side(is_after=False, compare=both)
         new = self._side(is_after=True, compare=both)
-        tasks: list[ChangeTask] = []
+        groups: list[TaskGroup] = []
         for side, parts, whole in ((old, lost, self._removed), (new, gained, self._added)):
-            for part in parts:
-                tasks += side.some_rows(part)
-            tasks += side.whole_fragments(whole.tolist())
-        return tasks
+            groups += side.some_rows(parts)
+            groups.append(side.whole_fragments(whole))
+        return ChangeTasks(groups)
 
     def _side(self, *, is_after: bool, compare: bool) -> _Side:
         here, there = (self._after, self._before) if is_after else (self._before, self._after)
         # Rows of a shared fragment are compared in any case.
-        matters = compare or bool(self._shared)
+        matters = compare or bool(len(self._shared[0]))
         return _Side(here, self._after, is_after, there.version if matters else None)
 
-    def _changes(self) -> tuple[list[_Part], list[_Part]]:
+    def _changes(self) -> tuple[_Parts, _Parts]:
         """Changed parts of the shared fragments, on both sides."""
-        lost, gained = [], []
+        lost, gained = _Parts(), _Parts()
         # Only these operations are sure to keep what was deleted before.
         only_more = self._commit is not None and self._commit.operation in ("delete", "update")
-        for at_before, at_after in self._shared:
-            old, new = self._before.fragment(at_before), self._after.fragment(at_after)
-            if self._homes(old) != self._homes(new):
+        for at_before, at_after in zip(*(at.tolist() for at in self._shared), strict=True):
+            old = self._before.fragment_wire(at_before)
+            new = self._after.fragment_wire(at_after)
+            if old.files != new.files and self._homes(old) != self._homes(new):
                 rewritten = self._rewritten(old, new)
-                lost.append(_Part(at_before, old.physical_rows, rewritten))
-                gained.append(_Part(at_after, new.physical_rows, rewritten))
-            elif old.deletion_file != new.deletion_file:
-                earlier, later = old.num_deletions or 0, new.num_deletions or 0
-                if new.deletion_file is not None:
-                    lost.append(_Part(at_before, max(later - earlier, 0) if only_more else later))
-                if old.deletion_file is not None and not only_more:
-                    gained.append(_Part(at_after, earlier))
+                lost.add(at_before, old.physical_rows, rewritten)
+                gained.add(at_after, new.physical_rows, rewritten)
+                continue
+            had, has = old.HasField("deletion_file"), new.HasField("deletion_file")
+            if had != has or old.deletion_file != new.deletion_file:
+                earlier = old.deletion_file.num_deleted_rows
+                later = new.deletion_file.num_deleted_rows
+                if has:
+                    lost.add(at_before, max(later - earlier, 0) if only_more else later)
+                if had and not only_more:
+                    gained.add(at_after, earlier)
         return lost, gained
 
-    def _homes(self, fragment: Fragment) -> dict[int, tuple[str, int | None]]:
+    def _homes(self, fragment: table_pb2.DataFragment) -> dict[int, tuple[str, int | None]]:
         """The file of each field that both schemas have."""
         return {
-            field: (file.path, file.base_id)
+            field: (file.path, file.base_id if file.HasField("base_id") else None)
             for file in fragment.files
             for field in file.fields
             if field in self._fields
         }
 
-    def _rewritten(self, old: Fragment, new: Fragment) -> RewrittenRows:
+    def _rewritten(self, old: table_pb2.DataFragment, new: table_pb2.DataFragment) -> RewrittenRows:
         """Which rows have rewritten values."""
-        if (old.updated_at, old.updated_at_in_column) != (new.updated_at, new.updated_at_in_column):
+        if _updates(old) != _updates(new):
             return RewrittenRows(by_version=True)
         return RewrittenRows(offsets=self._stated_offsets(new.id))
 
     def _stated_offsets(self, fragment_id: int) -> bytes | None:
         """What the transaction says of the rows whose columns were rewritten."""
-        transaction = None if self._commit is None else self._commit.transaction
-        if transaction is None or transaction.operation.wire_name != "update":
+        message = self._update
+        if message is None:
             return None
-        message = transaction.operation.to_wire()
         if fragment_id in message.updated_fragment_offset_bitmaps:
             return bytes(message.updated_fragment_offset_bitmaps[fragment_id])
         if fragment_id in message.updated_fragment_offsets:
             return bitmap_of(message.updated_fragment_offsets[fragment_id].offsets)
         return None
+
+    @cached_property
+    def _update(self) -> Any:
+        """The message of the operation, if it is one that rewrites columns."""
+        transaction = None if self._commit is None else self._commit.transaction
+        if transaction is None or transaction.operation.wire_name != "update":
+            return None
+        return transaction.operation.to_wire()
+
+
+def _updates(fragment: table_pb2.DataFragment) -> tuple[bytes, bool]:
+    """What a fragment says of the versions in which its rows were last updated."""
+    in_column = fragment.HasField("column_last_updated_at_versions")
+    return fragment.inline_last_updated_at_versions, in_column

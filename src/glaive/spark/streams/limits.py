@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -14,6 +12,7 @@ from pyspark.sql.streaming.datasource import (
 
 from glaive.dataclass import dataclass
 from glaive.dataset.changes.task import ChangeTask
+from glaive.dataset.changes.task_list import ChangeTasks
 from glaive.spark.streams.offsets import Position, between
 from glaive.spark.streams.options import StreamOptions
 
@@ -62,7 +61,7 @@ class Budget:
         """Whether there is no limit."""
         return min(self.files, self.rows, self.file_bytes) >= _UNLIMITED
 
-    def admit(self, tasks: Sequence[ChangeTask], start: Position) -> Position | None:
+    def admit(self, tasks: ChangeTasks, start: Position) -> Position | None:
         """Take tasks of one version from a position on.
 
         Returns

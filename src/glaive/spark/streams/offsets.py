@@ -7,11 +7,11 @@ the dataset may have more versions. So the end of the first batch has its start 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from glaive.dataclass import dataclass
 from glaive.dataset.changes.task import ChangeTask
+from glaive.dataset.changes.task_list import ChangeTasks
 from glaive.errors import OptionError
 
 __all__ = ["Position", "batch_end", "batch_start", "between", "initial"]
@@ -124,15 +124,20 @@ def batch_start(start: dict[str, Any], end: dict[str, Any]) -> Position:
     return Position.of(end[_START]) if start.get(_INITIAL) and _START in end else begins
 
 
-def between(tasks: Sequence[ChangeTask], start: Position, end: Position | None) -> list[ChangeTask]:
+def between(tasks: ChangeTasks, start: Position, end: Position | None) -> ChangeTasks:
     """Tasks of one version from a position up to another one; ``None`` for all others."""
     stop = len(tasks) if end is None else min(len(tasks), end.index + (end.row > 0))
-    found = []
-    for at in range(start.index, stop):
-        task = tasks[at]
-        first = max(task.start, start.row) if at == start.index else task.start
-        last = min(task.stop, end.row) if end is not None and at == end.index else task.stop
-        if (first, last) != (task.start, task.stop):
-            task = task.part(first, last)
-        found.append(task)
-    return found
+    if stop <= start.index:
+        return ChangeTasks()
+    first, last = tasks[start.index], tasks[stop - 1]
+    low = max(first.start, start.row)
+    high = min(last.stop, end.row) if end is not None and end.index == stop - 1 else last.stop
+    if stop - start.index == 1:
+        return ChangeTasks.of([_within(first, low, high)])
+    inner = tasks[start.index + 1 : stop - 1]
+    ends = _within(first, low, first.stop), _within(last, last.start, high)
+    return ChangeTasks.joined([ChangeTasks.of(ends[:1]), inner, ChangeTasks.of(ends[1:])])
+
+
+def _within(task: ChangeTask, start: int, stop: int) -> ChangeTask:
+    return task if (start, stop) == (task.start, task.stop) else task.part(start, stop)

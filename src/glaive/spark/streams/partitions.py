@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import pickle
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
@@ -18,6 +19,7 @@ from glaive.arrow.capacity import batch_parts
 from glaive.dataset.changes.columns import CHANGE_COLUMNS
 from glaive.dataset.changes.feed import ChangeReader
 from glaive.dataset.changes.task import ChangeTask
+from glaive.dataset.changes.task_list import ChangeTasks, TaskGroup
 from glaive.format.fields import LanceSchema
 from glaive.spark.cast import conform
 from glaive.spark.frame import open_dataset
@@ -25,12 +27,13 @@ from glaive.spark.options import Options
 from glaive.spark.plan import MIN_SPLIT_BYTES, SPLIT_BYTES, SPLIT_ROWS
 from glaive.spark.streams.options import StreamOptions
 from glaive.spark.types import spark_arrow_schema
+from glaive.types import Int64s
 
 __all__ = ["ChangePartition", "partitions_of", "read_partition"]
 
 
-_Group = tuple[ChangeTask, NDArray[np.int64]]
-"""Tasks that differ only in their fragment and its rows: one of them, and these numbers of all."""
+MAX_PARTITIONS = 10_000
+"""Of one batch; each holds the schema."""
 
 
 class ChangePartition(InputPartition):
@@ -39,56 +42,47 @@ class ChangePartition(InputPartition):
     The value has 24 bytes for each of many fragments that are read in the same way.
     """
 
-    def __init__(self, schema: LanceSchema, tasks: Sequence[ChangeTask]) -> None:
-        groups: list[_Group] = []
-        for alike, members in groupby(tasks, _alike):
-            places = [(task.fragment_id, task.start, task.stop) for task in members]
-            groups.append((alike, np.array(places, np.int64)))
+    def __init__(self, schema: bytes, tasks: ChangeTasks) -> None:
+        # Without rows and bytes, which only planning needs.
+        groups = [(one.alike, one.places[:, :3].copy(), one.offsets) for one in tasks.groups]
         super().__init__((schema, groups))
 
 
-def _alike(task: ChangeTask) -> ChangeTask:
-    """A task without its place, and without what only planning needs."""
-    return replace(task, fragment_id=0, start=0, stop=0, rows=0, file_bytes=0)
-
-
-def _tasks(groups: Sequence[_Group]) -> Iterator[ChangeTask]:
-    for alike, places in groups:
-        for fragment_id, start, stop in places.tolist():
-            yield replace(alike, fragment_id=fragment_id, start=start, stop=stop)
+def _tasks(groups: Sequence[tuple[ChangeTask, Int64s, Any]]) -> Iterator[ChangeTask]:
+    for alike, places, offsets in groups:
+        yield from TaskGroup(alike, np.pad(places, ((0, 0), (0, 2))), offsets)
 
 
 def partitions_of(
-    tasks: Sequence[ChangeTask], schema: LanceSchema, options: Options
+    tasks: ChangeTasks, schema: LanceSchema, options: Options
 ) -> list[InputPartition]:
     """Group tasks in order, so that each group has about the same bytes."""
-    total = sum(task.file_bytes for task in tasks)
+    total = tasks.file_bytes
     target = options.split_bytes or SPLIT_BYTES
     if options.split_bytes is None:
         share = total // (options.parallelism or os.cpu_count() or 1)
         target = min(target, max(share, MIN_SPLIT_BYTES))
-    groups: list[list[ChangeTask]] = []
-    filled = target
-    for task in tasks:
-        for part in _cut(task, target):
-            if filled >= target:
-                groups.append([])
-                filled = 0
-            groups[-1].append(part)
-            filled += part.file_bytes
-    return [ChangePartition(schema, group) for group in groups]
+    target = max(target, -(-total // MAX_PARTITIONS))
+    parts = ChangeTasks(_cut(group, target) for group in tasks.groups)
+    described = zlib.compress(pickle.dumps(schema))
+    ends = np.cumsum(parts.sizes)
+    found: list[InputPartition] = []
+    start = 0
+    while start < len(parts):
+        wanted = (float(ends[start - 1]) if start else 0.0) + target
+        stop = min(int(np.searchsorted(ends, wanted)) + 1, len(parts))
+        found.append(ChangePartition(described, parts[start:stop]))
+        start = stop
+    return found
 
 
-def _cut(task: ChangeTask, target: int) -> Iterator[ChangeTask]:
-    """A task in parts of about ``target`` bytes, if all its rows are read."""
-    rows = task.stop - task.start
-    parts = -(-task.file_bytes // target) if task.complete else 1
-    step = max(SPLIT_ROWS, -(-rows // max(1, parts)))
-    if step >= rows:
-        yield task
-        return
-    for start in range(task.start, task.stop, step):
-        yield task.part(start, min(start + step, task.stop))
+def _cut(group: TaskGroup, target: int) -> TaskGroup:
+    """Tasks in parts of about ``target`` bytes, if all their rows are read."""
+    if not group.alike.complete:
+        return group
+    _, start, stop, _, size = group.places.T
+    parts = np.maximum(-(-size // target), 1)
+    return group.cut(np.maximum(SPLIT_ROWS, -(-(stop - start) // parts)))
 
 
 def read_partition(
@@ -97,7 +91,9 @@ def read_partition(
     """The rows of a partition, in order, with exactly the schema Spark expects."""
     if partition.value is None:  # Spark's placeholder when there are no partitions
         return
-    wanted, groups = partition.value
+    described, groups = partition.value
+    # Spark's own channel between processes that trust each other.
+    wanted: LanceSchema = pickle.loads(zlib.decompress(described))  # noqa: S301  # see above
     # The newest version: the one whose schema the feed has may have been cleaned up.
     dataset = open_dataset(replace(options, version=None))
     names = [name for name in schema.names if name not in CHANGE_COLUMNS.names]

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from glaive.dataset.changes.columns import CHANGE_COLUMNS
 from glaive.dataset.changes.feed import ChangeReader, change_feed
+from glaive.dataset.changes.task_list import ChangeTasks
 from glaive.errors import NotFoundError, OptionError
 from glaive.format.fields import LanceSchema
 from glaive.spark.failures import without_inner_frames
@@ -257,9 +258,9 @@ class _StreamPlan:
 
     def partitions(self, start: Position, end: Position) -> list[InputPartition]:
         """The tasks from one position to another."""
-        tasks = []
+        parts = []
         while start < end:
             same = start.version == end.version
-            tasks += between(self._timeline.tasks(start), start, end if same else None)
+            parts.append(between(self._timeline.tasks(start), start, end if same else None))
             start = end if same else start.next_version
-        return partitions_of(tasks, self._schema, self._options)
+        return partitions_of(ChangeTasks.joined(parts), self._schema, self._options)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 from glaive.dataset.changes.commits import Commit, load_for_changes
 from glaive.dataset.changes.plan import plan_commit, plan_snapshot
-from glaive.dataset.changes.task import ChangeTask
+from glaive.dataset.changes.task_list import ChangeTasks
 from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
@@ -37,14 +36,14 @@ class Timeline:
         self._options = options
         self._newest: Manifest | None = None
         self._before: Manifest | None = None
-        self._plans: dict[tuple[int, bool], list[ChangeTask]] = {}
+        self._plans: dict[tuple[int, bool], ChangeTasks] = {}
 
     def newest(self) -> int:
         """Number of the newest version. One or two requests."""
         self._newest = open_latest(self._store)
         return self._newest.version
 
-    def tasks(self, position: Position) -> list[ChangeTask]:
+    def tasks(self, position: Position) -> ChangeTasks:
         """The tasks of the version of a position.
 
         Raises
@@ -59,17 +58,17 @@ class Timeline:
         if found is None:
             found = self._snapshot(key[0]) if position.snapshot else self._changes(key[0])
             # Whether columns were replaced since is not known without reading more versions.
-            found = [replace(task, same_fields=None) for task in found]
+            found = found.knowing_fields(None)
             while len(self._plans) >= _KEPT_PLANS:
                 del self._plans[next(iter(self._plans))]
             self._plans[key] = found
         return found
 
-    def _snapshot(self, version: int) -> list[ChangeTask]:
+    def _snapshot(self, version: int) -> ChangeTasks:
         self._before = self._load(version)
         return plan_snapshot(self._before)
 
-    def _changes(self, version: int) -> list[ChangeTask]:
+    def _changes(self, version: int) -> ChangeTasks:
         before = self._before
         if version > 1 and (before is None or before.version != version - 1):
             before = self._load(version - 1)
@@ -79,16 +78,17 @@ class Timeline:
         self._before = after
         return self._selected(commit, plan_commit(commit))
 
-    def _selected(self, commit: Commit, tasks: list[ChangeTask]) -> list[ChangeTask]:
+    def _selected(self, commit: Commit, tasks: ChangeTasks) -> ChangeTasks:
         """The tasks of a commit that belong to the stream."""
         options = self._options
-        if options.read_change_feed or all(task.after for task in tasks):
+        sides = {group.alike.after for group in tasks.groups}
+        if options.read_change_feed or False not in sides:
             return tasks
         if options.skip_change_commits:
-            return []
-        if not any(task.after for task in tasks):
+            return ChangeTasks()
+        if True not in sides:
             if options.ignore_deletes:
-                return []
+                return ChangeTasks()
             what, remedy = (
                 "deletes",
                 "ignoreDeletes or skipChangeCommits to leave them out",
