@@ -16,6 +16,7 @@ from tests.spark.many_fragments import many_fragments
 import glaive
 from glaive.dataset.columns.add_columns import ColumnsTask
 from glaive.dataset.compaction.options import CompactionOptions
+from glaive.dataset.compaction.passes import rewrite_tasks
 from glaive.dataset.compaction.plan import compaction_groups
 from glaive.dataset.indexing.optimize import optimize_indices
 from glaive.dataset.indexing.segment_tasks import segment_tasks
@@ -32,7 +33,6 @@ from glaive.spark.jobs.match_rows import MatchTask
 from glaive.spark.jobs.merge_rows import ADDRESS
 from glaive.spark.jobs.runner import MAX_TASKS, divide, dump_tasks, dumps
 from glaive.spark.jobs.worker import dump_results, load_results
-from glaive.spark.lance_table.optimize import rewrite_tasks
 from glaive.table.bitmaps import bitmap_of
 from glaive.table.index_coverage import encode_indices
 

@@ -24,7 +24,7 @@ from glaive.dataset.columns.added_files import AddedFiles
 from glaive.dataset.columns.column_files import replace_files
 from glaive.dataset.columns.new_columns import grow
 from glaive.dataset.compaction.options import CompactionOptions
-from glaive.dataset.compaction.passes import compact
+from glaive.dataset.compaction.passes import compact, with_old
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.rows.selected_rows import DeletedRows, delete_where
@@ -42,7 +42,6 @@ from glaive.spark.jobs.merge_commit import commit_merge
 from glaive.spark.jobs.merge_rows import MergedRows, RowClause
 from glaive.spark.jobs.worker import dump_results, load_results
 from glaive.spark.lance_table.column_join import commit_replaced
-from glaive.spark.lance_table.optimize import with_old
 from glaive.table.bitmaps import bitmap_of
 from glaive.table.operations.update import encode_offsets
 from glaive.types import FormatVersion

@@ -152,6 +152,11 @@ class FragmentColumns:
         return len(self._merged.files.path)
 
     @property
+    def deletion_file_count(self) -> int:
+        """Deletion files of all fragments."""
+        return len(self._merged.deletion_file)
+
+    @property
     def file_bytes(self) -> int:
         """Total bytes of data files of known size."""
         return sum(self._merged.files.file_size_bytes)

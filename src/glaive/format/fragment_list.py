@@ -73,6 +73,12 @@ class FragmentList(Sequence[Fragment]):
         """Id of each fragment; shape ``(fragments,)``."""
         return FragmentColumns(self._wire, _TRANSACTION).ids
 
+    @property
+    def file_count(self) -> int:
+        """Data files and deletion files of all fragments."""
+        columns = FragmentColumns(self._wire, _TRANSACTION)
+        return columns.file_count + columns.deletion_file_count
+
     def messages(self) -> Iterator[table_pb2.DataFragment]:
         """A new copy of each message, checked.
 

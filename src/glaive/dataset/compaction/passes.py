@@ -12,21 +12,24 @@ group. So each pass leaves fewer fragments to merge, or to remove deleted rows f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from glaive.dataset.compaction.commit import commit_rewrites
 from glaive.dataset.compaction.options import CompactionOptions
-from glaive.dataset.compaction.plan import compaction_groups, plan_compaction
+from glaive.dataset.compaction.plan import compaction_groups, for_tasks
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
-from glaive.dataset.tasks import LOCAL, Job
+from glaive.dataset.compaction.task import RewriteTask
+from glaive.dataset.tasks import LOCAL, FragmentRange, Job, TaskRunner
 from glaive.errors import CommitConflictError, CommitContentionError
 from glaive.events import DATASETS, emit
+from glaive.format.fragment_list import unpacked_fragments
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
     from glaive.format.manifest import Manifest
 
-__all__ = ["Rewriting", "compact", "rewrite_here"]
+__all__ = ["Rewriting", "compact", "rewrite_groups", "rewrite_here", "rewrite_tasks", "with_old"]
 
 Rewriting = Callable[["OpenedVersion", CompactionOptions], Sequence[RewriteResult]]
 """Plans one pass and runs its tasks; their uncommitted results."""
@@ -34,8 +37,36 @@ Rewriting = Callable[["OpenedVersion", CompactionOptions], Sequence[RewriteResul
 
 def rewrite_here(dataset: OpenedVersion, options: CompactionOptions) -> list[RewriteResult]:
     """Plan one pass and run its tasks in this process."""
-    plan = plan_compaction(dataset, options)
-    return LOCAL.runner.run(dataset, plan.tasks)
+    return rewrite_groups(dataset, compaction_groups(dataset, options), options, LOCAL.runner)
+
+
+def rewrite_groups(
+    dataset: OpenedVersion, groups: Sequence[range], options: CompactionOptions, runner: TaskRunner
+) -> list[RewriteResult]:
+    """Run the tasks of groups of fragments; their uncommitted results."""
+    results = runner.run(dataset, rewrite_tasks(dataset, groups, options))
+    return with_old(dataset, groups, results)
+
+
+def rewrite_tasks(
+    dataset: OpenedVersion, groups: Sequence[range], options: CompactionOptions
+) -> list[RewriteTask]:
+    """A task for each group of fragments."""
+    ranges = [FragmentRange(dataset.manifest.version, at.start, at.stop) for at in groups]
+    shared = for_tasks(options)
+    return [RewriteTask(fragments, shared) for fragments in ranges]
+
+
+def with_old(
+    dataset: OpenedVersion, groups: Sequence[range], results: Sequence[RewriteResult]
+) -> list[RewriteResult]:
+    """The results with the fragments of their groups, which tasks do not send."""
+    manifest = dataset.manifest
+    listed = manifest.complete_wire.fragments
+    return [
+        replace(result, old=unpacked_fragments(listed[group.start : group.stop], manifest.where))
+        for result, group in zip(results, groups, strict=True)
+    ]
 
 
 def compact(

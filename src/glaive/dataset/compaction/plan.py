@@ -7,20 +7,30 @@ fragment is only rewritten to remove its deleted rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from glaive.dataset.compaction.options import CompactionOptions
 from glaive.dataset.compaction.task import CompactionPlan, CompactionTask
+from glaive.format.limits import MAX_FRAGMENT_ID
 from glaive.index.remap import pinned_fragments
 from glaive.table.index_coverage import covered_fragments
 from glaive.table.relocated_rows import REUSE_INDEX, followed
+from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
 __all__ = ["compaction_groups", "for_tasks", "plan_compaction"]
+
+Flags: TypeAlias = NDArray[np.bool_]
+
+_MAX_ROWS: Final = 2**63 - 1
 
 
 def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> CompactionPlan:
@@ -46,103 +56,99 @@ def for_tasks(options: CompactionOptions) -> CompactionOptions:
 
 def compaction_groups(dataset: OpenedVersion, options: CompactionOptions) -> list[range]:
     """Positions of the fragments that are merged, or rewritten alone; reads no data file."""
-    groups: list[list[int]] = []
-    for run in _runs(dataset, options):
-        groups.extend(_split(dataset, run, options.target_rows_per_fragment))
+    many_deleted = _with_many_deleted(dataset, options)
+    wanted = _candidates(dataset, options) | many_deleted
+    places = _Places(dataset.manifest.fragment_ids)
+    for apart in (pinned_fragments(dataset.manifest), options.excluded_fragment_ids):
+        wanted &= ~places.marked(apart)
+    starts, target = dataset.snapshot.row_starts, options.target_rows_per_fragment
     groups = [
-        group for group in groups if len(group) > 1 or _has_many_deleted(dataset, group[0], options)
+        group
+        for run in _runs(dataset, wanted, places)
+        for group in _split(starts, run, target)
+        if len(group) > 1 or many_deleted[group.start]
     ]
-    # A group is a part of a run, whose fragments are neighbours.
-    return [range(group[0], group[-1] + 1) for group in _within_limits(dataset, groups, options)]
+    return list(_within_limits(dataset, groups, options))
 
 
-def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[int]]:
-    """Positions of neighbouring candidates with the same index coverage."""
-    manifest = dataset.manifest
-    ids = manifest.fragment_ids.tolist()
-    physical = manifest.physical_rows.tolist()
-    covered = [
-        covered_fragments(entry) or frozenset()
-        for entry in followed(manifest.indices)
-        if entry.name != REUSE_INDEX
-    ]
-    excluded = pinned_fragments(manifest).union(options.excluded_fragment_ids)
-    # No fragment is larger than all of them, so most often none has to be looked at.
-    any_large = manifest.columns.file_bytes >= options.max_bytes_per_file
-    run: list[int] = []
-    run_coverage: list[bool] | None = None
-    for position, fragment_id in enumerate(ids):
-        small = physical[position] < options.target_rows_per_fragment
-        if any_large and small:
-            small = _live_bytes(dataset, position) < options.max_bytes_per_file
-        wanted = small or _has_many_deleted(dataset, position, options)
-        if fragment_id in excluded or not wanted:
-            if run:
-                yield run
-            run, run_coverage = [], None
-            continue
-        coverage = [fragment_id in indexed for indexed in covered]
-        if run and coverage != run_coverage:
-            yield run
-            run = []
-        run.append(position)
-        run_coverage = coverage
-    if run:
-        yield run
-
-
-def _stored_bytes(dataset: OpenedVersion, position: int) -> int:
-    """Bytes of the data files of a fragment, as far as the manifest says."""
-    return sum(file.file_size_bytes for file in dataset.manifest.fragment_wire(position).files)
-
-
-def _live_bytes(dataset: OpenedVersion, position: int) -> int:
-    """The share of the live rows in these bytes, about."""
-    physical = int(dataset.manifest.physical_rows[position])
-    live = int(dataset.snapshot.live_counts[position])
-    return _stored_bytes(dataset, position) * live // max(1, physical)
-
-
-def _has_many_deleted(dataset: OpenedVersion, position: int, options: CompactionOptions) -> bool:
-    """Whether the share of deleted rows exceeds the threshold."""
+def _with_many_deleted(dataset: OpenedVersion, options: CompactionOptions) -> Flags:
+    """Fragments whose share of deleted rows exceeds the threshold."""
+    physical, live = dataset.manifest.physical_rows, dataset.snapshot.live_counts
     if not options.materialize_deletions:
-        return False
-    physical = int(dataset.manifest.physical_rows[position])
-    deleted = physical - int(dataset.snapshot.live_counts[position])
-    return deleted > options.materialize_deletions_threshold * physical
+        return np.zeros(len(physical), np.bool_)
+    return (physical - live) > options.materialize_deletions_threshold * physical
 
 
-def _split(dataset: OpenedVersion, run: Sequence[int], target: int) -> Iterator[list[int]]:
-    """Split a run into groups of at least ``target`` rows, if the run has that many."""
-    counts = dataset.snapshot.live_counts
-    remaining = sum(int(counts[position]) for position in run)
-    group: list[int] = []
-    rows = 0
-    for position in run:
-        group.append(position)
-        rows += int(counts[position])
-        if rows >= target and remaining - rows >= target:
-            yield group
-            remaining -= rows
-            group, rows = [], 0
-    if group:
-        yield group
+def _candidates(dataset: OpenedVersion, options: CompactionOptions) -> Flags:
+    """Fragments with few rows and bytes."""
+    manifest = dataset.manifest
+    physical = manifest.physical_rows
+    small = physical < options.target_rows_per_fragment
+    # No fragment is larger than all of them, so most often none has to be looked at.
+    if manifest.columns.file_bytes >= options.max_bytes_per_file:
+        live_share = dataset.snapshot.live_counts / np.maximum(physical, 1)
+        small &= manifest.columns.data_bytes * live_share < options.max_bytes_per_file
+    return small
+
+
+def _runs(dataset: OpenedVersion, wanted: Flags, places: _Places) -> Iterator[range]:
+    """Positions of neighbouring candidates with the same index coverage."""
+    begins = np.zeros(len(wanted) + 1, np.bool_)
+    begins[0] = begins[-1] = True
+    begins[1:-1] = wanted[1:] != wanted[:-1]
+    for entry in followed(dataset.manifest.indices):
+        if entry.name != REUSE_INDEX:
+            covered = places.marked(covered_fragments(entry) or ())
+            begins[1:-1] |= covered[1:] != covered[:-1]
+    edges = np.flatnonzero(begins).tolist()
+    return (range(*pair) for pair in pairwise(edges) if wanted[pair[0]])
+
+
+class _Places:
+    """Positions of fragments by their ids."""
+
+    def __init__(self, ids: Int64s) -> None:
+        self._order = np.argsort(ids, kind="stable")
+        self._sorted = ids[self._order]
+
+    def marked(self, wanted: Collection[int]) -> Flags:
+        """Which fragments have one of these ids; there may be others among them."""
+        flags = np.zeros(len(self._sorted), np.bool_)
+        known = (number for number in wanted if 0 <= number <= MAX_FRAGMENT_ID)
+        numbers = np.fromiter(known, np.int64)
+        at = np.searchsorted(self._sorted, numbers)
+        inside = at < len(flags)
+        at, numbers = at[inside], numbers[inside]
+        flags[self._order[at[self._sorted[at] == numbers]]] = True
+        return flags
+
+
+def _split(starts: Int64s, run: range, target: int) -> Iterator[range]:
+    """Split a run into groups of at least ``target`` rows, if the run has that many.
+
+    ``starts`` are the live rows before each fragment, and those of all.
+    """
+    first, end = run.start, int(starts[run.stop])
+    while first < run.stop:
+        full = min(int(starts[first]) + target, _MAX_ROWS)
+        stop = first + 1 + int(np.searchsorted(starts[first + 1 : run.stop + 1], full))
+        if stop > run.stop or end - int(starts[stop]) < target:
+            stop = run.stop
+        yield range(first, stop)
+        first = stop
 
 
 def _within_limits(
-    dataset: OpenedVersion, groups: Sequence[Sequence[int]], options: CompactionOptions
-) -> Iterator[list[int]]:
-    counts = dataset.snapshot.live_counts
-    fragments = rows = size = 0
+    dataset: OpenedVersion, groups: Sequence[range], options: CompactionOptions
+) -> Iterator[range]:
+    starts = dataset.snapshot.row_starts
+    fragments = rows = 0
+    size = 0.0
     for group in groups:
         fragments += len(group)
-        rows += sum(int(counts[position]) for position in group)
+        rows += int(starts[group.stop] - starts[group.start])
         if options.max_source_bytes is not None:
-            size += sum(
-                file.size or 0
-                for position in group
-                for file in dataset.manifest.fragment(position).files
-            )
+            size += float(dataset.manifest.columns.data_bytes[group.start : group.stop].sum())
         for limit, reached in (
             (options.max_source_fragments, fragments),
             (options.max_source_rows, rows),
@@ -150,4 +156,4 @@ def _within_limits(
         ):
             if limit is not None and reached > limit:
                 return
-        yield list(group)
+        yield group

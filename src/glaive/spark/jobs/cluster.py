@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.sampling import sample_positions
 from glaive.dataset.tasks import cut_evenly
 from glaive.errors import OptionError
-from glaive.format.fragment_list import unpacked_fragments
+from glaive.format.fragment_list import FragmentList, unpacked_fragments
 from glaive.scan.addresses import find_rows
 from glaive.scan.take import take_physical
 from glaive.spark.jobs.cluster_rows import PARTS_DDL, CutRows, Cuts, WritePart
 from glaive.spark.jobs.curves import Curve, CurveKind
 from glaive.spark.jobs.runner import parts_for
+from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from glaive.dataset.tasks import Job
@@ -36,7 +38,7 @@ def cluster_rows(
     columns: Sequence[str],
     kind: CurveKind,
     max_rows: int,
-    positions: Sequence[int],
+    positions: Int64s,
     job: Job,
 ) -> tuple[Manifest, None]:
     """Commit all rows of some fragments in the order of columns.
@@ -44,14 +46,14 @@ def cluster_rows(
     Parameters
     ----------
     positions
-        Of the fragments.
+        Of the fragments, ascending.
     """
     manifest = opened.manifest
     for name in columns:
         manifest.schema.find(name)
     if not columns or any("." in name for name in columns):
         raise OptionError(f"columns: expected names of top-level columns, found {list(columns)}")
-    if not positions:
+    if not len(positions):
         return manifest, None
     # The same rows for the same version, so that a job that runs again makes the same parts.
     rows = opened.snapshot.num_rows
@@ -61,29 +63,27 @@ def cluster_rows(
     sample = take_physical(view, found.fragment, found.row)
     curve = Curve.of(sample, kind)
     runner: Any = job.runner  # that of a session
-    sizes = manifest.physical_rows[list(positions)]
+    sizes = manifest.physical_rows[positions]
     share = int(sizes.sum()) / max(1, int(manifest.physical_rows.sum()))
     count = parts_for(int(manifest.columns.file_bytes * share), runner.parallelism)
     along = np.sort(curve.numbers(sample))
     cuts = along[len(along) * np.arange(1, count) // count] if len(along) else along
     bounds = cut_evenly(sizes, count)
-    ids = manifest.fragment_ids[list(positions)]
+    ids = manifest.fragment_ids[positions]
     version = manifest.version
     tasks = [CutRows(version, tuple(ids[a:b].tolist())) for a, b in pairwise(bounds)]
     shared = Cuts(curve, np.unique(cuts))
     moved = runner.rows_of(opened, tasks, PARTS_DDL, shared).repartitionById(count, "part")
     results = runner.run_on_rows(opened, moved, WritePart(version, curve, max_rows))
-    new = [
-        fragment for _, part in sorted(results, key=lambda result: result[0]) for fragment in part
-    ]
+    new = FragmentList.joined(part for _, part in sorted(results, key=itemgetter(0)))
     listed = manifest.complete_wire.fragments
-    old = unpacked_fragments((listed[at] for at in positions), manifest.where)
+    old = unpacked_fragments((listed[at] for at in positions.tolist()), manifest.where)
     metrics = CompactionMetrics(
         fragments_removed=len(old),
         fragments_added=len(new),
-        files_removed=sum(len(f.files) + (f.deletion_file is not None) for f in old),
+        files_removed=old.file_count,
         files_added=len(new),
     )
-    result = RewriteResult(version, metrics, old, tuple(new))
+    result = RewriteResult(version, metrics, old, new)
     made, _ = commit_rewrites(opened, [result], job=job)
     return made, None

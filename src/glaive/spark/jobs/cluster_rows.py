@@ -22,6 +22,7 @@ from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import plan_write
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import FragmentList
 from glaive.format.rowids import encode_row_ids, encode_versions, version_runs
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.system_columns import CREATED_AT, ROW_ID, UPDATED_AT
@@ -128,7 +129,7 @@ class WritePart(RowTask):
 
     def execute(
         self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]
-    ) -> tuple[int, tuple[Fragment, ...]]:
+    ) -> tuple[int, FragmentList]:
         """The number of the part, and its new fragments, uncommitted."""
         opened = at_version(dataset, self.read_version)
         part, tables = -1, []
@@ -137,7 +138,7 @@ class WritePart(RowTask):
                 part = number
                 tables.append(pa.ipc.open_stream(stream).read_all())
         if not tables:
-            return part, ()
+            return part, FragmentList()
         table = self._sorted(pa.concat_tables(tables))
         manifest = opened.manifest
         options = WriteOptions(
@@ -152,7 +153,7 @@ class WritePart(RowTask):
             raise
         if manifest.uses(Feature.STABLE_ROW_IDS):
             new = _with_lineage(new, table)
-        return part, tuple(new)
+        return part, FragmentList.of(new)
 
     def _sorted(self, table: pa.Table) -> pa.Table:
         if len(self.curve.columns) == 1 and _is_sortable(table.column(self.curve.columns[0])):

@@ -16,7 +16,7 @@ from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import WritePlan, plan_write
 from glaive.errors import NotFoundError, NotLanceError, SchemaError
-from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import FragmentList
 from glaive.ingestion.partition_folders import refuse_partition_folders
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
@@ -79,9 +79,9 @@ class ConvertFiles:
 
     paths: tuple[str, ...]
 
-    def execute(self, dataset: object, shared: Conversion) -> list[Fragment]:  # there is none yet
+    def execute(self, dataset: object, shared: Conversion) -> FragmentList:  # there is none yet
         """New fragments, uncommitted. Memory: a file as it is stored, and a batch of rows."""
-        return write_fragments(shared.plan, shared.rows(self.paths))
+        return FragmentList.of(write_fragments(shared.plan, shared.rows(self.paths)))
 
 
 def convert_parquet(
@@ -120,7 +120,7 @@ def convert_parquet(
     runner: Any = job.runner  # that of a session
     tasks = convert_tasks(found, runner.parallelism)
     written = runner.run(None, tasks, Conversion(plan, source))
-    return commit_plan(plan, [part for parts in written for part in parts], once=job.once)
+    return commit_plan(plan, FragmentList.joined(written), once=job.once)
 
 
 def _opened(source: ObjectStore, path: str) -> pq.ParquetFile:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from glaive.dataset.compaction.options import CompactionOptions
-from glaive.dataset.compaction.passes import compact
-from glaive.dataset.compaction.plan import compaction_groups, for_tasks
+from glaive.dataset.compaction.passes import compact, rewrite_groups
+from glaive.dataset.compaction.plan import compaction_groups
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
-from glaive.dataset.compaction.task import RewriteTask
 from glaive.dataset.rows.selected_rows import MatchingFragments
-from glaive.dataset.tasks import FragmentRange
 from glaive.errors import OptionError
-from glaive.format.fragment_list import unpacked_fragments
 from glaive.spark.jobs.cluster import cluster_rows
 from glaive.spark.jobs.curves import CurveKind
 from glaive.spark.jobs.job import SparkJob
+from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
     from glaive.format.manifest import Manifest
 
-__all__ = ["OptimizeBuilder", "rewrite_tasks", "with_old"]
+__all__ = ["OptimizeBuilder"]
 
 
 class OptimizeBuilder:
@@ -81,8 +82,7 @@ class OptimizeBuilder:
             if self._where is not None:
                 checked = _only_where(opened, self._where, job.commit, checked)
             groups = compaction_groups(opened, checked)
-            results = job.runner.run(opened, rewrite_tasks(opened, groups, checked))
-            return with_old(opened, groups, results)
+            return rewrite_groups(opened, groups, checked, job.runner)
 
         def change(opened: OpenedVersion, commit: Job) -> tuple[Manifest, None]:
             given = {"compression": "balanced"} | options
@@ -138,9 +138,9 @@ class OptimizeBuilder:
             raise OptionError(f"target_rows_per_fragment: expected a number ≥ 1, found {rows!r}")
 
         def cluster(opened: OpenedVersion, job: Job) -> tuple[Manifest, None]:
-            ids = opened.manifest.fragment_ids.tolist()
-            wanted = set(ids) if self._where is None else _matching(opened, self._where, job)
-            positions = [at for at, number in enumerate(ids) if number in wanted]
+            ids = opened.manifest.fragment_ids
+            wanted = ids if self._where is None else _matching(opened, self._where, job)
+            positions = np.flatnonzero(np.isin(ids, wanted))
             return cluster_rows(opened, names, curve, target_rows_per_fragment, positions, job)
 
         names: list[str] = []
@@ -156,37 +156,16 @@ class OptimizeBuilder:
         return self.executeClusterBy(*columns, curve="zorder", job_id=job_id)
 
 
-def rewrite_tasks(
-    opened: OpenedVersion, groups: Sequence[range], options: CompactionOptions
-) -> list[RewriteTask]:
-    """A task for each group of fragments."""
-    ranges = [FragmentRange(opened.manifest.version, at.start, at.stop) for at in groups]
-    shared = for_tasks(options)
-    return [RewriteTask(fragments, shared) for fragments in ranges]
-
-
-def with_old(
-    opened: OpenedVersion, groups: Sequence[range], results: Sequence[RewriteResult]
-) -> list[RewriteResult]:
-    """The results with the fragments of their groups, which tasks do not send."""
-    manifest = opened.manifest
-    listed = manifest.complete_wire.fragments
-    return [
-        replace(result, old=unpacked_fragments(listed[group.start : group.stop], manifest.where))
-        for result, group in zip(results, groups, strict=True)
-    ]
-
-
 def _only_where(
     opened: OpenedVersion, condition: str, job: Job, options: CompactionOptions
 ) -> CompactionOptions:
     """Options that exclude the fragments in which no row matches, too."""
-    without = set(opened.manifest.fragment_ids.tolist()) - _matching(opened, condition, job)
-    excluded = sorted(without.union(options.excluded_fragment_ids))
+    without = np.setdiff1d(opened.manifest.fragment_ids, _matching(opened, condition, job))
+    excluded = sorted({*without.tolist(), *options.excluded_fragment_ids})
     return replace(options, excluded_fragment_ids=tuple(excluded))
 
 
-def _matching(opened: OpenedVersion, condition: str, job: Job) -> set[int]:
+def _matching(opened: OpenedVersion, condition: str, job: Job) -> Int64s:
     """Ids of the fragments in which a row matches."""
     tasks = [MatchingFragments(part, condition) for part in job.runner.parts(opened)]
-    return {number for found in job.runner.run(opened, tasks) for number in found}
+    return np.fromiter(chain.from_iterable(job.runner.run(opened, tasks)), np.int64)

@@ -21,8 +21,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from glaive.dataclass import dataclass
-from glaive.dataset.compaction.optimize import Compaction
+from glaive.dataset.compaction.commit import commit_rewrites
+from glaive.dataset.compaction.options import CompactionOptions
+from glaive.dataset.compaction.passes import rewrite_groups
+from glaive.dataset.compaction.plan import compaction_groups
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.tasks import LOCAL
 from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.rolling import discard_fragments
@@ -175,10 +179,10 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
             return
         store = self.job.plan.store
         try:
-            dataset = LanceDataset.of(store, open_latest(store))
-            tasks = Compaction.plan(dataset).tasks
-            crowded = [task for task in tasks if len(task.fragment_ids) >= limit]
-            Compaction.commit(dataset, [task.execute(dataset) for task in crowded])
+            opened = LanceDataset.of(store, open_latest(store)).opened
+            options = CompactionOptions.of({}, dict(opened.manifest.config))
+            crowded = [at for at in compaction_groups(opened, options) if len(at) >= limit]
+            commit_rewrites(opened, rewrite_groups(opened, crowded, options, LOCAL.runner))
         except GlaiveError as error:
             _logger.warning("small files of %s were not compacted: %s", store.uri, error)
 
