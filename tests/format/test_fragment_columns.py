@@ -159,3 +159,12 @@ def test_many_fragments_are_counted_at_once() -> None:
     columns = FragmentColumns(whole, "m")
     assert columns.count_rows() == 10 * count
     np.testing.assert_array_equal(columns.ids, np.arange(count))
+
+
+@given(fragments())
+def test_many_fragments_are_as_few_after_each_other(made: list[table_pb2.DataFragment]) -> None:
+    """Their numbers are read some thousand at a time, where some of them are zero or missing."""
+    times = 3000 // max(1, len(made))
+    few, many = columns_of(made), columns_of(made * times)
+    for name in ("ids", "physical_rows", "deleted_rows", "data_bytes"):
+        np.testing.assert_array_equal(getattr(many, name), np.tile(getattr(few, name), times))

@@ -10,7 +10,7 @@ Specification: "Fragments and data files" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -29,7 +29,7 @@ __all__ = ["FragmentColumns"]
 
 M = TypeVar("M", bound=Message)
 _MARK: Final = 2**64 - 1
-_PART: Final = 1 << 13
+_PART: Final = 1 << 11
 """Fragments whose messages are copied at a time."""
 
 
@@ -122,10 +122,14 @@ class FragmentColumns:
     def _deleted_rows(self) -> Int64s:
         marked = table_pb2.DeletionColumns()
         marked.deletion_file.num_deleted_rows.append(_MARK)
-        raw = self._between(marked)
-        numbers = self._parse(table_pb2.DeletionColumns(), raw).deletion_file.num_deleted_rows
-        if len(numbers) == len(self) + len(self._merged.deletion_file):
-            return self._marked(numbers)
+        columns, found = [], 0
+        for part in self._parts():
+            raw = _between(part, marked)
+            numbers = self._parse(table_pb2.DeletionColumns(), raw).deletion_file.num_deleted_rows
+            columns.append(self._marked(numbers, len(part)))
+            found += len(numbers)
+        if found == len(self) + len(self._merged.deletion_file):
+            return np.concatenate(columns)
         fragments = (self._parse(table_pb2.DataFragment(), raw) for raw in self._wire.fragments)
         return self._column(
             (fragment.deletion_file.num_deleted_rows or -1)
@@ -164,16 +168,13 @@ class FragmentColumns:
     @cached_property
     def data_bytes(self) -> NDArray[np.float64]:
         """Bytes of the data files of each fragment; those of unknown size count as none."""
-        parts = range(0, len(self), _PART)
-        sizes = [self._data_bytes(self._wire.fragments[at : at + _PART]) for at in parts]
-        return np.concatenate(sizes) if sizes else np.zeros(0)
+        return np.concatenate([np.zeros(0), *map(self._data_bytes, self._parts())])
 
     def _data_bytes(self, fragments: Sequence[bytes]) -> NDArray[np.float64]:
         marked = table_pb2.FragmentColumns()
         marked.files.file_size_bytes.append(_MARK)
-        marker = marked.SerializeToString()
-        raw = marker + marker.join(fragments)
-        sizes = self._parse(table_pb2.FragmentColumns(), raw).files.file_size_bytes
+        columns = self._parse(table_pb2.FragmentColumns(), _between(fragments, marked))
+        sizes = columns.files.file_size_bytes
         flat = np.fromiter(sizes, np.uint64, len(sizes))
         is_marker = flat == np.uint64(_MARK)
         if int(is_marker.sum()) != len(fragments):  # a file claims to be as large as the marker
@@ -227,27 +228,30 @@ class FragmentColumns:
                 return self._column(chain((0,), merged))
         marked = table_pb2.FragmentColumns()
         getattr(marked, name).append(_MARK)
-        columns = self._parse(table_pb2.FragmentColumns(), self._between(marked))
-        return self._marked(getattr(columns, name))
+        parts = [np.zeros(0, np.int64)]
+        for part in self._parts():
+            columns = self._parse(table_pb2.FragmentColumns(), _between(part, marked))
+            parts.append(self._marked(getattr(columns, name), len(part)))
+        return np.concatenate(parts)
 
-    def _between(self, mark: Any) -> bytes:
-        """All fragments, each preceded by a marker."""
-        marker = mark.SerializeToString()
-        return marker + marker.join(self._wire.fragments) if len(self) else b""
+    def _parts(self) -> Iterator[Sequence[bytes]]:
+        """The messages of some fragments at a time, where copies of all would be large."""
+        fragments = self._wire.fragments
+        return (fragments[at : at + _PART] for at in range(0, len(self), _PART))
 
     def _within(self, numbers: Int64s, limit: int) -> Int64s:
         if len(numbers) and int(numbers.max()) > limit:
             raise self._beyond()
         return numbers
 
-    def _marked(self, numbers: Any) -> Int64s:
+    def _marked(self, numbers: Any, count: int) -> Int64s:
         """The number after each marker: 0 if there is none, the last of several."""
         flat = np.fromiter(numbers, np.uint64, len(numbers))
         is_marker = flat == np.uint64(_MARK)
-        if int(is_marker.sum()) != len(self):
+        if int(is_marker.sum()) != count:
             raise self._beyond()
         owner = np.cumsum(is_marker) - 1
-        column = np.zeros(len(self), np.uint64)
+        column = np.zeros(count, np.uint64)
         column[owner[~is_marker]] = flat[~is_marker]
         if len(column) and int(column.max()) >= 2**63:
             raise self._beyond()
@@ -269,3 +273,9 @@ class FragmentColumns:
             found="more",
             where=self._where,
         )
+
+
+def _between(fragments: Sequence[bytes], mark: Any) -> bytes:
+    """The messages of fragments, each preceded by a marker."""
+    marker: bytes = mark.SerializeToString()
+    return marker + marker.join(fragments) if fragments else b""

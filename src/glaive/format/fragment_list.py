@@ -74,6 +74,11 @@ class FragmentList(Sequence[Fragment]):
         return FragmentColumns(self._wire, _TRANSACTION).ids
 
     @property
+    def row_count(self) -> int:
+        """Physical rows of all fragments."""
+        return int(FragmentColumns(self._wire, _TRANSACTION).physical_rows.sum())
+
+    @property
     def file_count(self) -> int:
         """Data files and deletion files of all fragments."""
         columns = FragmentColumns(self._wire, _TRANSACTION)

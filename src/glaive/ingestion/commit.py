@@ -9,7 +9,7 @@ from typing import Final
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.commit import commit_plan
 from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import unpacked_fragments
+from glaive.format.fragment_list import FragmentList, unpacked_fragments
 from glaive.ingestion.ingested import IngestedPieces, IngestResult
 from glaive.ingestion.plan import IngestPlan
 from glaive.table.load import find_transaction
@@ -37,8 +37,7 @@ def commit_ingest(
     if fragments or not plan.write.appends:
         with committing(plan, version):
             version = commit_plan(plan.write, fragments, once=JOB).version
-    rows = sum(fragment.physical_rows for fragment in fragments)
-    return acknowledged(plan, results, version=version, rows=rows, files=files)
+    return acknowledged(plan, results, version=version, rows=fragments.row_count, files=files)
 
 
 def committing(plan: IngestPlan, since: int) -> AbstractContextManager[None]:
@@ -46,7 +45,7 @@ def committing(plan: IngestPlan, since: int) -> AbstractContextManager[None]:
     return nullcontext() if plan.journal is None else plan.journal.committing(since)
 
 
-def written_fragments(results: Sequence[IngestedPieces]) -> Sequence[Fragment]:
+def written_fragments(results: Sequence[IngestedPieces]) -> FragmentList:
     """The fragments of all tasks, in the order of the rows."""
     packed = (data for result in results for data in result.fragments)
     return unpacked_fragments(packed, "the result of a task")

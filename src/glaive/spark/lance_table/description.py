@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from glaive.dataset.dataset import LanceDataset
+    from glaive.format.manifest import Manifest
 
-__all__ = ["TableDescription"]
+__all__ = ["TableDescription", "files_table"]
+
+_FILE_ROWS: Final = 1024
+"""Files that are described as Python's values at a time."""
 
 _TIME: Final = pa.timestamp("us", "UTC")
 _STRINGS: Final = pa.map_(pa.string(), pa.string())
@@ -150,8 +155,7 @@ class TableDescription(TableHandle):
 
     def files(self) -> DataFrame:
         """The data and deletion files of the newest version, with fragment and size."""
-        rows = list(_files(self._latest()))
-        return self._described(pa.Table.from_pylist(rows, pa.schema(_FILES)))
+        return self._described(files_table(self._latest().manifest))
 
     def indices(self) -> DataFrame:
         """The indices: ``name``, ``kind``, ``columns``, and how many rows they cover."""
@@ -214,10 +218,18 @@ def _history(dataset: LanceDataset, limit: int | None) -> Iterator[dict[str, Any
             }
 
 
-def _files(dataset: LanceDataset) -> Iterator[dict[str, Any]]:
+def files_table(manifest: Manifest) -> pa.Table:
+    """The rows of :meth:`TableDescription.files`."""
+    rows, schema = _files(manifest), pa.schema(_FILES)
+    # Some at a time: as Python's values they take several times the memory.
+    parts = iter(lambda: list(islice(rows, _FILE_ROWS)), [])
+    return pa.Table.from_batches((pa.RecordBatch.from_pylist(one, schema) for one in parts), schema)
+
+
+def _files(manifest: Manifest) -> Iterator[dict[str, Any]]:
     from glaive.format.paths import data_file_path, deletion_file_path
 
-    for fragment in dataset.manifest.fragments():
+    for fragment in manifest.fragments():
         for file in fragment.files:
             yield {
                 "fragment_id": fragment.id,

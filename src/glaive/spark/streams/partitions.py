@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,9 +27,8 @@ from glaive.spark.options import Options
 from glaive.spark.plan import MIN_SPLIT_BYTES, SPLIT_BYTES, SPLIT_ROWS
 from glaive.spark.streams.options import StreamOptions
 from glaive.spark.types import spark_arrow_schema
-from glaive.types import Int64s
 
-__all__ = ["ChangePartition", "partitions_of", "read_partition"]
+__all__ = ["MAX_PARTITIONS", "ChangePartition", "partitions_of", "read_partition", "tasks_in"]
 
 
 MAX_PARTITIONS = 10_000
@@ -39,18 +38,35 @@ MAX_PARTITIONS = 10_000
 class ChangePartition(InputPartition):
     """Tasks that one Spark task reads, and the schema of their feed.
 
-    The value has 24 bytes for each of many fragments that are read in the same way.
+    The value has a few bytes for each of many fragments that are read in the same way.
+
+    Parameters
+    ----------
+    schema
+        Packed, once for all partitions.
+    tasks
+        The tasks.
     """
 
     def __init__(self, schema: bytes, tasks: ChangeTasks) -> None:
         # Without rows and bytes, which only planning needs.
         groups = [(one.alike, one.places[:, :3].copy(), one.offsets) for one in tasks.groups]
-        super().__init__((schema, groups))
+        super().__init__((schema, _packed(groups)))
 
 
-def _tasks(groups: Sequence[tuple[ChangeTask, Int64s, Any]]) -> Iterator[ChangeTask]:
-    for alike, places, offsets in groups:
+def tasks_in(partition: InputPartition) -> Iterator[ChangeTask]:
+    """The tasks of a :class:`ChangePartition`."""
+    for alike, places, offsets in _unpacked(partition.value[1]):
         yield from TaskGroup(alike, np.pad(places, ((0, 0), (0, 2))), offsets)
+
+
+def _packed(value: object) -> bytes:
+    return zlib.compress(pickle.dumps(value), 1)
+
+
+def _unpacked(packed: bytes) -> Any:
+    # Through Spark's own channel, between processes that trust each other.
+    return pickle.loads(zlib.decompress(packed))  # noqa: S301  # see above
 
 
 def partitions_of(
@@ -64,7 +80,7 @@ def partitions_of(
         target = min(target, max(share, MIN_SPLIT_BYTES))
     target = max(target, -(-total // MAX_PARTITIONS))
     parts = ChangeTasks(_cut(group, target) for group in tasks.groups)
-    described = zlib.compress(pickle.dumps(schema))
+    described = _packed(schema)
     ends = np.cumsum(parts.sizes)
     found: list[InputPartition] = []
     start = 0
@@ -91,9 +107,7 @@ def read_partition(
     """The rows of a partition, in order, with exactly the schema Spark expects."""
     if partition.value is None:  # Spark's placeholder when there are no partitions
         return
-    described, groups = partition.value
-    # Spark's own channel between processes that trust each other.
-    wanted: LanceSchema = pickle.loads(zlib.decompress(described))  # noqa: S301  # see above
+    wanted: LanceSchema = _unpacked(partition.value[0])
     # The newest version: the one whose schema the feed has may have been cleaned up.
     dataset = open_dataset(replace(options, version=None))
     names = [name for name in schema.names if name not in CHANGE_COLUMNS.names]
@@ -107,6 +121,6 @@ def read_partition(
     expected = spark_arrow_schema(schema)
     truncate = options.allow_truncation
     cast = partial(conform, schema=expected, allow_truncation=truncate, writing=False)
-    for task in _tasks(groups):
+    for task in tasks_in(partition):
         for batch in reader.read(task):
             yield from batch_parts(cast, batch)
