@@ -58,6 +58,13 @@ def test_all_that_a_branch_changed_becomes_one_version(main: LanceDataset) -> No
 
     assert main.to_table() == branch.to_table()
     assert main.config()["checked"] == "yes"
+    transaction = main.read_transaction(before + 1)
+    assert transaction is not None
+    operation: Any = transaction.operation
+    stated = [fragment.to_json() for fragment in operation.fragments]
+    found = [one.metadata.to_json() for one in main.get_fragments()]
+    for part in ("id", "files", "deletion_file"):
+        assert [one[part] for one in stated] == [one[part] for one in found]
     seen = lance.dataset(main.uri)
     assert seen.version == before + 1
     assert seen.to_table().to_pylist() == branch.to_table().to_pylist()

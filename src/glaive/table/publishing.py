@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import field, replace
 from operator import itemgetter
 from typing import Any, Final
 
 from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
+from glaive.format.fragment_list import FragmentList, encode_lists
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation, Transaction
@@ -112,18 +114,20 @@ class Publish(Overwrite):
         """The operation for a version of a branch."""
         return cls(fragments=(), schema=source.schema, source=source, own=own, before=before)
 
-    def to_wire(self) -> Any:
-        """An overwrite with the fragments, as the target has them."""
+    def encode(self) -> list[bytes]:
+        """Parts of an overwrite with the fragments, as the target has them."""
         source = self.source
-        message = table_pb2.Transaction.Overwrite(
+        rest = table_pb2.Transaction.Overwrite(
             schema=source.schema.to_wire(),
             schema_metadata=source.schema.metadata,
             config_upsert_values=source.config,
         )
-        for at in range(source.num_fragments):
-            self._move(fragment := source.fragment_wire(at))
-            message.fragments.append(fragment)
-        return message
+        return [encode_lists(FragmentList(self._moved())), rest.SerializeToString()]
+
+    def _moved(self) -> Iterator[bytes]:
+        for at in range(self.source.num_fragments):
+            self._move(fragment := self.source.fragment_wire(at))
+            yield fragment.SerializeToString()
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts with everything: the branch does not have what was committed since."""
