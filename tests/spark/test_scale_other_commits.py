@@ -1,0 +1,290 @@
+"""What jobs on a million fragments hold in the driver from plan to commit: no task runs.
+
+Those of indices, clusterings, branches, new datasets and rows of a source, which need more than a
+version and the results of tasks. The answers of tasks are made when they are asked for. ``make
+test`` takes a small part of the fragments, and of the limit; ``make nightly`` all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.spark.many_fragments import many_fragments
+from tests.spark.test_scale import CORES, FRAGMENTS, parts
+from tests.spark.test_scale_commits import appended, deleted, new_file
+from tests.spark.test_scale_files import LONG, bounded
+
+import glaive
+from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.indexing.create import index_task
+from glaive.dataset.indexing.optimize import optimize_indices
+from glaive.dataset.indexing.update_tasks import UpdatedIndex
+from glaive.dataset.rows.rows_by_fragment import RowsByFragment
+from glaive.dataset.rows.selected_rows import commit_deleted, delete_in_tasks
+from glaive.dataset.tasks import FragmentRange, Job
+from glaive.dataset.version import OpenedVersion
+from glaive.dataset.versions.publish import publish_branch
+from glaive.dataset.writing.commit import commit_plan
+from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import plan_write
+from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import FragmentList
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.format.transaction import Transaction
+from glaive.ingestion.commit import commit_ingest
+from glaive.ingestion.drift import Reconciled
+from glaive.ingestion.formats.registry import format_named
+from glaive.ingestion.ingested import IngestedPieces
+from glaive.ingestion.merge_tasks import StagedMatches
+from glaive.ingestion.merging import merge_staged
+from glaive.ingestion.plan import IngestPlan, Sources, plan_ingest
+from glaive.io.local import LocalStore
+from glaive.spark.jobs.cluster import cluster_rows
+from glaive.spark.jobs.index_build import build_index
+from glaive.spark.jobs.worker import dump_results, load_results
+from glaive.spark.replacing import commit_replacement
+from glaive.table.bitmaps import bitmap_of
+from glaive.table.commit import commit_transaction
+from glaive.table.index_coverage import encode_indices
+from glaive.table.load import open_latest
+from glaive.table.operations.append import Append
+
+SAMPLED = "executeClusterBy"
+SAMPLE_BYTES = 36 << 20
+"""What 65,536 rows of a sample take, however many fragments there are."""
+
+IDS = pa.schema([pa.field("id", pa.int64())])
+
+
+class Answering:
+    """A runner that runs nothing: a function answers for each task, as a worker sends it."""
+
+    parallelism = CORES
+
+    def __init__(self, answer: Callable[[Any], Any]) -> None:
+        self.answer = answer
+
+    def parts(self, dataset: OpenedVersion) -> Sequence[FragmentRange]:
+        return parts(dataset)
+
+    def run(self, dataset: Any, tasks: Sequence[Any], shared: Any = None) -> list[Any]:
+        return [load_results(dump_results([self.answer(task)]))[0] for task in tasks]
+
+    def job(self) -> Job:
+        return Job(runner=self)
+
+
+class Clustering(Answering):
+    """The same for a clustering, whose tasks get rows of others: a fragment from each of them."""
+
+    def rows_of(self, dataset: Any, tasks: Sequence[Any], schema: Any, shared: Any) -> Any:
+        self.answers = self.run(dataset, tasks)
+        return self
+
+    def repartitionById(self, count: int, column: str) -> Any:  # Spark's name
+        return self
+
+    def run_on_rows(self, dataset: Any, frame: Any, task: Any) -> list[Any]:
+        return list(enumerate(frame.answers))
+
+
+def version(folder: Path, count: int, *, own_names: bool = True) -> OpenedVersion:
+    return many_fragments(str(folder / "t.lance"), count, own_names=own_names)
+
+
+def stored(start: int, stop: int) -> FragmentList:
+    """New fragments."""
+    numbers = range(start, stop)
+    return FragmentList.of(Fragment(files=(new_file(at),), physical_rows=1000) for at in numbers)
+
+
+def entry(covered: Sequence[int]) -> table_pb2.IndexMetadata:
+    """A segment of an index of these fragments."""
+    made = table_pb2.IndexMetadata(name="id_idx", fields=[0], dataset_version=1)
+    made.uuid.uuid = uuid4().bytes
+    made.index_details.type_url = "/lance.table.BTreeIndexDetails"
+    made.fragment_bitmap = bitmap_of(covered)
+    return made
+
+
+def index_build(folder: Path, count: int) -> Callable[[], Manifest]:
+    opened = version(folder, count)
+
+    def answer(task: Any) -> Index:
+        return Index.from_wire(entry(range(task.fragments.start, task.fragments.stop)))
+
+    task = index_task(opened, "id", "BTREE")
+    job = Answering(answer).job()
+    return lambda: build_index(opened, job, task, replaces=False, segments=None)[0]
+
+
+def index_update(folder: Path, count: int) -> Callable[[], Manifest]:
+    opened = version(folder, count)
+    section = encode_indices([entry(range(0, count, 2))])
+    manifest = opened.manifest
+    indexed = Manifest(manifest.wire, where=manifest.where, index_section=section)
+
+    def answer(task: Any) -> UpdatedIndex:
+        missing = range(1, count, 2)[task.start : task.stop]
+        return UpdatedIndex(Index.from_wire(entry(missing)))
+
+    def update() -> Manifest:
+        job = Answering(answer).job()
+        made = optimize_indices(opened.at(indexed), num_indices_to_merge=0, job=job)
+        assert made is not None
+        return made
+
+    return update
+
+
+def clustering(folder: Path, count: int) -> Callable[[], Manifest]:
+    opened = version(folder, count, own_names=False)  # a sample of the rows is read
+    job = Clustering(lambda task: stored(task.fragment_ids[0], task.fragment_ids[-1] + 1)).job()
+    positions = np.arange(count)
+    return lambda: cluster_rows(opened, ["id"], "hilbert", 1000, positions, job)[0]
+
+
+def publication(folder: Path, count: int) -> Callable[[], Manifest]:
+    dataset = glaive.write_dataset(pa.table({"id": range(1000)}), folder / "t.lance")
+    branch = dataset.create_branch("audit")
+    transaction = Transaction(read_version=branch.version, operation=Append(stored(0, count - 1)))
+    commit_transaction(branch.store, transaction, base=branch.manifest)
+    job = Answering(lambda task: len(range(task.fragments.start, task.fragments.stop))).job()
+    return lambda: publish_branch(dataset.opened, "audit", job)[0]
+
+
+def conversion(folder: Path, count: int) -> Callable[[], Manifest]:
+    plan = plan_write(LocalStore(folder / "t.lance"), IDS, WriteOptions(mode="create"))
+
+    def convert() -> Manifest:
+        cut = [range(at, min(at + 250, count)) for at in range(0, count, 250)]
+        written = Answering(lambda task: stored(task.start, task.stop)).run(None, cut)
+        return commit_plan(plan, FragmentList.joined(written))
+
+    return convert
+
+
+def planned(folder: Path, base: Manifest | None = None) -> IngestPlan:
+    sources = Sources((), format_named("parquet", {}), Reconciled(IDS))
+    write = WriteOptions(mode="create" if base is None else "append")
+    return plan_ingest(LocalStore(folder / "t.lance"), sources, write, base=base)
+
+
+def ingest(folder: Path, count: int) -> Callable[[], Manifest]:
+    plan = planned(folder)
+
+    def commit() -> Manifest:
+        cut = [range(at, min(at + 250, count)) for at in range(0, count, 250)]
+        runner = Answering(lambda task: IngestedPieces(appended(Any, task.start, task.stop)))
+        done = commit_ingest(plan, runner.run(None, cut), files=count)
+        assert done.rows == count * 1000
+        return open_latest(plan.write.store)
+
+    return commit
+
+
+def changed(opened: OpenedVersion) -> Callable[[Any], Any]:
+    """Answers of tasks that delete rows: of a range of fragments, or of given ones."""
+
+    def answer(task: Any) -> Any:
+        if hasattr(task, "rows"):
+            ids = list(task.rows)
+            return deleted(opened, ids[0], ids[-1] + 1)
+        return deleted(opened, task.fragments.start, task.fragments.stop)
+
+    return answer
+
+
+def replacement(folder: Path, count: int) -> Callable[[], Manifest]:
+    opened = version(folder, count)
+    options = WriteOptions(mode="append", transaction_properties={"job": "j"})
+    plan = plan_write(opened.store, opened.manifest.schema, options, opened.manifest)
+
+    def replace() -> Manifest:
+        runner = Answering(changed(opened))
+        commit_replacement(opened, plan, "id = 3", (), once="job", runner=runner)
+        return open_latest(opened.store)
+
+    return replace
+
+
+def addresses(start: int, stop: int) -> RowsByFragment:
+    """A row of each of some fragments."""
+    rows = RowsByFragment()
+    rows.add((np.arange(start, stop, dtype=np.uint64) << np.uint64(32)) + np.uint64(3))
+    return rows
+
+
+def duplicates(folder: Path, count: int) -> Callable[[], Manifest]:
+    opened = version(folder, count)
+
+    def delete() -> Manifest:
+        runner = Answering(lambda task: addresses(task.start, task.stop))
+        cut = [range(at, min(at + 250, count)) for at in range(0, count, 250)]
+        rows = RowsByFragment()
+        for part in runner.run(opened, cut):
+            rows.add_all(part)
+        job = Answering(changed(opened)).job()
+        return commit_deleted(opened, [delete_in_tasks(opened, rows, job)], "duplicates", job)[0]
+
+    return delete
+
+
+def merged_ingest(folder: Path, count: int) -> Callable[[], Manifest]:
+    """A row of each fragment is replaced by one of the single fragment of the source."""
+    opened = version(folder, count)
+    plan = planned(folder, opened.manifest)
+    source = [Fragment(files=(new_file(0),), physical_rows=count)]
+    delete = changed(opened)
+
+    def answer(task: Any) -> Any:
+        if hasattr(task, "rows"):
+            return delete(task)
+        start, stop = task.target.start, task.target.stop
+        new = RowsByFragment()
+        new.add(np.arange(start, stop, dtype=np.uint64))
+        return StagedMatches(addresses(start, stop), new, {0: stop - start})
+
+    def merge() -> Manifest:
+        dataset = LanceDataset.holding(opened)
+        assert merge_staged(plan, dataset, source, ("id",), Answering(answer)) == count
+        return dataset.manifest
+
+    return merge
+
+
+JOBS: dict[str, tuple[Callable[[Path, int], Callable[[], Manifest]], int]] = {
+    "createIndex": (index_build, 0),
+    "optimizeIndices": (index_update, 0),
+    "executeClusterBy": (clustering, 0),
+    "publish": (publication, 0),
+    "convertFrom": (conversion, 0),
+    "ingest": (ingest, 0),
+    "ingest with merge_keys": (merged_ingest, 1),
+    "write with replace_where": (replacement, 0),
+    "dropDuplicates": (duplicates, 0),
+}
+"""What makes a job ready, and how many fragments the new version has more than before."""
+
+COUNTS = [
+    *((kind, 10_000) for kind in JOBS if kind != SAMPLED),
+    (SAMPLED, 5_000),
+    *(pytest.param(kind, FRAGMENTS, marks=LONG) for kind in JOBS),
+]
+
+
+@pytest.mark.parametrize(("kind", "count"), COUNTS)
+def test_a_job_on_many_fragments_holds_little(kind: str, count: int, tmp_path: Path) -> None:
+    prepare, more = JOBS[kind]
+    run = prepare(tmp_path, count)
+    with bounded(count, SAMPLE_BYTES if kind == SAMPLED else 0):
+        made = run()
+    assert made.num_fragments == count + more
