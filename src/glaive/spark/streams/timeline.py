@@ -40,6 +40,7 @@ class Timeline:
 
     def newest(self) -> int:
         """Number of the newest version. One or two requests."""
+        self._newest = None  # let go of before the next is read: each lists all fragments
         self._newest = open_latest(self._store)
         return self._newest.version
 
