@@ -8,6 +8,7 @@ GlaiveError
 ├── SchemaError(ValueError, TypeError, OSError)   types or columns do not fit the dataset
 │   └── CapacityError                    values do not fit one array; fewer rows would
 ├── OptionError(ValueError, TypeError, OSError)   an option, or its value, does not exist
+│   ├── OptionRangeError(OverflowError)  a number is below those that an option takes
 │   ├── IndexExistsError(RuntimeError)   there is an index of this name already
 │   ├── IndexKindError(UnsupportedFeatureError)   no such kind of index, or not of this type
 │   └── TrainingError(RuntimeError)      clusters were not trained, or cannot be from so few vectors
@@ -29,7 +30,7 @@ GlaiveError
 ├── JobError(RuntimeError)               a cluster lost processes of a job; nothing of it is visible
 ├── FilterError(ValueError, OSError)     an expression cannot be understood, or not be computed
 │   └── FilterColumnError(ColumnNotFoundError)   it names a column that is not there
-├── RowIndexError(IndexError, ValueError, OSError)   a row position, id or address beyond all
+├── RowIndexError(IndexError, OverflowError, ValueError, OSError)   a row position beyond all
 ├── StoreError(OSError)                  the file system or object store refused or failed
 │   ├── UnreachableError(ValueError)     a dataset was not opened, because its store failed
 │   ├── AccessError(PermissionError)     a dataset names a location that the caller did not allow
@@ -76,6 +77,7 @@ __all__ = [
     "ObjectExistsError",
     "ObjectNotFoundError",
     "OptionError",
+    "OptionRangeError",
     "RefExistsError",
     "RefNotFoundError",
     "RowIndexError",
@@ -211,6 +213,10 @@ class OptionError(GlaiveError, ValueError, TypeError, OSError):
     """An option does not exist or has an invalid value."""
 
 
+class OptionRangeError(OptionError, OverflowError):
+    """A number is below those that an option takes."""
+
+
 class IndexExistsError(OptionError, RuntimeError):
     """An index cannot be created, because there is one of this name."""
 
@@ -325,9 +331,8 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
         columns = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         place = "the dataset" if where == "schema" else where
         return cls(
-            f"Column {name} does not exist in {place}: unknown column {name!r} ({name} "
-            f"not found in {where}){hint} "
-            f"Columns: {columns}"
+            f"Column {name} does not exist in {place}: No field named {name}: unknown column "
+            f"{name!r} ({name} not found in {where}){hint} Columns: {columns}"
         )
 
 
@@ -347,7 +352,7 @@ class FilterColumnError(FilterError, ColumnNotFoundError):
     """An expression names a column that does not exist; the message names the closest ones."""
 
 
-class RowIndexError(GlaiveError, IndexError, ValueError, OSError):
+class RowIndexError(GlaiveError, IndexError, OverflowError, ValueError, OSError):
     """A row position, id or address is beyond the rows of the dataset."""
 
 

@@ -390,7 +390,7 @@ def test_frames(tmp_path: Path, writer: ModuleType, version: str) -> None:
     addressed = ours.scanner(["b"], with_row_address=True).to_pandas()
     assert list(addressed["_rowaddr"]) == list(range(7))
     assert list(ours.scanner(["_rowaddr", "b"]).to_pandas().columns) == ["_rowaddr", "b"]
-    with pytest.raises(OptionError, match="blob_mode: expected lazy"):
+    with pytest.raises(OptionError, match="blob_mode must be one of"):
         ours.to_pandas(blob_mode="eager")
 
 

@@ -40,6 +40,19 @@ def nearest(dataset: Any, **options: Any) -> object:
     return dataset.to_table(nearest={"column": "v", "q": [1.0, 2.0]} | options)
 
 
+def fresh(lib: Any, ds: Any) -> Any:
+    """Another dataset, with the rows that other calls may have deleted from ``ds``."""
+    return lib.write_dataset(ROWS, f"{ds.uri}.fresh", mode="overwrite")
+
+
+def replaced(lib: Any, ds: Any, rows: pa.Table) -> object:
+    return fresh(lib, ds).merge_insert("id").when_matched_update_all().execute(rows)
+
+
+def one_row(_: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"z": [1]})
+
+
 WORDS: dict[str, Call] = {
     "Dataset already exists": lambda lib, ds: lib.write_dataset(ROWS, ds.uri),
     "was not found": lambda _, ds: ds.checkout_version(99),
@@ -216,6 +229,89 @@ WORDS: dict[str, Call] = {
     "columns must be a list or dict": lambda _, ds: builder(ds).columns(3),
     "distance_range": lambda _, ds: builder(ds).nearest("v", [1.0, 2.0], distance_range=(5.0,)),
     "[Vv]ersion not found error": lambda _, ds: ds.delta(compared_against=99).list_transactions(),
+    "got an unexpected keyword argument 'nope'": lambda _, ds: ds.scanner(nope=1),
+    "got an unexpected keyword argument 'nop'": lambda lib, ds: lib.write_dataset(
+        ROWS, f"{ds.uri}.no", nop=1
+    ),
+    "Unknown option nope": lambda lib, ds: lib.dataset(
+        ds.uri, default_scan_options={"nope": 1}
+    ).to_table(),
+    "Not found: .*": lambda lib, ds: lib.dataset(ds.uri, version=99),
+    "version must be an integer or a string": lambda lib, ds: lib.dataset(ds.uri, version=1.5),
+    "Must specify either 'uri' or both 'namespace_client' and 'table_id'": lambda lib, _: (
+        lib.write_dataset(ROWS)
+    ),
+    "either 'uri' or both 'namespace_client' and 'table_id'": lambda lib, _: lib.dataset(),
+    "Invalid mode nope": lambda lib, ds: lib.fragment.write_fragments(ROWS, ds.uri, mode="nope"),
+    "Duplicate field name .a": lambda lib, ds: lib.write_dataset(
+        pa.table([[1], [2]], names=["a", "a"]), f"{ds.uri}.no"
+    ),
+    "Duplicate column name: id": lambda _, ds: ds.to_table(columns=["id", "id"]),
+    'No field named "?nope': lambda _, ds: ds.to_table(columns=["nope"]),
+    "batch_size must be between 1 and 4294967295, got 0": lambda _, ds: ds.to_table(batch_size=0),
+    "batch_readahead must be greater than 0": lambda _, ds: ds.to_table(batch_readahead=0),
+    "Invalid blob_handling: x. Expected one of: all_binary, all_descriptions": lambda _, ds: (
+        ds.to_table(blob_handling="x")
+    ),
+    "include_deleted_rows is set but with_row_id is false": lambda _, ds: ds.to_table(
+        include_deleted_rows=True
+    ),
+    "Callback must be callable": lambda _, ds: ds.scanner(scan_stats_callback=5),
+    r"end \(1\) must be >= start \(2\)": lambda _, ds: ds.slice(2, 1),
+    "start must be non-negative, got -1": lambda _, ds: ds.slice(-1, 1),
+    "blob_mode must be one of: 'lazy', 'bytes', 'descriptions'": lambda _, ds: ds.to_pandas(
+        blob_mode="x"
+    ),
+    "Invalid read params": lambda lib, ds: fresh(lib, ds).get_fragments()[0].take([9]),
+    "Query column id must be a vector. Got int64": lambda _, ds: nearest(ds, column="id"),
+    "Index column type mismatch": lambda lib, ds: fresh(lib, ds).merge(
+        pa.table({"id": ["1"], "z": [1]}), "id"
+    ),
+    "Append with different schema: fields did not match": lambda lib, ds: replaced(
+        lib, ds, ROWS.append_column("z", pa.array([1, 2, 3]))
+    ),
+    "Base reference 'nope' not found in available bases": lambda _, ds: (
+        ds.merge_insert("id").when_matched_update_all().target_bases(["nope"]).execute(ROWS)
+    ),
+    "Unknown Lance storage version: '?7": lambda _, ds: ds.merge_insert("id").data_storage_version(
+        "7.7"
+    ),
+    "new batch has different size with the source batch: 3 != 1": lambda lib, ds: fresh(
+        lib, ds
+    ).add_columns(lib.batch_udf()(one_row)),
+    "Cannot cast .*'x'": lambda lib, ds: fresh(lib, ds).update({"id": "'x'"}),
+    "Must specify both with_begin_version and with_end_version": lambda _, ds: ds.delta(
+        begin_version=1
+    ).list_transactions(),
+    "Ref is invalid: Ref cannot be empty": lambda _, ds: ds.tags.create("", 1),
+    "Ref is invalid: Ref cannot begin with a dot": lambda _, ds: ds.tags.create(".a", 1),
+    "Ref is invalid: Ref cannot end with a dot": lambda _, ds: ds.tags.create("a.", 1),
+    "Ref cannot have two consecutive dots": lambda _, ds: ds.tags.create("a..b", 1),
+    "Ref is invalid: Ref cannot end with .lock": lambda _, ds: ds.tags.create("a.lock", 1),
+    "Ref is invalid: Branch name cannot be empty": lambda _, ds: ds.create_branch(""),
+    '"main" is reserved for the default branch': lambda _, ds: ds.create_branch("main"),
+    "Branch segment 'a b' contains invalid characters": lambda _, ds: ds.create_branch("a b"),
+    "Branch name cannot contain consecutive '/'": lambda _, ds: ds.create_branch("a//b"),
+    "Branch name cannot start or end with a '/'": lambda _, ds: ds.create_branch("a/"),
+    "Branch name cannot contain '..' or": lambda _, ds: ds.create_branch("a..b"),
+    "Branch name cannot end with '.lock'": lambda _, ds: ds.create_branch("a.lock"),
+    "are supported for scalar columns": lambda _, ds: ds.create_scalar_index("id", "NOPE"),
+    "index types supported.* Got NOPE": lambda _, ds: ds.create_index("v", "NOPE"),
+    "unknown FTS index parameter 'nope'": lambda _, ds: ds.create_scalar_index(
+        "name", "INVERTED", nope=1
+    ),
+    "Cannot create MultiMatchQuery with no columns": lambda lib, _: lib.query.MultiMatchQuery(
+        "x", []
+    ),
+    "BlobArray values must be bytes-like, str .URI., Blob, or None; got <class 'int'>": (
+        lambda lib, _: lib.blob_array([5])
+    ),
+    "Blob must set `data` or `uri`": lambda lib, _: lib.Blob(),
+    "Blob uri cannot be empty": lambda lib, _: lib.Blob(uri=""),
+    "partitioning not yet supported": lambda _, ds: ds.partition_expression,
+    "Not implemented yet for LanceFragment": lambda lib, ds: (
+        fresh(lib, ds).get_fragments()[0].partition_expression
+    ),
 }
 
 WARNINGS: dict[str, Call] = {

@@ -27,7 +27,15 @@ pytestmark = pytest.mark.interop
 
 ROWS = pa.table({"id": [1, 2, 3, 4, 5], "name": list("abcde"), "v": [1.0, 2.0, 3.0, 4.0, 5.0]})
 NEW = pa.table({"id": [5, 6], "name": ["x", "y"], "v": [0.0, 1.0]})
-BASES = (ValueError, TypeError, OSError, LookupError, NotImplementedError, FileExistsError)
+BASES = (
+    ValueError,
+    TypeError,
+    OSError,
+    LookupError,
+    NotImplementedError,
+    FileExistsError,
+    OverflowError,
+)
 
 Call = Callable[[Any, Any, str], object]
 """Of a library, a dataset of three fragments, and its place."""
@@ -331,6 +339,19 @@ ERRORS: dict[str, Call] = {
         place, [lib.Transaction(1, lib.LanceOperation.Restore(1))]
     ),
     "no row": lambda _, ds, __: ds.get_fragment(0).delete_rows([99]),
+    "take of no row": lambda _, ds, __: ds.take([-1]),
+    "less than no row in a batch": lambda _, ds, __: ds.to_table(batch_size=-1),
+    "less than no row in a file": lambda lib, _, place: lib.write_dataset(
+        NEW, f"{place}x", max_rows_per_file=-1
+    ),
+    "less than no attempt": lambda _, ds, __: ds.merge_insert("id").conflict_retries(-1),
+    "a condition of a merge that is none": lambda _, ds, __: ds.merge_insert(
+        "id"
+    ).when_matched_update_all(3),
+    "a condition of deletion that is none": lambda _, ds, __: ds.merge_insert(
+        "id"
+    ).when_not_matched_by_source_delete(3),
+    "an index or none": lambda _, ds, __: ds.merge_insert("id").use_index("no"),
     "take too far": lambda _, ds, __: ds.take([9]),
     "no fragment id": lambda lib, ds, _: lib.LanceFragment(ds, None),
     "partitions": lambda _, ds, __: ds.partition_expression,

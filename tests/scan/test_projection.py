@@ -79,7 +79,7 @@ def test_columns_must_be_a_list_of_names(columns: object) -> None:
 
 
 def test_a_column_is_named_once() -> None:
-    with pytest.raises(OptionError, match="'id' is there twice"):
+    with pytest.raises(OptionError, match="Duplicate column name: id"):
         column_names(["id", "id"])
 
 

@@ -300,7 +300,8 @@ class LanceDataset:
     def partition_expression(self) -> object:
         """Not offered: Lance datasets are not partitioned by expressions."""
         raise UnsupportedFeatureError(
-            "partition_expression: Lance datasets are not partitioned by expressions"
+            "partition_expression: partitioning not yet supported: Lance datasets are not "
+            "partitioned by expressions"
         )
 
     @property

@@ -44,7 +44,9 @@ def to_frame(
         There is no such mode.
     """
     if blob_mode not in _MODES:
-        raise OptionError(f"blob_mode: expected {', '.join(_MODES)}, found {blob_mode!r}")
+        raise OptionError(
+            f"blob_mode must be one of: {', '.join(map(repr, _MODES))}; found {blob_mode!r}"
+        )
     if blob_mode == "bytes":
         options = replace(options, blob_handling="all_binary")
     blobs = _blob_columns(views, options) if blob_mode == "lazy" else []

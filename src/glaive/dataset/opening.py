@@ -33,7 +33,8 @@ def find(
     try:
         if uri is None:
             raise OptionError(
-                "uri: expected a path or a URI, or namespace_client and table_id, found None"
+                "Must specify either 'uri' or both 'namespace_client' and 'table_id': uri: "
+                "expected a path or a URI, or namespace_client and table_id, found None"
             )
         store = open_root(
             uri,
@@ -94,7 +95,10 @@ def refuse_unknown(function: str, given: Iterable[str], known: Sequence[str]) ->
             close = get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else "."
             known_names = ", ".join(known)
-            raise OptionError(f"{function}: unknown option {name!r}{hint} Known: {known_names}")
+            raise OptionError(
+                f"{function}() got an unexpected keyword argument {name!r}{hint} "
+                f"Known: {known_names}"
+            )
 
 
 def version_of_manifest(message: object) -> int:

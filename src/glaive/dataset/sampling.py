@@ -35,5 +35,10 @@ def sample_positions(
 def slice_length(start: int, end: int) -> int:
     """Number of rows from ``start`` to ``end``; ``OptionError`` if that is no range."""
     if start < 0 or end < start:
-        raise OptionError(f"slice: expected 0 ≤ start ≤ end, found start {start}, end {end}")
+        wrong = (
+            f"start must be non-negative, got {start}"
+            if start < 0
+            else f"end ({end}) must be >= start ({start})"
+        )
+        raise OptionError(f"slice: {wrong}")
     return end - start

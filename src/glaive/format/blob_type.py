@@ -51,9 +51,9 @@ class Blob:
 
     def __post_init__(self) -> None:
         if (self.data is None) == (self.uri is None):
-            raise OptionError("Blob: exactly one of data and uri must be given; None is a null")
+            raise OptionError("Blob must set `data` or `uri`, and not both; None is a null")
         if self.uri == "":
-            raise OptionError("Blob: the uri is empty; give the URI of an object")
+            raise OptionError("Blob uri cannot be empty; give the URI of an object")
         if (self.position is None) != (self.size is None):
             raise OptionError("Blob: give both position and size of a part, or neither")
         if self.position is None or self.size is None:
@@ -165,6 +165,6 @@ def _as_row(value: object, at: int) -> dict[str, object] | None:
             return row
         value = row["data"]
     raise OptionError(
-        f"value {at} of a blob array: expected bytes, a URI, a Blob or None, found "
-        f"{type(value).__name__}"
+        f"value {at} of a blob array: BlobArray values must be bytes-like, str (URI), Blob, or "
+        f"None; got {type(value)}"
     )

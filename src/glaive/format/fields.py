@@ -378,7 +378,9 @@ def _refuse_duplicates(names: Iterable[str], kind: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise SchemaError(f"{kind} {name!r} exists twice. Rename one of the two.")
+            raise SchemaError(
+                f"Duplicate field name {name!r}: {kind} {name!r} exists twice. Rename one."
+            )
         seen.add(name)
 
 

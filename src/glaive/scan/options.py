@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import OptionError, OptionRangeError, UnsupportedFeatureError
 from glaive.scan.projection import BlobHandling, Columns, column_names
 
 if TYPE_CHECKING:  # a first scan without search and order loads none of these
@@ -237,7 +237,8 @@ def _check_together(kept: dict[str, Any]) -> None:
             raise OptionError(f"{name} and {other} cannot be combined. Leave one of them out.")
     if kept.get("include_deleted_rows") and not kept.get("with_row_id"):
         raise OptionError(
-            "include_deleted_rows: deleted rows are marked by null row ids. Set with_row_id."
+            "include_deleted_rows is set but with_row_id is false: deleted rows are marked by "
+            "null row ids. Set with_row_id."
         )
 
 
@@ -265,7 +266,10 @@ def _refuse(name: str, value: object) -> None:
 
         close = get_close_matches(name, sorted(_KNOWN), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
-        raise OptionError(f"unknown scan option {name!r}{hint} Known: {', '.join(sorted(_NAMES))}")
+        raise OptionError(
+            f"scanner() got an unexpected keyword argument {name!r}: Unknown option {name}{hint} "
+            f"Known: {', '.join(sorted(_NAMES))}"
+        )
     if value is not None and value not in ([], ()):
         raise UnsupportedFeatureError(
             f"the scan option {name!r} is not supported (found {value!r:.80}): {_REFUSED[name]}."
@@ -281,9 +285,12 @@ def _whole(name: str, value: object, least: int) -> int:
         limits = {
             "limit": "Limit must be non-negative: ",
             "offset": "Offset must be non-negative: ",
+            "batch_size": f"batch_size must be between 1 and {2**32 - 1}, got {number}: ",
+            "batch_readahead": "batch_readahead must be greater than 0: ",
         }
         said = limits.get(name, "")
-        raise OptionError(f"{said}{name}: expected an integer ≥ {least}, found {value!r}")
+        kind = OptionRangeError if number < least else OptionError
+        raise kind(f"{said}{name}: expected an integer ≥ {least}, found {value!r}")
     return int(number)
 
 
@@ -332,13 +339,17 @@ def _late(given: object) -> bool | tuple[str, ...]:
 
 def _blob_handling(given: object) -> object:
     if given not in _BLOBS:
-        raise OptionError(f"blob_handling: expected {', '.join(_BLOBS)}, found {given!r}")
+        raise OptionError(
+            f"Invalid blob_handling: {given}. Expected one of: {', '.join(sorted(_BLOBS))}"
+        )
     return given
 
 
 def _callback(given: object) -> object:
     if not callable(given):
-        raise OptionError(f"scan_stats_callback: expected a function, found {given!r}")
+        raise OptionError(
+            f"Callback must be callable: scan_stats_callback: expected a function, found {given!r}"
+        )
     return given
 
 

@@ -171,7 +171,7 @@ def column_names(columns: object, *, pruning: bool = False) -> Columns | None:
         if name in names:
             if pruning:
                 continue
-            raise OptionError(f"columns: {name!r} is there twice; name each column once")
+            raise OptionError(f"columns: Duplicate column name: {name}. Name each column once")
         names.append(name)
     return tuple(names)
 

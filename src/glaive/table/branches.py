@@ -24,6 +24,7 @@ from glaive.table.refs import (
     metadata_of,
     read_refs,
     required_integer,
+    wrong_in_branch,
 )
 
 __all__ = [
@@ -127,12 +128,9 @@ def check_branch_name(name: object) -> str:
     OptionError
         It is invalid.
     """
-    if not is_branch_name(name):
-        raise OptionError(
-            f"branch: {name!r} is not a valid branch name: Ref is invalid. Names have parts of "
-            f"letters, digits, '.', '-' and '_', separated by '/'; they must not be {MAIN!r}, "
-            "contain '..', end in '.lock', or have a part '.'."
-        )
+    wrong = wrong_in_branch(name)
+    if wrong is not None:
+        raise OptionError(f"Ref is invalid: {wrong}: {name!r} is not a valid branch name")
     return str(name)
 
 

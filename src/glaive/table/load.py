@@ -114,9 +114,8 @@ def open_version(
     known = [str(location.version) for location in list_versions(store)]
     listed = ("…, " if len(known) > 20 else "") + ", ".join(known[-20:])
     raise VersionNotFoundError(
-        f"no version {version} of {store.uri}: it does not exist (was not found); the newest is "
-        f"{newest}. Existing versions: "
-        f"{listed}. Older versions may have been cleaned up."
+        f"Not found: no version {version} of {store.uri}: it does not exist (was not found); the "
+        f"newest is {newest}. Existing versions: {listed}. Older versions may have been cleaned up."
     )
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "stem",
     "time_of",
     "time_text",
+    "wrong_in_branch",
 ]
 
 TREE: Final = "tree"
@@ -81,9 +82,26 @@ def branch_store(root: ObjectStore, branch: str | None) -> ObjectStore:
 
 def is_branch_name(name: object) -> bool:
     """Whether this is a valid name for a branch other than the main one."""
-    if not isinstance(name, str) or name == MAIN or ".." in name or name.endswith(".lock"):
-        return False
-    return all(NAME.fullmatch(part) and part != "." for part in name.split("/"))
+    return wrong_in_branch(name) is None
+
+
+def wrong_in_branch(name: object) -> str | None:
+    """What a name breaks of the rules for branches, in pylance's words."""
+    if not isinstance(name, str):
+        return "the name of a branch is a text"
+    parts = name.split("/")
+    segment = next((one for one in parts if not NAME.fullmatch(one) or one == "."), "")
+    rules = {
+        "Branch name cannot be empty": not name,
+        f'"{MAIN}" is reserved for the default branch; use a different branch name': name == MAIN,
+        "Branch name cannot start or end with a '/'": not (parts[0] and parts[-1]),
+        "Branch name cannot contain consecutive '/'": "" in parts,
+        "Branch name cannot contain '..' or '\\'": ".." in name or "\\" in name,
+        "Branch name cannot end with '.lock'": name.endswith(".lock"),
+        f"Branch segment {segment!r} contains invalid characters. Only alphanumeric, '.', '-', '_' "
+        "are allowed, and no segment is '.'": bool(segment),
+    }
+    return next((rule for rule, broken in rules.items() if broken), None)
 
 
 def ref_files(root: ObjectStore, folder: str) -> dict[str, ObjectMeta]:

@@ -146,16 +146,26 @@ def delete_tag(root: ObjectStore, name: str) -> None:
 
 
 def _tag_path(name: object) -> str:
-    if not _is_tag_name(name):
-        raise OptionError(
-            f"tag: {name!r} is not a valid tag name: Ref is invalid. Ref characters must be either "
-            "alphanumeric, '.', '-' or '_'; they must not start or end with '.', contain '..', or "
-            "end in '.lock'."
-        )
+    wrong = _wrong_in(name)
+    if wrong is not None:
+        raise OptionError(f"Ref is invalid: {wrong}: {name!r} is not a valid tag name")
     return f"{TAGS}/{name}.json"
 
 
 def _is_tag_name(name: object) -> bool:
+    return _wrong_in(name) is None
+
+
+def _wrong_in(name: object) -> str | None:
+    """What a name breaks of the rules for tags, in pylance's words."""
+    if name == "":
+        return "Ref cannot be empty"
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        return False
-    return not (name.startswith(".") or name.endswith((".", ".lock")) or ".." in name)
+        return "Ref characters must be either alphanumeric, '.', '-' or '_'"
+    rules = {
+        "Ref cannot begin with a dot": name.startswith("."),
+        "Ref cannot end with a dot": name.endswith("."),
+        "Ref cannot have two consecutive dots": ".." in name,
+        "Ref cannot end with .lock": name.endswith(".lock"),
+    }
+    return next((rule for rule, broken in rules.items() if broken), None)

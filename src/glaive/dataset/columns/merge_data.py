@@ -191,8 +191,8 @@ class _Lookup:
         key_type = kind.field(right).type
         if not key_type.equals(wanted):
             raise SchemaError(
-                f"key column {right!r} is {key_type}, but {left_on!r} of the dataset is {wanted}. "
-                "Cast it first."
+                f"Index column type mismatch: key column {right!r} is {key_type}, but "
+                f"{left_on!r} of the dataset is {wanted}. Cast it first."
             )
         joined = join_batches(pa.Table.from_batches(list(batches_of(rows)), kind))
         table = pa.Table.from_batches(joined, kind)

@@ -127,8 +127,8 @@ def as_batch(result: Any, schema: pa.Schema | None, rows: int | None) -> pa.Reco
         )
     if rows is not None and result.num_rows != rows:
         raise SchemaError(
-            f"the function for new columns returned {result.num_rows} rows for a batch of {rows}; "
-            "expected one row for each"
+            f"new batch has different size with the source batch: {rows} != {result.num_rows}: the "
+            "function for new columns must return one row for each that it is given"
         )
     return result
 

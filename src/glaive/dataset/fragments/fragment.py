@@ -106,7 +106,8 @@ class LanceFragment(FragmentChanges):
     def partition_expression(self) -> object:
         """Not offered: Lance datasets are not partitioned by expressions."""
         raise UnsupportedFeatureError(
-            "partition_expression: Lance datasets are not partitioned by expressions"
+            "partition_expression: Not implemented yet for LanceFragment: Lance datasets are not "
+            "partitioned by expressions"
         )
 
     @property
@@ -223,8 +224,8 @@ class LanceFragment(FragmentChanges):
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < live:
             wrong = next(row for row in rows.tolist() if not 0 <= row < live)
             raise RowIndexError(
-                f"row position {wrong} is out of range: fragment {self.fragment_id} has {live} "
-                "rows, counted from 0"
+                f"Invalid read params: row position {wrong} is out of range: fragment "
+                f"{self.fragment_id} has {live} rows, counted from 0"
             )
         first = np.int64(self._views.snapshot.row_starts[self._position])
         view = self._views.take(column_names(columns, pruning=True), blobs="values")

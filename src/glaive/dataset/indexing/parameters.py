@@ -75,7 +75,8 @@ def kind_named(
         names = (known.upper() for known in index_kinds() if known != "vector")
         expected = ", ".join(sorted(names))
         raise IndexKindError(
-            f"index_type: no kind of index is named {index_type!r}. Known: {expected}, IVF_FLAT, "
-            "IVF_SQ, IVF_PQ, IVF_RQ, IVF_HNSW_FLAT, IVF_HNSW_SQ, IVF_HNSW_PQ"
+            f"index_type: Only {expected} are supported for scalar columns, and IVF_FLAT, IVF_SQ, "
+            "IVF_PQ, IVF_RQ, IVF_HNSW_FLAT, IVF_HNSW_SQ and IVF_HNSW_PQ index types supported for "
+            f"vectors. Got {index_type}"
         )
     return kind, given

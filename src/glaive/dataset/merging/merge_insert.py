@@ -14,6 +14,7 @@ from glaive.dataset.merging.clauses import MergeClauses, WriteMode, primary_key
 from glaive.dataset.progress_line import showing
 from glaive.dataset.rows.retry import RETRY_TIMEOUT, check_retries, with_retries
 from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.file.versions import resolve_version
 from glaive.format.fields import LanceSchema
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class MergeInsertBuilder:
         ``condition`` restricts this to rows for which it holds: ``"source.ts > target.ts"``.
         Columns that the source lacks keep their values.
         """
+        _check_condition("condition", condition)
         return self._set(update=True, update_condition=condition, delete=False, fail=False)
 
     def when_matched_delete(self) -> Self:
@@ -66,6 +68,7 @@ class MergeInsertBuilder:
 
     def when_not_matched_by_source_delete(self, expr: str | None = None) -> Self:
         """Delete unmatched rows of the dataset, or only those for which ``expr`` holds."""
+        _check_condition("expr", expr)
         return self._set(delete_by_source=True, by_source_condition=expr)
 
     def conflict_retries(self, max_retries: int) -> Self:
@@ -102,7 +105,9 @@ class MergeInsertBuilder:
         They are where few keys are looked up, and that is estimated to be quicker than to read
         the columns.
         """
-        return self._set(use_index=bool(use_index))
+        if not isinstance(use_index, bool):
+            raise OptionError(f"use_index: expected True or False, found {use_index!r:.60}")
+        return self._set(use_index=use_index)
 
     def write_mode(self, mode: WriteMode) -> Self:
         """Whether to rewrite updated rows (``rewrite_rows``) or columns (``rewrite_columns``).
@@ -120,7 +125,7 @@ class MergeInsertBuilder:
 
     def data_storage_version(self, version: str) -> Self:
         """Format of the new files; default: that of the dataset."""
-        return self._set(data_storage_version=version)
+        return self._set(data_storage_version=resolve_version(version))
 
     def target_bases(self, bases: Iterable[str]) -> Self:
         """Write new files to these base paths in turn, given by name, path, or the dataset's URI.
@@ -275,6 +280,11 @@ class MergeInsertBuilder:
     def analyze_plan_batches(self, new_data: object) -> str:
         """The same as :meth:`analyze_plan`."""
         return self.analyze_plan(new_data)
+
+
+def _check_condition(name: str, condition: object) -> None:
+    if condition is not None and not isinstance(condition, str):
+        raise OptionError(f"{name}: expected an expression as text, found {condition!r:.60}")
 
 
 def key_names(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str, ...]:

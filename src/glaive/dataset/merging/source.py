@@ -164,7 +164,8 @@ def check_source(
     unknown = [name for name in source.names if name not in schema.names]
     if unknown:
         raise SchemaError(
-            f"the source has columns that {where} does not have: {', '.join(unknown)}. "
+            "Append with different schema: fields did not match: the source has columns that "
+            f"{where} does not have: {', '.join(unknown)}. "
             f"Columns of the dataset: {', '.join(schema.names)}"
         )
     present = LanceSchema(

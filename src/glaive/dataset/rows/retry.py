@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from glaive.clock import monotonic
 from glaive.dataset.progress_line import current_line
-from glaive.errors import CommitConflictError, CommitContentionError, OptionError
+from glaive.errors import CommitConflictError, CommitContentionError, OptionError, OptionRangeError
 from glaive.format.flags import check_writable
 from glaive.format.manifest import Manifest
 
@@ -32,7 +32,7 @@ def check_retries(conflict_retries: int, retry_timeout: object) -> None:
         The number is negative, or the duration is none.
     """
     if conflict_retries < 0:
-        raise OptionError(f"conflict_retries: expected a number ≥ 0, found {conflict_retries}")
+        raise OptionRangeError(f"conflict_retries: expected a number ≥ 0, found {conflict_retries}")
     if not isinstance(retry_timeout, timedelta):
         raise OptionError(f"retry_timeout: expected a timedelta, found {retry_timeout!r}")
 

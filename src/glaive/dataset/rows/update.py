@@ -180,8 +180,8 @@ def _changed(
             arrays.append(_as(array, data_type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, FilterError) as error:
             raise SchemaError(
-                f"updates: {value.text} is {array.type}, which cannot be cast to the type of "
-                f"column {name!r}, {data_type}: {error}"
+                f"Cast error: Cannot cast {value.text} to the type of column {name!r}, {data_type}"
+                f": it is {array.type}: {error}"
             ) from error
     return pa.RecordBatch.from_arrays(arrays, names=schema.names)
 

@@ -45,7 +45,7 @@ def find_version(
         It is not an integer.
     """
     if isinstance(version, bool) or not hasattr(version, "__index__"):
-        raise OptionError(f"version: expected a number, found {version!r}")
+        raise OptionError(f"version must be an integer or a string, found {version!r}")
     number: int = version.__index__()
     return open_version(store, number, scheme=scheme)
 

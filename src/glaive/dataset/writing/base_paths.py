@@ -146,8 +146,9 @@ def find_locations(
         if not matching:
             known = ", ".join(base.name or base.path for base in bases) or "none"
             raise OptionError(
-                f"target_bases: {store.uri} has no base path {target!r}; it has: {known}. Add it "
-                "with initial_bases or add_bases."
+                f"Base reference {target!r} not found in available bases: target_bases: "
+                f"{store.uri} has no base path {target!r}; it has: {known}. Add it with "
+                "initial_bases or add_bases."
             )
         chosen.append(matching[0])
     if everywhere or not chosen:

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from glaive.dataclass import dataclass
 from glaive.dataset.writing.base_paths import DatasetBasePath
-from glaive.errors import OptionError
+from glaive.errors import OptionError, OptionRangeError
 from glaive.file.blob_options import BlobOptions
 from glaive.table.auto_cleanup import INTERVAL, OLDER_THAN, span_text
 
@@ -81,7 +81,7 @@ class WriteOptions:
     def __post_init__(self) -> None:
         if self.mode not in ("create", "append", "overwrite"):
             raise OptionError(
-                f"Invalid mode {self.mode!r:.60}: expected 'create', 'append' or 'overwrite'"
+                f"Invalid mode {self.mode!s:.60}: expected 'create', 'append' or 'overwrite'"
             )
         if self.compression not in ("automatic", "balanced"):
             raise OptionError(
@@ -126,7 +126,8 @@ class WriteOptions:
             if value is None and name in ("max_page_bytes", "data_cache_bytes"):
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise OptionError(f"{name}: expected an integer ≥ 1, found {value!r}")
+                kind = OptionRangeError if isinstance(value, int) else OptionError
+                raise kind(f"{name}: expected an integer ≥ 1, found {value!r}")
 
     def page_bytes(self, columns: int) -> int | None:
         """Maximum bytes of values per page, given the number of columns; ``None`` if unset."""

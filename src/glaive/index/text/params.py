@@ -106,7 +106,7 @@ class TextParams:
         for name in options:
             if name not in known and name != "analyzer":
                 raise OptionError(
-                    f"INVERTED has no option {name!r}; it has {', '.join(sorted(known))}"
+                    f"unknown FTS index parameter {name!r}; known: {', '.join(sorted(known))}"
                 )
         given = {name: value for name, value in options.items() if name != "analyzer"}
         base = _base_tokenizer(options.get("analyzer"), given)

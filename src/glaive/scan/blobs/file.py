@@ -97,7 +97,7 @@ class BlobFile(io.RawIOBase):
         """Move; behind the end is allowed, and reads nothing."""
         self._check_open()
         if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
-            raise ValueError(f"whence: expected 0, 1 or 2, found {whence!r}")
+            raise ValueError(f"Invalid whence: {whence!r}; expected 0, 1 or 2")
         base = 0
         if whence == io.SEEK_CUR:
             base = self._position
@@ -220,7 +220,7 @@ class BlobFile(io.RawIOBase):
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ValueError("the blob file is closed; take it again from the dataset")
+            raise ValueError("read of closed file: take the blob again from the dataset")
 
 
 def _check_buffer_size(size: object) -> int:

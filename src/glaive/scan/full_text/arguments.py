@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from glaive.errors import OptionError
+from glaive.errors import OptionError, OptionRangeError
 
 __all__ = ["boosts_of", "columns_of", "member_of", "number_of", "text_of", "whole_of"]
 
@@ -23,7 +23,8 @@ def text_of(name: str, value: object) -> str:
 def whole_of(name: str, value: object) -> int:
     """An integer from 0 on."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_NUMBER:
-        raise OptionError(f"{name}: expected an integer from 0 to 2^31 - 1, found {value!r}")
+        kind = OptionRangeError if isinstance(value, int) else OptionError
+        raise kind(f"{name}: expected an integer from 0 to 2^31 - 1, found {value!r}")
     return value
 
 
@@ -37,7 +38,8 @@ def number_of(name: str, value: object) -> float:
 def columns_of(columns: object) -> tuple[str, ...]:
     """Names of columns, one or more."""
     if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
-        raise OptionError(f"columns: expected a list of at least one name, found {columns!r}")
+        said = "Cannot create MultiMatchQuery with no columns: " if columns == [] else ""
+        raise OptionError(f"{said}columns: expected a list of at least one name, found {columns!r}")
     return tuple(text_of("columns", column) for column in columns)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError
+from glaive.errors import OptionError, OptionRangeError
 from glaive.index.vector.metric import metric_named
 from glaive.kernels.distances import Metric
 
@@ -185,7 +185,8 @@ def _integer(name: str, given: Any, least: int) -> int:
         number = least - 1
     if number < least or isinstance(given, bool):
         said = _PYLANCE_WORDS.get(name, "").format(given)
-        raise OptionError(f"{said}nearest: {name}: expected an integer ≥ {least}, found {given!r}")
+        kind = OptionRangeError if isinstance(given, int) else OptionError
+        raise kind(f"{said}nearest: {name}: expected an integer ≥ {least}, found {given!r}")
     return number
 
 

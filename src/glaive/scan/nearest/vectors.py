@@ -101,8 +101,8 @@ def vector_type(field: pa.Field[Any], column: str) -> VectorType:
     inner = _storage(kind.value_type) if several else kind
     if not pa.types.is_fixed_size_list(inner):
         raise OptionError(
-            f"nearest: column {column!r} is of type {field.type}; expected vectors: a fixed-size "
-            "list of numbers, or a list of such lists"
+            f"Query column {column} must be a vector. Got {field.type}: nearest: expected a "
+            "fixed-size list of numbers, or a list of such lists"
         )
     element = _ELEMENTS.get(inner.value_type) or _brain_float(inner.value_field)
     if element is None:
