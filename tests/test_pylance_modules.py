@@ -342,5 +342,11 @@ def test_objects_show_what_they_are(dataset: glaive.LanceDataset) -> None:
     plan = glaive.optimize.Compaction.plan(glaive.dataset(dataset.uri))
     assert repr(plan) == "CompactionPlan(read_version=2, tasks=<1 compaction tasks>)"
     assert isinstance(plan.tasks, list)
-    assert repr(plan.tasks[0]) == "CompactionTask(read_version=2, fragments=[0, 1])"
+    (task,) = plan.tasks
+    assert repr(task) == f"CompactionTask(read_version=2, fragments={task.fragments})"
+    made = task.execute(glaive.dataset(dataset.uri))
+    assert repr(made) == (
+        f"RewriteResult(read_version=2, new_fragments={made.new_fragments}, "
+        f"old_fragments={made.original_fragments})"
+    )
     assert "import_module" not in dir(glaive)

@@ -281,10 +281,10 @@ class TestOnCommit:
     def test_it_is_switched_on_and_off(self, tmp_path: Path) -> None:
         path = str(tmp_path / "d")
         dataset = glaive.write_dataset(pa.table({"a": [1]}), path)
-        dataset.optimize.enable_auto_cleanup({"interval": 2, "older_than_seconds": 5})
+        dataset.optimize.enable_auto_cleanup({"interval": 2, "older_than_seconds": 3600})
         assert lance.dataset(path).config() == {
             "lance.auto_cleanup.interval": "2",
-            "lance.auto_cleanup.older_than": "5s",
+            "lance.auto_cleanup.older_than": "3600s",
         }
         dataset.optimize.disable_auto_cleanup()
         assert lance.dataset(path).config() == {}

@@ -166,8 +166,11 @@ class DatasetOptimizer:
         """
         from glaive.dataset.metadata import set_config
         from glaive.dataset.writing.options import WriteOptions
+        from glaive.table.auto_cleanup import OLDER_THAN
 
         config = WriteOptions(auto_cleanup=auto_cleanup_config).cleanup_config()
+        if OLDER_THAN in config:  # pylance writes seconds here, units in write_dataset
+            config[OLDER_THAN] = f"{auto_cleanup_config['older_than_seconds']}s"
         self._dataset.move_to(set_config(self._dataset.opened, config))
 
     def disable_auto_cleanup(self, **options: Any) -> None:

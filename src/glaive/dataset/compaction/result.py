@@ -89,7 +89,7 @@ class RewriteResult(JsonValue):
     def __repr__(self) -> str:
         return (
             f"RewriteResult(read_version={self.read_version}, "
-            f"original_fragments=<{len(self.old)}>, new_fragments=<{len(self.new)}>)"
+            f"new_fragments={self.new_fragments}, old_fragments={self.original_fragments})"
         )
 
     @property

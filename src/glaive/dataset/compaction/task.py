@@ -34,8 +34,7 @@ class CompactionTask(JsonValue):
         return list(map(FragmentMetadata.of, self.old))
 
     def __repr__(self) -> str:
-        fragments = ", ".join(map(str, self.fragment_ids))
-        return f"CompactionTask(read_version={self.read_version}, fragments=[{fragments}])"
+        return f"CompactionTask(read_version={self.read_version}, fragments={self.fragments})"
 
     def execute(self, dataset: OpenDataset) -> RewriteResult:
         """Write the rows of ``read_version`` into new fragments, uncommitted.
