@@ -33,7 +33,7 @@ def test_explaining_changes_nothing(dataset: glaive.LanceDataset) -> None:
         ),
         "  write: rows of the source, in new fragments",
         "    condition on matched rows: source.w > target.w, columns source.w, target.w",
-        "      find keys in encoded pages: id",
+        "      find keys in encoded pages: id [HashJoinExec]",
         "        scan: 100 rows of 3 fragments, columns id",
     ]
     assert files(dataset) == before
@@ -49,7 +49,7 @@ def test_what_a_source_lacks_is_said(dataset: glaive.LanceDataset) -> None:
         "when_not_matched_by_source=DeleteIf(w = 1)",
         "old values of w",
         "scan for rows to delete: w = 1",
-        "look keys up by their values: name",
+        "look keys up by their values: name [HashJoinExec]",
     ):
         assert text in plan
     replaced = dataset.merge_insert("id").when_matched_update_all().write_mode("rewrite_columns")

@@ -41,6 +41,13 @@ SCANS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         },
         ("ScalarIndexQuery", "MatchQuery"),
     ),
+    "vectors whose rows pass afterwards": (
+        {
+            "nearest": {"column": "v", "q": QUERY, "k": 5, "use_index": False},
+            "filter": "t = 'word5'",
+        },
+        ("KNNVectorDistance", "FilterExec"),
+    ),
     "exact": (
         {"nearest": {"column": "v", "q": QUERY, "k": 5, "use_index": False}},
         ("KNNVectorDistance",),
@@ -80,7 +87,19 @@ def test_what_a_plan_took_names_the_rows_it_returned(indexed: str) -> None:
         said = module.dataset(indexed).scanner(filter="id < 7").analyze_plan()
         assert "output_rows=7" in said
         assert re.search(r"bytes_read=[1-9]", said)
+        assert "iops=" in said
+        assert "AnalyzeExec verbose=true" in said
         assert "Sort" in module.dataset(indexed).scanner(order_by=["id"]).explain_plan()
+
+
+def test_plans_of_merges_have_the_names_of_steps(indexed: str) -> None:
+    for module in (lance, glaive):
+        merge = module.dataset(indexed).merge_insert("id").use_index(False)
+        assert "HashJoin" in merge.when_matched_update_all().explain_plan()
+        rows = module.dataset(indexed).to_table(limit=3)
+        said = merge.when_not_matched_insert_all().analyze_plan(rows)
+        assert "MergeInsert" in said
+        assert re.search("bytes_written[:=]", said)
 
 
 def test_a_step_that_is_not_made_is_not_named(indexed: str) -> None:

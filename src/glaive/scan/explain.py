@@ -109,10 +109,13 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
     wall, cpu = perf_counter() - wall, process_time() - cpu
     read = statistics(meter, before, counters.snapshot())
     lines = [
-        f"total: {rows} rows in {_time(wall)}, {_time(cpu)} of processor time [output_rows={rows}]",
+        (
+            f"total: {rows} rows in {_time(wall)}, {_time(cpu)} of processor time "
+            f"[AnalyzeExec verbose=true, output_rows={rows}]"
+        ),
         (
             f"read: {read.bytes_read} bytes in {read.requests} requests "
-            f"[bytes_read={read.bytes_read}, requests={read.requests}]"
+            f"[bytes_read={read.bytes_read}, iops={read.requests}, requests={read.requests}]"
         ),
     ]
     lines += [f"{name.replace('_', ' ')}: {count}" for name, count in sorted(meter.counts.items())]

@@ -103,7 +103,7 @@ class RankedScan(ABC):
         if options.order_by:
             lines.append(f"sort: {', '.join(order.column_name for order in options.order_by)}")
         if self.postfilter is not None:
-            lines.append(f"filter of the rows found: {self.postfilter.text}")
+            lines.append(f"filter of the rows found: {self.postfilter.text} [FilterExec]")
         return lines
 
     def _found(self, meter: Meter) -> RankedRows:

@@ -64,9 +64,9 @@ def explain(
     encoded = [name for name in clauses.on if is_word_type(arrow.field(name).type)]
     decoded = [name for name in clauses.on if name not in encoded]
     if encoded:
-        lines.append(f"find keys in encoded pages: {', '.join(encoded)}")
+        lines.append(f"find keys in encoded pages: {', '.join(encoded)} [HashJoinExec]")
     if decoded:
-        lines.append(f"look keys up by their values: {', '.join(decoded)}")
+        lines.append(f"look keys up by their values: {', '.join(decoded)} [HashJoinExec]")
     ranges = plan_searched(dataset.snapshot, ScanOptions())
     rows = dataset.snapshot.num_rows
     lines.append(f"scan: {rows} rows of {len(ranges)} fragments, columns {', '.join(clauses.on)}")
@@ -89,7 +89,10 @@ def analyze(dataset: OpenedVersion, clauses: MergeClauses, source: MergeSource) 
     wall, cpu = perf_counter() - wall, process_time() - cpu
     after = counters.snapshot()
     lines = [
-        f"total: {_time(wall)}, {_time(cpu)} of processor time; nothing was committed",
+        (
+            f"total: {_time(wall)}, {_time(cpu)} of processor time; nothing was committed "
+            "[AnalyzeExec verbose=true]"
+        ),
         *(f"{name}: {count}" for name, count in counts.items()),
         f"bytes_read: {after.read_bytes - before.read_bytes}",
         f"requests: {after.read_iops - before.read_iops}",
