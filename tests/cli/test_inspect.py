@@ -190,6 +190,30 @@ def test_a_page_of_a_dataset_has_its_files(call: Call, things: str, tmp_path: Pa
     assert [file["fragment"] for file in data["files"]] == [0, 1]
 
 
+@pytest.mark.parametrize("version", ["legacy", "2.0", "2.2"])
+def test_a_page_of_a_dataset_names_columns_as_its_version_does(
+    call: Call, tmp_path: Path, version: str
+) -> None:
+    place, out = str(tmp_path / "d.lance"), tmp_path / "d.html"
+    rows = pa.table({"id": range(9), "s": [{"a": 1, "b": "x"}] * 9, "gone": range(9)})
+    dataset = glaive.write_dataset(rows, place, data_storage_version=version)
+
+    def heads() -> list[str]:
+        assert call("inspect", place, "--html", str(out)).exit_code == 0
+        page = out.read_text("utf-8")
+        view = page[page.index('id="fragments-title"') : page.index('id="versions-title"')]
+        return sorted(re.findall("<th>([^<]+)</th>", view.split("<tbody>")[0]))
+
+    assert heads() == ["gone", "id", "s"]
+    dataset.drop_columns(["gone"])
+    dataset.alter_columns({"path": "id", "name": "key"})
+    assert heads() == ["dropped or replaced", "key", "s"]
+    dataset.optimize.compact_files()
+    dataset.add_columns({"gone": "key + 1"})
+    dataset.alter_columns({"path": "gone", "data_type": pa.int16()})
+    assert "gone" in heads()
+
+
 def test_a_page_of_a_dataset_shows_bytes_by_fragment_and_column_and_its_versions(
     call: Call, tmp_path: Path
 ) -> None:
@@ -211,4 +235,4 @@ def test_a_page_of_a_dataset_shows_bytes_by_fragment_and_column_and_its_versions
     assert "<td>1,000</td>" in versions
     assert "fragments are not read" not in view
     call("inspect", place, "--files", "1", "--html", str(out))
-    assert "1 fragments are not read: --files" in out.read_text("utf-8")
+    assert "1 fragments are not read; --files N" in out.read_text("utf-8")

@@ -17,6 +17,9 @@ __all__ = ["dataset_view"]
 MOST_COLUMNS: Final = 10
 """Columns with a place of their own, the largest; the others share one."""
 
+DROPPED: Final = "dropped or replaced"
+"""Bytes of columns that this version does not have; compaction leaves them out."""
+
 MOST_VERSIONS: Final = 30
 """Versions that are drawn, the newest."""
 
@@ -36,22 +39,28 @@ def dataset_view(layout: DatasetLayout, versions: Sequence[Mapping[str, Any]]) -
 
 def _fragments(layout: DatasetLayout) -> str:
     listed = [(one, _bytes_by_column(one)) for one in layout.fragments if _is_read(one)]
-    total: Counter[str] = Counter()
+    total: Counter[str | None] = Counter()
     for _, sizes in listed:
         total.update(sizes)
+    unused = total.pop(None, 0)
     columns = [name for name, _ in total.most_common(MOST_COLUMNS)]
     rest = len(total) - len(columns)
     most = max((size for _, sizes in listed for size in sizes.values()), default=0)
-    head = [*columns, *([f"{rest} others"] if rest else [])]
+    head = [*columns, *([f"{rest} others"] if rest else []), *([DROPPED] if unused else [])]
     rows = []
     for fragment, sizes in listed:
         values = [sizes[name] for name in columns]
-        values += [sizes.total() - sum(values)] if rest else []
+        values += [sizes.total() - sum(values) - sizes[None]] if rest else []
+        values += [sizes[None]] if unused else []
         cells = "".join(_shaded(size, most) for size in values)
         rows.append(f"<tr><th>fragment {fragment.id}</th>{cells}</tr>")
     left_out = len(layout.fragments) - len(listed)
-    note = f"; {human_count(left_out)} fragments are not read: --files" if left_out else ""
-    names = "".join(f"<th>{escape(name)}</th>" for name in head)
+    note = (
+        f"; {human_count(left_out)} fragments are not read; --files N reads more"
+        if left_out
+        else ""
+    )
+    names = "".join(f"<th>{escape(str(name))}</th>" for name in head)
     return _card(
         "fragments", "Fragments × columns", f"bytes{note}", f"<th></th>{names}", "".join(rows)
     )
@@ -95,9 +104,10 @@ def _is_read(fragment: FragmentLayout) -> bool:
     return any(file.layout is not None for file in fragment.files)
 
 
-def _bytes_by_column(fragment: FragmentLayout) -> Counter[str]:
-    sizes: Counter[str] = Counter()
+def _bytes_by_column(fragment: FragmentLayout) -> Counter[str | None]:
+    """Bytes by column of the dataset; None: of none."""
+    sizes: Counter[str | None] = Counter()
     for file in fragment.files:
         for column in file.layout.columns if file.layout is not None else ():
-            sizes[column.path.partition(".")[0]] += column.size
+            sizes[file.columns.get(column.index)] += column.size
     return sizes

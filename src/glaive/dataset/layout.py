@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -26,12 +26,17 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFileEntry:
-    """A data file in the manifest; ``layout`` is ``None`` if the file was not read."""
+    """A data file in the manifest; ``layout`` is ``None`` if the file was not read.
+
+    ``columns``: the column of the dataset by physical column, without those that were dropped or
+    replaced.
+    """
 
     path: str
     size: int | None
     version: str
     fields: tuple[int, ...]
+    columns: Mapping[int, str]
     layout: FileLayout | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -137,6 +142,7 @@ def dataset_layout(dataset: LanceDataset, *, max_files: int | None = None) -> Da
     fragments = [manifest.fragment(position) for position in range(manifest.num_fragments)]
     for fragment in fragments:
         entries.extend((fragment.id, entry) for entry in fragment.files)
+    top = {field.id: one.name for one in manifest.schema.fields for field in one.walk()}
     chosen = {id(entry) for _, entry in islice(entries, max_files)}
 
     def describe(entry: DataFile) -> DataFileEntry:
@@ -147,6 +153,7 @@ def dataset_layout(dataset: LanceDataset, *, max_files: int | None = None) -> Da
             size=layout.size if layout is not None else entry.size,
             version=str(entry.version),
             fields=entry.fields,
+            columns={at: top[field] for field, at in entry.columns().items() if field in top},
             layout=layout,
         )
 
