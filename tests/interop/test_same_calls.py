@@ -74,6 +74,18 @@ def by_transaction(lib: Any, place: str) -> Any:
     return [done["dataset"].to_table(), len(done["merged"].operation.fragments)]
 
 
+def compaction_as_json(lib: Any, ds: Any) -> Any:
+    options = lib.optimize.CompactionOptions(target_rows_per_fragment=100)
+    plan = lib.optimize.Compaction.plan(ds, options)
+    (task,) = plan.tasks
+    result = task.execute(ds)
+    values = [json.loads(one.json()) for one in (plan, task, result)]
+    told = [*map(sorted, values), len(values[0]["tasks"]), values[0]["read_version"]]
+    again = [type(one).from_json(one.json()).json() == one.json() for one in (plan, task, result)]
+    fragments = [one["id"] for one in values[0]["tasks"][0]["fragments"]]
+    return [*told, fragments, len(values[1]["task"]["fragments"]), again]
+
+
 def changed_fragment(ds: Any) -> Any:
     fragment = ds.get_fragment(1).metadata
     fragment.id, fragment.physical_rows = 9, 7
@@ -130,6 +142,8 @@ def polars_schema(lib: Any, place: str) -> Any:
 
 
 RESULTS: dict[str, Call] = {
+    "compactions as JSON": lambda lib, ds, _: compaction_as_json(lib, ds),
+    "a deletion file told": lambda lib, *_: repr(lib.fragment.DeletionFile(1, 2, "array", 3, None)),
     "rows that indices cover": lambda _, ds, __: indexed_rows(ds),
     "inner names": lambda _, ds, place: inner(ds, place),
     "SQL by keywords": lambda _, ds, __: (
@@ -344,6 +358,7 @@ ERRORS: dict[str, Call] = {
     "less than no row in a file": lambda lib, _, place: lib.write_dataset(
         NEW, f"{place}x", max_rows_per_file=-1
     ),
+    "less than no version": lambda _, ds, __: ds.cleanup_old_versions(retain_versions=-1),
     "less than no attempt": lambda _, ds, __: ds.merge_insert("id").conflict_retries(-1),
     "a condition of a merge that is none": lambda _, ds, __: ds.merge_insert(
         "id"

@@ -22,7 +22,7 @@ from typing import Final
 
 from glaive.clock import monotonic, now, sleep
 from glaive.dataclass import dataclass
-from glaive.errors import CleanupError, OptionError
+from glaive.errors import CleanupError, OptionError, OptionRangeError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS
 from glaive.io.store import ObjectStore
@@ -89,7 +89,8 @@ class CleanupPolicy:
 
     def __post_init__(self) -> None:
         if self.retain_versions is not None and self.retain_versions < 1:
-            raise OptionError(f"retain_versions must be greater than 0, got {self.retain_versions}")
+            said = f"retain_versions must be greater than 0, got {self.retain_versions}"
+            raise OptionRangeError(said)
         if self.versions is not None and not self.versions:
             raise OptionError("versions: expected at least one version, found none")
         if self.older_than is not None and not isinstance(self.older_than, timedelta):

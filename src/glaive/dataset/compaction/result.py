@@ -22,7 +22,7 @@ class JsonValue:
 
     def json(self) -> str:
         """Encode as JSON."""
-        return json.dumps(self._content())
+        return json.dumps(self.content())
 
     @classmethod
     def from_json(cls, json: str) -> Self:
@@ -36,18 +36,18 @@ class JsonValue:
         from json import loads
 
         try:
-            return cls._of(loads(json))
+            return cls.of_content(loads(json))
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise OptionError(
                 f"expected the JSON of a {cls.__name__}, found {json!r:.80} ({error})"
             ) from error
 
-    def _content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
         """The value as JSON can represent it."""
         raise NotImplementedError
 
     @classmethod
-    def _of(cls, values: Any) -> Self:
+    def of_content(cls, values: Any) -> Self:
         """The value with this content."""
         raise NotImplementedError
 
@@ -102,23 +102,25 @@ class RewriteResult(JsonValue):
         """Fragments with these rows."""
         return list(map(FragmentMetadata.of, self.new))
 
-    def _content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
+        """The value as JSON can represent it."""
         return {
             "read_version": self.read_version,
             "metrics": asdict(self.metrics),
             "original_fragments": [fragment.to_json() for fragment in self.original_fragments],
             "new_fragments": [fragment.to_json() for fragment in self.new_fragments],
-            "moved": self.moved.hex(),
+            "row_addrs": self.moved.hex() or None,
         }
 
     @classmethod
-    def _of(cls, values: Any) -> Self:
+    def of_content(cls, values: Any) -> Self:
+        """The value with this content."""
         return cls(
             values["read_version"],
             CompactionMetrics(**values["metrics"]),
             read_fragments(values["original_fragments"]),
             read_fragments(values["new_fragments"]),
-            bytes.fromhex(values["moved"]),
+            bytes.fromhex(values["row_addrs"] or ""),
         )
 
 

@@ -49,20 +49,21 @@ class CompactionTask(JsonValue):
         given = (self.read_version, self.fragment_ids, self.options, self.old)
         return rewrite(dataset.opened, *given)
 
-    def _content(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
+        """The value as JSON can represent it."""
         return {
+            "task": {"fragments": [fragment.to_json() for fragment in self.fragments]},
             "read_version": self.read_version,
-            "fragment_ids": self.fragment_ids,
             "options": asdict(self.options),
-            "fragments": [fragment.to_json() for fragment in self.fragments],
         }
 
     @classmethod
-    def _of(cls, values: Any) -> Self:
+    def of_content(cls, values: Any) -> Self:
+        """The value with this content."""
         options = dict(values["options"])
         options["excluded_fragment_ids"] = tuple(options["excluded_fragment_ids"])
-        ids = tuple(values["fragment_ids"])
-        old = read_fragments(values["fragments"])
+        old = read_fragments(values["task"]["fragments"])
+        ids = tuple(fragment.id for fragment in old)
         return cls(values["read_version"], ids, CompactionOptions(**options), old)
 
 
@@ -101,10 +102,18 @@ class CompactionPlan(JsonValue):
         """The number of tasks."""
         return len(self.tasks)
 
-    def _content(self) -> dict[str, Any]:
-        tasks = [task.json() for task in self.tasks]
-        return {"read_version": self.read_version, "tasks": tasks}
+    def content(self) -> dict[str, Any]:
+        """The value as JSON can represent it."""
+        tasks = [task.content() for task in self.tasks]
+        return {
+            "tasks": [task["task"] for task in tasks],
+            "read_version": self.read_version,
+            "options": tasks[0]["options"] if tasks else None,
+        }
 
     @classmethod
-    def _of(cls, values: Any) -> Self:
-        return cls(values["read_version"], list(map(CompactionTask.from_json, values["tasks"])))
+    def of_content(cls, values: Any) -> Self:
+        """The value with this content."""
+        shared = {name: values[name] for name in ("read_version", "options")}
+        tasks = [CompactionTask.of_content({"task": task, **shared}) for task in values["tasks"]]
+        return cls(values["read_version"], tasks)

@@ -208,6 +208,9 @@ class DeletionFile:
         if self.file_type not in _KINDS:
             raise OptionError(f"file_type: expected 'array' or 'bitmap', found {self.file_type!r}")
 
+    def __repr__(self) -> str:
+        return f"DeletionFile(type={self.file_type!r}, num_deleted_rows={self.num_deleted_rows})"
+
     @classmethod
     def of(cls, file: stored.DeletionFile | DeletionFile) -> DeletionFile:
         """Convert from the manifest representation."""
