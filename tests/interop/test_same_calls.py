@@ -358,6 +358,10 @@ ERRORS: dict[str, Call] = {
     "less than no row in a file": lambda lib, _, place: lib.write_dataset(
         NEW, f"{place}x", max_rows_per_file=-1
     ),
+    "less than no partition": lambda lib, _, place: lib.write_dataset(
+        pa.table({"v": pa.array([[1.0, 2.0]] * 9, pa.list_(pa.float32(), 2))}), f"{place}v"
+    ).create_index("v", "IVF_FLAT", num_partitions=-1),
+    "schema of none": lambda lib, _, __: lib.schema.LanceSchema.from_pyarrow(5),
     "less than no version": lambda _, ds, __: ds.cleanup_old_versions(retain_versions=-1),
     "less than no attempt": lambda _, ds, __: ds.merge_insert("id").conflict_retries(-1),
     "a condition of a merge that is none": lambda _, ds, __: ds.merge_insert(

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError
+from glaive.errors import OptionError, OptionRangeError
 from glaive.index.vector.accelerator import device_named
 from glaive.index.vector.matrices import check_finite, load_matrix, matrix_of
 from glaive.index.vector.metric import metric_named
@@ -154,8 +154,11 @@ class _Reader:
             value = int(value)
         if value is None or (_is_integer(value) and value >= least):
             return None if value is None else int(value)
-        said = f"num_partitions must be int, got {type(value)}: " * (name == "num_partitions")
-        raise OptionError(f"{said}{name}: expected an integer from {least} on, found {value!r}")
+        said = ""
+        if name == "num_partitions" and not _is_integer(value):
+            said = f"num_partitions must be int, got {type(value)}: "
+        kind = OptionRangeError if _is_integer(value) else OptionError
+        raise kind(f"{said}{name}: expected an integer from {least} on, found {value!r}")
 
     def end(self, kind: str) -> None:
         unknown = sorted(self._left.keys() - IGNORED)
