@@ -136,7 +136,7 @@ class TestReading:
         with pytest.raises(OptionError, match="did you mean 'batch_size'"):
             dataset.to_batches(**misspelt)
         unknown: dict[str, Any] = {"xyzzy": 5}
-        with pytest.raises(OptionError, match=r"Unknown option xyzzy\. Known: batch_re"):
+        with pytest.raises(OptionError, match=r"argument 'xyzzy'\. Known: batch_re"):
             dataset.to_table(**unknown)
 
     @pytest.mark.parametrize("option", ["batch_size", "batch_readahead", "limit"])

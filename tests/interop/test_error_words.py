@@ -49,6 +49,13 @@ def replaced(lib: Any, ds: Any, rows: pa.Table) -> object:
     return fresh(lib, ds).merge_insert("id").when_matched_update_all().execute(rows)
 
 
+def outdated(lib: Any, ds: Any) -> Any:
+    """A dataset at a version whose rows another writer has updated since."""
+    old = fresh(lib, ds)
+    lib.dataset(old.uri).update({"name": "'z'"})
+    return old
+
+
 def one_row(_: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch({"z": [1]})
 
@@ -273,6 +280,31 @@ WORDS: dict[str, Call] = {
     "Base reference 'nope' not found in available bases": lambda _, ds: (
         ds.merge_insert("id").when_matched_update_all().target_bases(["nope"]).execute(ROWS)
     ),
+    "Column zz in right side fragment does not exist in left side": lambda lib, ds: (
+        fresh(lib, ds)
+        .get_fragments()[0]
+        .update_columns(pa.table({"id": [1], "zz": [1]}), left_on="id")
+    ),
+    "Too many concurrent writers": lambda lib, ds: outdated(lib, ds).delete(
+        "id = 1", conflict_retries=0
+    ),
+    "This Merge transaction was preempted by concurrent transaction Update at version": (
+        lambda lib, ds: outdated(lib, ds).add_columns({"z": "id"})
+    ),
+    "This Delete transaction is incompatible with concurrent transaction Overwrite at version": (
+        lambda lib, ds: (fresh(lib, ds), fresh(lib, ds))[0].delete("id = 1")
+    ),
+    "Could not load CompactionPlan due to error": lambda lib, _: (
+        lib.optimize.CompactionPlan.from_json("{}")
+    ),
+    "Invalid compaction mode": lambda _, ds: ds.optimize.compact_files(compaction_mode="x"),
+    "Cannot write batch": lambda lib, ds: lib.file.LanceFileWriter(
+        f"{ds.uri}/x.lance", ROWS.schema
+    ).write_batch(pa.table({"z": [1]})),
+    "num_partitions and num_sub_vectors are required for IVF_PQ": lambda _, ds: ds.create_index(
+        "v", "IVF_PQ"
+    ),
+    r"nearest\(\) got an unexpected keyword argument 'x'": lambda _, ds: nearest(ds, x=1),
     "Unknown Lance storage version: '?7": lambda _, ds: ds.merge_insert("id").data_storage_version(
         "7.7"
     ),

@@ -204,7 +204,7 @@ def test_an_append_does_not_follow_an_overwrite(store: ObjectStore) -> None:
     base = create(store)
     late = append(base)
     commit_transaction(store, overwrite(base), base=base)
-    with pytest.raises(CommitConflictError, match=r"version 2 of .*after version 1.*append"):
+    with pytest.raises(CommitConflictError, match=r"Append transaction .* Overwrite at version 2"):
         commit_transaction(store, late, base=base)
     assert open_latest(store).version == 2
 

@@ -267,7 +267,7 @@ def _refuse(name: str, value: object) -> None:
         close = get_close_matches(name, sorted(_KNOWN), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise OptionError(
-            f"scanner() got an unexpected keyword argument {name!r}: Unknown option {name}{hint} "
+            f"Unknown option {name}: scanner() got an unexpected keyword argument {name!r}{hint} "
             f"Known: {', '.join(sorted(_NAMES))}"
         )
     if value is not None and value not in ([], ()):

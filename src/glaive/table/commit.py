@@ -6,9 +6,8 @@ The loop, as in the specification's "Commit":
 2. write the transaction file and build the manifest on top of the newest version;
 3. put the manifest if absent; if another writer was first, wait a little and go to 1.
 
-Commits are idempotent: a version with the same transaction uuid, or the same value of the property
-named by ``once``, is recognised as this commit and returned. So is a version that has this
-transaction of an application, or a later one.
+Commits are idempotent: a version with the same transaction uuid, the same value of the property
+named by ``once``, or this transaction of an application or a later one, is returned as this commit.
 """
 
 from __future__ import annotations
@@ -379,15 +378,16 @@ class _Commit:
     def _conflict(
         self, version: int, operation: str | None, conflict: Conflict
     ) -> CommitConflictError:
-        mine, found = self.transaction, "Commit conflict"
+        found, how = "Commit conflict", "is incompatible with"
         remedy = "Repeating it only helps if the change still makes sense for the newest version."
         if conflict.retryable:
-            found = "Retryable commit conflict"
+            found, how = "Retryable commit conflict", "was preempted by"
             remedy = "Read the newest version and repeat the change."
+        names = self.transaction.operation.wire_name, operation
+        mine, theirs = (str(name or "unknown").title().replace("_", "") for name in names)
         return CommitConflictError(
-            f"{found} for version {version}: version {version} of {self.store.uri} was committed "
-            f"by another writer after version {mine.read_version}, for which this "
-            f"{mine.operation.wire_name} was made: {conflict.reason}. {remedy}",
+            f"{found} for version {version}: This {mine} transaction {how} concurrent transaction "
+            f"{theirs} at version {version} of {self.store.uri}: {conflict.reason}. {remedy}",
             retryable=conflict.retryable,
             version=version,
             operation=operation,

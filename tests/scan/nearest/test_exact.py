@@ -277,7 +277,7 @@ def test_distances_outside_of_a_range_are_left_out(dataset: glaive.LanceDataset)
         ({"metric": "manhattan"}, "metric: expected one of l2, cosine, dot, hamming"),
         ({"metric": "hamming"}, "distance is l2, cosine or dot, not hamming"),
         ({"column": "bits", "metric": "l2"}, "distance is hamming, not l2"),
-        ({"column": "id"}, "column 'id' is of type int64; expected vectors"),
+        ({"column": "id"}, "Query column id must be a vector. Got int64: nearest: expected"),
         ({"column": "i8"}, "column 'i8' has vectors of int8, which have no distance"),
         ({"nprobe": 3}, "did you mean 'nprobes'"),
         ({"nprobes": 0}, "nprobes: expected an integer ≥ 1"),

@@ -147,6 +147,12 @@ def _columns_of(lookup: _Lookup, snapshot: Snapshot) -> LanceSchema:
     """The columns of the dataset for which a table has complete values."""
     schema = snapshot.manifest.schema
     known = [name for name in lookup.columns.names if name in schema.names]
+    for name in lookup.columns.names:
+        if name not in schema.names:
+            raise SchemaError(
+                f"update_columns: Column {name} in right side fragment does not exist in left side "
+                "fragment: it replaces values of columns that are there. add_columns makes new ones"
+            )
     part = schema.project([f"`{name}`" for name in known])
     if match_schema(lookup.columns, part, where=snapshot.store.uri) != part:
         raise SchemaError("update_columns: the rows lack members of structs; give complete columns")

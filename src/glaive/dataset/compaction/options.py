@@ -96,8 +96,8 @@ class CompactionOptions:
             )
         if self.compaction_mode not in _MODES:
             raise OptionError(
-                f"compaction_mode: expected one of {', '.join(_MODES)}, found "
-                f"{self.compaction_mode!r}"
+                f"Invalid compaction mode {self.compaction_mode!r}: compaction_mode: expected one "
+                f"of {', '.join(_MODES)}"
             )
         if self.compaction_mode == "force_binary_copy":
             raise OptionError(

@@ -39,7 +39,8 @@ class JsonValue:
             return cls.of_content(loads(json))
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise OptionError(
-                f"expected the JSON of a {cls.__name__}, found {json!r:.80} ({error})"
+                f"Could not load {cls.__name__} due to error: expected its JSON, found "
+                f"{json!r:.80} ({error})"
             ) from error
 
     def content(self) -> dict[str, Any]:

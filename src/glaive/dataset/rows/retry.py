@@ -64,8 +64,8 @@ def with_retries(
                 raise
             if attempt == conflict_retries or monotonic() >= until:
                 raise CommitContentionError(
-                    f"{at.uri}: other writers changed the same rows at every one of "
-                    f"{attempt + 1} attempts, the last in version {error.version} "
+                    f"Too many concurrent writers: {at.uri}: others changed the same rows at "
+                    f"every one of {attempt + 1} attempts, the last in version {error.version} "
                     f"({error.operation}). Nothing was changed; try again, or allow more "
                     "conflict_retries or a longer retry_timeout."
                 ) from error

@@ -39,7 +39,9 @@ def device_named(accelerator: object) -> str | None:
         return None
     kind = given.partition(":")[0]
     if kind not in ("cuda", "mps"):
-        raise OptionError(f"accelerator: expected cpu, cuda or mps, found {accelerator!r}")
+        raise OptionError(
+            f"only support 'cuda' or 'mps' as accelerator, and 'cpu', got {accelerator!r}"
+        )
     if find_spec("torch") is None:
         raise OptionError(
             f"accelerator: {given} needs torch, which is not installed. Install it, or leave "

@@ -299,7 +299,10 @@ def _graph(reader: _Reader) -> GraphParameters:
 def _parts(reader: _Reader, column: VectorColumn, bits: int) -> int:
     parts = reader.integer("num_sub_vectors", None)
     if parts is None:
-        raise OptionError("num_sub_vectors: product quantisation needs it, for example dimension/8")
+        raise OptionError(
+            "num_partitions and num_sub_vectors are required for IVF_PQ: give num_sub_vectors, for "
+            "example dimension/8"
+        )
     if column.dimension % parts:
         raise OptionError(
             f"dimension ({column.dimension}) must be divisible by num_sub_vectors ({parts}): "

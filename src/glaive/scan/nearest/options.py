@@ -130,7 +130,8 @@ def _check_keys(given: Mapping[Any, Any]) -> None:
         close = get_close_matches(unknown[0], sorted(_CHECKED), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise OptionError(
-            f"nearest: unknown key {unknown[0]!r}{hint} Known: {', '.join(sorted(_CHECKED))}"
+            f"nearest: nearest() got an unexpected keyword argument {unknown[0]!r}: unknown key "
+            f"{unknown[0]!r}{hint} Known: {', '.join(sorted(_CHECKED))}"
         )
 
 

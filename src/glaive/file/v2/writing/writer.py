@@ -152,7 +152,7 @@ class FileV2Writer:
         same = batch.schema.equals(self._arrow, check_metadata=False)
         if not same and not fits_with_dictionaries(batch, self._arrow):
             raise SchemaError(
-                f"batch for {self._where}: expected the columns\n{self._arrow}\n"
+                f"Cannot write batch for {self._where}: expected the columns\n{self._arrow}\n"
                 f"found\n{batch.schema}\nCast the batch to the schema first."
             )
         if batch.num_rows <= _MAX_SMALL_ROWS and isinstance(batch, pa.Table):
