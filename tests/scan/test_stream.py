@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def make(rows: int) -> pa.Table:
     )
 
 
-TABLE = make(ROWS)
+TABLE, TABLE_60 = make(ROWS), make(60_000)
 
 
 @pytest.fixture(scope="module", params=["mapped", "fetched"])
@@ -72,6 +73,39 @@ def test_batches_can_be_bounded_in_bytes(dataset: LanceDataset) -> None:
     batches = list(dataset.to_batches(columns=["id"], batch_size_bytes=800))
     assert {batch.num_rows for batch in batches[:10]} == {100}
     assert pa.Table.from_batches(batches).equals(TABLE.select(["id"]))
+
+
+@pytest.mark.parametrize("place", ["{}/t", "memory://first-batches{}/t"])
+def test_first_batches_are_as_large_as_others_though_rows_are_deleted(
+    tmp_path: Path, place: str
+) -> None:
+    dataset = glaive.write_dataset(make(60_000), place.format(tmp_path), max_rows_per_file=45_000)
+    for expected in (TABLE_60, TABLE_60.filter(pa.array(np.arange(60_000) % 7 != 3))):
+        batches = list(dataset.to_batches(batch_size=1500))
+        assert pa.Table.from_batches(batches).equals(expected)
+        assert [batch.num_rows == 1500 for batch in batches].count(False) <= 2
+        dataset.delete("id % 7 = 3")
+
+
+def test_a_stream_that_is_left_has_fetched_little_and_one_read_to_its_end_all_once(
+    tmp_path: Path,
+) -> None:
+    place = f"memory://left-streams{tmp_path}/t"
+    glaive.write_dataset(make(60_000), place, max_rows_per_file=20_000)
+
+    def fetched(work: Callable[[LanceDataset], Any]) -> tuple[int, int]:
+        dataset = glaive.dataset(place)
+        work(dataset)
+        stats = dataset.io_stats_snapshot()
+        return stats.read_bytes, stats.read_iops
+
+    whole, requests = fetched(LanceDataset.to_table)
+    first, _ = fetched(lambda dataset: next(dataset.to_batches(batch_size=100)))
+    streamed, parts = fetched(lambda dataset: list(dataset.to_batches(batch_size=100)))
+
+    assert first < 0.4 * whole  # with the end of the file, which holds its metadata
+    assert streamed < 1.15 * whole  # pages that are small are fetched whole
+    assert parts <= requests + 12
 
 
 def test_rows_may_come_in_any_order_but_come_once(dataset: LanceDataset) -> None:

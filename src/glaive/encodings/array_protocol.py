@@ -89,7 +89,7 @@ class Source:
                     found=f"{ranges[number].size}",
                     where=self.where,
                 )
-        buffers = self.page.at_hand
+        buffers = None if self.page.unread else self.page.at_hand
         if buffers is not None:
             return then([buffers[number].slice(start, size) for number, start, size in wanted])
         in_file = [ByteRange(ranges[n].offset + start, size) for n, start, size in wanted]

@@ -90,8 +90,7 @@ def part_of(page: PageBytes, first: int, count: int, rows: int) -> PageBytes:
             found=str(len(page.ranges)),
             where=page.where,
         )
-    at_hand = None if page.at_hand is None else page.at_hand[first:stop]
-    return PageBytes(page.ranges[first:stop], at_hand, rows, page.where)
+    return page.part(first, stop, rows)
 
 
 def wrong_structure(plane: str, expected: str, found: str, page: PageBytes) -> CorruptFileError:

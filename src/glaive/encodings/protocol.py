@@ -34,8 +34,9 @@ from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.memory import PAGE_BYTES
+from glaive.encodings.page_bytes import PageBytes
 from glaive.errors import UnsupportedFeatureError
-from glaive.types import ByteRange, Int64s, UInt8s, Where
+from glaive.types import Int64s, UInt8s, Where
 
 if TYPE_CHECKING:
     from glaive.encodings.predicate import PagePredicate, RowBits
@@ -253,22 +254,6 @@ def newer_lance(feature: str, where: Where) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
         f"{feature} (in {where}): the file was probably written by a newer Lance"
     )
-
-
-@dataclass(slots=True)
-class PageBytes:
-    """The ranges of the buffers of one page; ``at_hand`` has them all if the file is mapped."""
-
-    ranges: tuple[ByteRange, ...]
-    at_hand: list[pa.Buffer] | None
-    rows: int
-    where: Where
-
-    @property
-    def mapped_end(self) -> int | None:
-        """Where the buffers end in the file; None where it is not mapped."""
-        ends = [part.end for part in self.ranges]
-        return None if self.at_hand is None else max(ends, default=0)
 
 
 @dataclass(frozen=True, slots=True)

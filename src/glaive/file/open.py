@@ -11,7 +11,7 @@ import pyarrow as pa
 from glaive.errors import DataFileMissingError, ObjectNotFoundError, OptionError
 from glaive.file.legacy.profile import LegacyProfile
 from glaive.file.protocol import FileReader, FileWriter
-from glaive.file.v2.reading.container import TAIL_BYTES, Container
+from glaive.file.v2.reading.container import Container, tail_bytes
 from glaive.file.versions import DEFAULT, PROFILES, profile_of_footer, resolve_version
 from glaive.format.fields import LanceSchema
 from glaive.format.footer import file_version
@@ -71,11 +71,12 @@ def open_reader(
 
     Notes
     -----
-    One request for the last 64 KiB; a second one when the metadata is larger.
+    One request for the last 64 KiB; a second one when the metadata is larger. Of a mapped file,
+    a view of what is needed.
     """
     try:
         reader = store.open(path, size=size)
-        tail = reader.tail(TAIL_BYTES)
+        tail = reader.tail(tail_bytes(reader))
     except ObjectNotFoundError as error:
         raise DataFileMissingError(
             f"Not found: data file {store.full(path)} does not exist. Restore it, or read a "

@@ -23,6 +23,9 @@ READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0
 _MIN_PATTERN_BYTES = 256 * 1024
 """Size below which the kernel reads a whole file at once, whatever the advice."""
 
+_TAIL_AHEAD = 64 * 1024
+"""Bytes at the end that the kernel is asked to read at once: metadata, most of the time."""
+
 _SAMPLES = 16
 """Positions of a file that are checked to estimate whether it is in memory."""
 
@@ -87,7 +90,8 @@ class MappedReader:
         base = self._mapping()
         self._counters.add_read(1, self.size - start)
         if self.size >= _MIN_PATTERN_BYTES:  # else a cold footer costs several small reads
-            advise(base, [ByteRange(start, self.size - start)], "willneed")
+            ahead = min(start, self.size - _TAIL_AHEAD)
+            advise(base, [ByteRange(ahead, self.size - ahead)], "willneed")
         return base.slice(start)
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:

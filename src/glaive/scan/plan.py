@@ -27,6 +27,7 @@ __all__ = [
     "plan_scan",
     "plan_searched",
     "row_bytes",
+    "window_rows",
     "windows",
 ]
 
@@ -136,11 +137,7 @@ def _between(
 
 def windows(bound: BoundFragment, start: int, stop: int) -> Iterator[RowRange]:
     """Cut a range into windows, at page boundaries where that makes no short ones."""
-    size = max(1, row_bytes(bound))
-    most = _FETCH_ROWS
-    if bound.mapped:
-        most = max(WINDOW_ROWS, min(_NARROW_ROWS, _NARROW_BYTES // size))
-    most = max(1, min(most, WINDOW_BYTES // size))
+    most = window_rows(bound)
     if stop - start <= most:
         yield RowRange(start, stop)
         return
@@ -156,6 +153,15 @@ def windows(bound: BoundFragment, start: int, stop: int) -> Iterator[RowRange]:
             end = min(cut, start + step)
             yield RowRange(start, end)
             start = end
+
+
+def window_rows(bound: BoundFragment) -> int:
+    """Rows of a window, at most."""
+    size = max(1, row_bytes(bound))
+    most = _FETCH_ROWS
+    if bound.mapped:
+        most = max(WINDOW_ROWS, min(_NARROW_ROWS, _NARROW_BYTES // size))
+    return max(1, min(most, WINDOW_BYTES // size))
 
 
 _CHUNK = 1024

@@ -153,7 +153,7 @@ def join_mapped(pages: Sequence[PageReader]) -> list[PageReader]:
         lists = isinstance(page, MiniBlockReader) and page.layout.rep is not None
         return page.page_signature() if lists else None
 
-    return _joined(pages, signature)
+    return list(pages) if len(pages) < 2 else _joined(pages, signature)
 
 
 def join_files(pages: Sequence[PageReader]) -> list[PageReader]:

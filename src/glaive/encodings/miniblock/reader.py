@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 ONE_REQUEST = 64 * 1024
 """Pages of up to this many bytes are fetched whole."""
 
+_SMALL_PART = 4
+"""A part of a page is small where the page has so many times as many rows."""
+
+WithSmall = Callable[[Opened, pa.Buffer | None], Fetch[Leaf] | Leaf]
 Then = Callable[[pa.Buffer, NDArray[np.int64]], Leaf]
 
 
@@ -94,7 +98,7 @@ class MiniBlockReader(PageReader):
                     return leaf
         elif not len(rows):
             return empty_leaf(self.layout)
-        return self._with_small(partial(self._take, rows), whole=False)
+        return self._with_small(partial(self._take, rows), whole=None)
 
     def row_pages(self) -> RowPages | None:
         """Mapped pages for takes of several columns at once; None where these do without it."""
@@ -119,6 +123,8 @@ class MiniBlockReader(PageReader):
         """Decode the chunks of a mapped page without lists, and copy what stays of each."""
         from glaive.encodings.miniblock.filter import compact_chunks
 
+        if self.page.unread and (stop - start) * _SMALL_PART < self.rows:
+            return None  # all buffers would count as read
         at_hand, layout = self.page.at_hand, self.layout
         if at_hand is None or layout.limits.max_rep or len(layout.layers) != 1:
             return None
@@ -148,22 +154,23 @@ class MiniBlockReader(PageReader):
     def plan_opening(self) -> Fetch[Opened] | None:
         """Fetch the small buffers, unless the page is fetched whole."""
         ranges = self.page.ranges
-        is_known = self.page.at_hand is not None or self.small is not None
+        is_known = self.page.is_mapped or self.small is not None
         if is_known or sum(part.size for part in ranges) <= ONE_REQUEST:
             return None
         return Fetch(without_chunks(ranges), self._load)
 
-    def _with_small(
-        self, then: Callable[[Opened, pa.Buffer | None], Fetch[Leaf] | Leaf], *, whole: bool
-    ) -> Fetch[Leaf] | Leaf:
-        """Go on once the small buffers are read, with all chunks if they are at hand."""
-        at_hand = self.page.at_hand
+    def _with_small(self, then: WithSmall, *, whole: bool | None) -> Fetch[Leaf] | Leaf:
+        """Go on once the small buffers are read, with all chunks if they are at hand.
+
+        Of a mapped page that was not read yet, a part (``whole`` is False) is fetched.
+        """
+        fetched, ranges = whole is False and self.page.unread, self.page.ranges
+        at_hand = None if fetched else self.page.at_hand
         if at_hand is not None:
             return then(self.opened(at_hand), at_hand[1])
         if self.small is not None:
             return then(self.small, None)
-        ranges = self.page.ranges
-        if whole or sum(part.size for part in ranges) <= ONE_REQUEST:
+        if whole or (not fetched and sum(part.size for part in ranges) <= ONE_REQUEST):
             return Fetch(
                 ranges, lambda buffers: then(self._load(without_chunks(buffers)), buffers[1])
             )

@@ -57,7 +57,7 @@ from glaive.kernels.full_zip import (
 )
 from glaive.kernels.levels import validity_from_levels
 from glaive.memory import as_array
-from glaive.types import Int64s, UInt16s
+from glaive.types import ByteRange, Int64s, UInt16s
 
 __all__ = ["FullZipPage", "encode_full_zip_page"]
 
@@ -129,11 +129,16 @@ class FullZipPage(PageReader):
             raise rows_beyond(start, stop, self.rows, self.page.where)
         if start == stop:
             return self._empty()
-        if self.page.at_hand is not None:
+        whole = stop - start == self.rows
+        if (whole or not self.page.unread) and self.page.at_hand is not None:
             return self._read(self.page.at_hand, start, stop)
-        if stop - start == self.rows:
+        if whole:
             return Fetch(self.page.ranges, lambda got: self._read(got, start, stop))
-        return self._fetch(np.arange(start, stop))
+        if self.index_width:
+            return self._fetch(np.arange(start, stop))
+        count, stride = stop - start, self.entry.stride
+        wanted = ByteRange(self.page.ranges[0].offset + start * stride, count * stride)
+        return Fetch([wanted], lambda got: self._equal_rows(got[0], (0, count)))
 
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
         """Rows by position: a view of one row or of consecutive rows, else a gather."""
@@ -145,9 +150,9 @@ class FullZipPage(PageReader):
             low, high = int(rows.min()), int(rows.max())
         if low < 0 or high >= self.rows:
             raise rows_beyond(low, high, self.rows, self.page.where)
+        at_hand = self.page.at_hand
         if high - low == count - 1 and (count == 1 or bool((np.diff(rows) == 1).all())):
             return self.read(low, high + 1)
-        at_hand = self.page.at_hand
         if at_hand is None:
             return self._fetch(rows)
         if not self.index_width:
@@ -274,9 +279,9 @@ class FullZipPage(PageReader):
         return leaf
 
     def _empty(self) -> Leaf:
-        levels = np.empty(0, np.uint16)
-        rep = levels if self.entry.bits_rep else None
-        plain = self.layers == _NULLABLE or not self.entry.bits_def
+        levels, entry = np.empty(0, np.uint16), self.entry
+        plain = self.layers == _NULLABLE or not entry.bits_def
+        rep = levels if entry.bits_rep else None
         return Leaf(None, 0, 0, self.layers, rep, None if plain else levels)
 
 
@@ -356,14 +361,13 @@ def encode_full_zip_page(
         raise SchemaError(
             f"a full-zip page holds values of fixed or variable width, found {type(block).__name__}"
         )
-    bits = (_bits(rep), _bits(definition))
+    most = [0 if levels is None else int(levels.max(initial=0)) for levels in (rep, definition)]
+    bits = (most[0].bit_length(), most[1].bit_length())
     rep, definition = rep if bits[0] else None, definition if bits[1] else None
     levels = rep if rep is not None else definition
     entries = rows if levels is None else len(levels)
     limits = level_limits(layers)
-    visible = entries
-    if definition is not None:
-        visible = int(np.count_nonzero(definition <= limits.visible_def))
+    visible = entries if definition is None else int((definition <= limits.visible_def).sum())
     if block.count != visible:
         raise ValueError(f"{block.count} values for {visible} visible entries")
     full_zip = pb.FullZipLayout(
@@ -390,11 +394,7 @@ def encode_full_zip_page(
         buffers[0], starts = zip_entries(rep, definition, entry, data, offsets, rows)
         if entry.prefix or entry.max_rep:
             # The width is that of the largest possible size of all entries, as upstream.
-            most = size + entries * entry.control
-            width = next(w for w in _INDEX_WIDTHS if most < 1 << (8 * w))
+            largest = size + entries * entry.control
+            width = next(w for w in _INDEX_WIDTHS if largest < 1 << (8 * w))
             buffers.append(pa.py_buffer(starts.astype(f"<u{width}").data))
     return EncodedPage(pb.PageLayout(full_zip_layout=full_zip), buffers, rows)
-
-
-def _bits(levels: UInt16s | None) -> int:
-    return int(levels.max(initial=0)).bit_length() if levels is not None else 0

@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches
 from glaive.errors import OptionError
+from glaive.scan.bound import BoundFragment
 from glaive.scan.options import ScanOptions
-from glaive.scan.plan import FragmentRows, plan_scan
+from glaive.scan.plan import FragmentRows, plan_scan, row_bytes, window_rows
 from glaive.scan.run.parts import MIN_RUN_FRAGMENTS, FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.views import bare_batch
@@ -73,13 +74,70 @@ def rebatch(batches: Iterable[pa.RecordBatch], options: ScanOptions) -> Iterator
 def _batches(run: ScanRun) -> Iterator[pa.RecordBatch]:
     ranges = plan_scan(run.source.snapshot, run.options).ranges
     if run.source.projection.outputs:
-        for part in plan_parts(run, ranges):
+        for part in _from_small(run, plan_parts(run, ranges)):
             yield from part.batches(run)
         return
     snapshot = run.source.snapshot
     for position, start, stop in ranges:
         live = snapshot.live_rows(snapshot.manifest.fragment(position))
         yield bare_batch(stop - start if live is None else live.count_between(start, stop))
+
+
+_EARLY_ROWS = 1024
+"""Rows that a stream reads first, at least: one batch, or several small ones."""
+
+_EARLY_BYTES_FETCHED = 1024 * 1024
+"""Bytes of a first part, at least, where it takes requests: as many as come while one waits."""
+
+_ALONE = 2
+"""Parts that are read alone though batches are as large as windows; fetched ones in all."""
+
+
+def _from_small(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanPart]:
+    """The parts; the first rows in small ones that grow, as many streams are left after a few batches.
+
+    Nothing is read ahead of these. Where they must be fetched, they are few and of one fragment, as
+    each takes a round trip. A scan with a limit is read to its end, so it has none.
+    """
+    if not parts or run.options.limit is not None or not isinstance(parts[0], FragmentWindows):
+        yield from parts
+        return
+    ranges = parts[0].ranges
+    mapped, batch = run.is_mapped(ranges), run.options.batch_size
+    size, number, at, done = _EARLY_ROWS, 0, 0, 0
+    while at < len(ranges) and (mapped or (number < _ALONE and not at)):
+        position, start, stop = ranges[at]
+        start = max(start, done)
+        bound = run.source.fragment(position)
+        if not mapped:
+            size = max(size, _EARLY_BYTES_FETCHED // max(1, row_bytes(bound)))
+        most, rows = window_rows(bound), -(-size // batch) * batch  # no batch is cut short
+        if number >= (_ALONE if mapped else 1) and rows >= most:
+            break
+        end = _end_of(bound, start, stop, min(rows, most))
+        yield FragmentWindows([FragmentRows(position, start, end)])
+        at, done = (at, end) if end < stop else (at + 1, 0)
+        size, number = size * (_GROWTH if mapped else _GROWTH_FETCHED), number + 1
+    if at < len(ranges):
+        position, start, stop = ranges[at]
+        remaining = FragmentRows(position, max(start, done), stop)
+        yield FragmentWindows([remaining, *ranges[at + 1 :]])
+    yield from parts[1:]
+
+
+_GROWTH, _GROWTH_FETCHED = 2, 8
+"""How much larger the next of these parts is."""
+
+
+def _end_of(bound: BoundFragment, start: int, stop: int, size: int) -> int:
+    """Where a part of ``size`` live rows ends: at ``stop`` if fewer would remain behind it."""
+    live = bound.live
+    if live is None:
+        return start + size if stop - start >= 2 * size else stop
+    if live.count_between(start, stop) < 2 * size:
+        return stop
+    before = live.count_between(0, start)
+    return live.physical_range(before, before + size)[1]
 
 
 def _strict(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:

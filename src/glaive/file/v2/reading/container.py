@@ -28,10 +28,13 @@ from glaive.types import ByteRange, UInt64s, Where
 if TYPE_CHECKING:
     from glaive.format.checksums import FileChecksums
 
-__all__ = ["MAX_ROWS", "TAIL_BYTES", "Container", "parse_page_layout"]
+__all__ = ["MAX_ROWS", "Container", "parse_page_layout", "tail_bytes"]
 
-TAIL_BYTES = 64 * 1024
+_TAIL_BYTES = 64 * 1024
 """Bytes of the first request; the metadata of a few hundred pages fits."""
+
+_MAPPED_TAIL_BYTES = 4 * 1024
+"""The same of a mapped file, of which a further range costs nothing."""
 
 MAX_ROWS = 2**48
 """Rows of a file at most: sums and products of row numbers cannot wrap around."""
@@ -42,6 +45,11 @@ MAX_SINGLE_READ = 512 * 1024
 """Bytes of metadata beyond the first request that are fetched at once, needed or not."""
 
 _PAIR = 16
+
+
+def tail_bytes(reader: RangeReader) -> int:
+    """Bytes at the end of a file to begin with."""
+    return _MAPPED_TAIL_BYTES if reader.mapped else _TAIL_BYTES
 
 
 class Container:
@@ -55,7 +63,7 @@ class Container:
     def __init__(self, reader: RangeReader, tail: pa.Buffer | None = None) -> None:
         self.reader = reader
         self.path = reader.path
-        self._tail = reader.tail(TAIL_BYTES) if tail is None else tail
+        self._tail = reader.tail(tail_bytes(reader)) if tail is None else tail
         size = reader.size
         self._start = size - self._tail.size
         self.footer = FileFooter.parse(self._tail, size, where=self.path)
@@ -82,7 +90,7 @@ class Container:
                 found=f"{size} bytes at {offset}",
                 where=self.path,
             )
-        if offset < self._start and self._is_large:
+        if offset < self._start and (self.reader.mapped or self._is_large):
             return self.reader.read([ByteRange(offset, size)])[0]
         if offset < self._start:
             first = min(offset, self._first_metadata_byte())

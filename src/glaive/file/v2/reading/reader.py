@@ -179,8 +179,8 @@ class FileV2:
                     found=f"{size} bytes at {offset}",
                     where=where,
                 )
-        at_hand = self.reader.read(ranges) if self.reader.mapped else None
-        return PageBytes(ranges, at_hand, int(page.length), where)
+        read = self.reader.read if self.reader.mapped else None
+        return PageBytes(ranges, None, int(page.length), where, read)
 
     def close(self) -> None:
         """Close the file; arrays read from it stay valid."""
