@@ -87,6 +87,56 @@ def test_all_tensors_of_a_batch_are_in_one_block() -> None:
     assert batch["id"].tolist() == [0, 1, 2]
 
 
+def lists_of(lengths: list[int | None], *, width: int = 0, dtype: Any = None) -> list[Any]:
+    """Tensors cut from one, as those of a list column are; None for nulls."""
+    sizes = [one for one in lengths if one is not None]
+    shape = (sum(sizes), width) if width else (sum(sizes),)
+    flat = torch.arange(sum(sizes) * max(1, width)).reshape(shape).to(dtype or torch.int64)
+    pieces = iter(torch.split(flat, sizes))
+    return [None if one is None else next(pieces) for one in lengths]
+
+
+def assert_equal(found: list[Any], expected: list[Any]) -> None:
+    assert type(found) is list
+    assert [None if one is None else one.dtype for one in found] == [
+        None if one is None else one.dtype for one in expected
+    ]
+    assert [None if one is None else (one.shape, one.tolist()) for one in found] == [
+        None if one is None else (one.shape, one.tolist()) for one in expected
+    ]
+
+
+def test_lists_of_several_lengths_are_sent_as_the_tensor_they_were_cut_from() -> None:
+    lengths = [0, *(one % 7 for one in range(1000)), None, 0, 3, None]
+    for column in (lists_of(lengths), lists_of(lengths, width=3, dtype=torch.float16)):
+        batch = {"id": torch.arange(len(lengths)), "column": column}
+        assert len(ForkingPickler.dumps(SharedBatch(batch))) < 4 * len(lengths)
+        assert_equal(sent(batch)["column"], column)
+
+
+def test_lists_that_do_not_follow_each_other_in_memory_are_sent_as_they_are() -> None:
+    column = lists_of([3, 0, 2, 5, 4, 1])
+    strided = torch.arange(40).reshape(10, 4)
+    for changed in (
+        column[::-1],
+        [column[0], *column],
+        [*column[:3], *column[4:]],
+        [*column, torch.ones(2, dtype=torch.int64)],
+        [*column, torch.ones(2)],
+        [*column, torch.empty(0)],
+        [strided[one, ::2] for one in range(10)],
+        [strided[one : one + 2, 1:2] for one in range(0, 10, 2)],
+        list(torch.arange(40).reshape(10, 2, 2).transpose(1, 2)),
+        [torch.tensor(float(one)) for one in range(5)],
+        [torch.empty(0, 2) for _ in range(5)],
+        [torch.ones(1, 4)[:, :2].contiguous() for _ in range(5)],
+    ):
+        assert_equal(sent({"x": changed})["x"], changed)
+    learnt = [one.requires_grad_() for one in lists_of([1, 2, 3, 4], dtype=torch.float32)]
+    received = sent({"x": learnt, "y": torch.ones(2)})["x"]
+    assert all(one.requires_grad for one in received)
+
+
 def test_a_block_is_used_again_when_its_tensors_are_deleted() -> None:
     batch = {"x": torch.arange(100_000)}
     kept = sent(batch)["x"][10:20]  # keeps the block

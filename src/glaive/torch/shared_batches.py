@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from functools import cache
+from math import prod
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -18,6 +19,9 @@ from glaive.torch.shared_memory import HEAD, BlockAddress, MappedBlock, lend, le
 __all__ = ["Collate", "SharedBatch", "for_sending"]
 
 _ALIGNMENT = 64
+_FEW_PIECES = 4
+"""Tensors of a list that are sent one by one."""
+
 _PLAIN = {str, bytes, int, float, bool, type(None)}
 
 
@@ -55,6 +59,13 @@ class _Place(NamedTuple):
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+
+
+class _Pieces(NamedTuple):
+    """Tensors that lie one behind the other: all of them as one, and the lengths; -1 for None."""
+
+    whole: _Place
+    lengths: list[int]
 
 
 class _Spans:
@@ -107,11 +118,51 @@ def _without_tensors(value: Any, spans: _Spans) -> Any:
     if kind is list or kind is tuple:
         if _PLAIN.issuperset(map(type, value)):
             return value
-        return kind(_without_tensors(one, spans) for one in value)
+        pieces = _as_pieces(value, spans) if kind is list else None
+        return pieces or kind(_without_tensors(one, spans) for one in value)
     if not isinstance(value, torch.Tensor) or not _fits(value):
         return value
     span = spans.add(value)
     return _Place(span, value.dtype, value.storage_offset(), tuple(value.shape), value.stride())
+
+
+def _as_pieces(values: list[Any], spans: _Spans) -> _Pieces | None:
+    """A list column as what it was cut from; None where the tensors lie anywhere.
+
+    A place for each of a thousand tensors takes the process that trains longer than all others.
+    """
+    tensors = [one for one in values if one is not None]
+    filled = [one for one in tensors if type(one) is torch.Tensor and one.numel()]
+    if len(tensors) < _FEW_PIECES or not filled or not _fits(filled[0]):
+        return None
+    first, shape = filled[0], filled[0].shape[1:]
+    if not first.dim():
+        return None
+    size, end = first.element_size(), first.data_ptr()
+    for one in tensors:
+        if (
+            type(one) is not torch.Tensor
+            or one.dtype != first.dtype
+            or one.shape[1:] != shape
+            or not one.is_contiguous()
+            or one.requires_grad
+            or one.is_neg()
+            or one.is_conj()
+        ):
+            return None
+        if one.numel():
+            if one.data_ptr() != end:
+                return None
+            end += size * one.numel()
+    span = spans.add(first)
+    if spans.add(filled[-1]) != span:
+        return None  # of two storages, which happen to be neighbours
+    lengths = [-1 if one is None else len(one) for one in values]
+    rows = sum(max(0, length) for length in lengths)
+    # Not the strides of the first, which may be anything for a dimension of one.
+    strides = tuple(prod(shape[at:]) for at in range(first.dim()))
+    whole = _Place(span, first.dtype, first.storage_offset(), (rows, *shape), strides)
+    return _Pieces(whole, lengths)
 
 
 def _with_tensors(value: Any, spans: list[tuple[Any, int]]) -> Any:
@@ -121,6 +172,13 @@ def _with_tensors(value: Any, spans: list[tuple[Any, int]]) -> Any:
         offset = value.offset - start // value.dtype.itemsize
         tensor: Any = torch.empty(0, dtype=value.dtype)
         return tensor.set_(storage, offset, value.shape, value.strides)
+    if kind is _Pieces:
+        pieces = iter(
+            torch.split(
+                _with_tensors(value.whole, spans), [one for one in value.lengths if one >= 0]
+            )
+        )
+        return [None if one < 0 else next(pieces) for one in value.lengths]
     if kind is dict:
         return {key: _with_tensors(one, spans) for key, one in value.items()}
     if kind is list or kind is tuple:

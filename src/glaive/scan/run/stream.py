@@ -94,7 +94,7 @@ _ALONE = 2
 
 
 def _from_small(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanPart]:
-    """The parts; the first rows in small ones that grow, as many streams are left after a few batches.
+    """The parts; the first rows in small ones that grow, as many streams are soon left.
 
     Nothing is read ahead of these. Where they must be fetched, they are few and of one fragment, as
     each takes a round trip. A scan with a limit is read to its end, so it has none.
