@@ -188,7 +188,7 @@ def test_what_a_writer_left_unfinished_a_week_ago_goes(
 def test_what_pylance_left_unfinished_a_week_ago_goes(
     store: LocalStore, newest: Manifest, work: CleanupWork
 ) -> None:
-    folders = ("data", "_deletions", "_transactions", f"_indices/{UUID(int=7)}")
+    folders = ("data", "_deletions", "_transactions", "_versions", f"_indices/{UUID(int=7)}")
     left = [Path(store.root, folder, f".tmp{name}") for folder in folders for name in OTHERS]
     week_ago = time.time() - 7.5 * 24 * 3600
     for path in left:
@@ -197,7 +197,8 @@ def test_what_pylance_left_unfinished_a_week_ago_goes(
         if not path.name.endswith("young1"):
             os.utime(path, (week_ago, week_ago))
     delete_planned(store, plan_cleanup(store, store, newest, EVERYTHING, work), work=work)
-    assert [path.name for path in left if path.exists()] == [".tmpyoung1", ".tmp-mine.txt"] * 4
+    assert [path.name for path in left if path.exists()] == [".tmpyoung1", ".tmp-mine.txt"] * 5
+    assert store.head(manifest_path(4)).size
 
 
 OTHERS = ("FO4P9F", "young1", "-mine.txt")

@@ -219,10 +219,11 @@ def kind_of(path: str, *, named: bool = False) -> FileKind | None:
             known = segment and (names.is_index_file_name(name) or others)
         case "manifest":
             # Manifests with their final name are versions, which are not judged by name alone.
+            # Others write the hint under their temporary names, and stage manifests.
             temporary = final is not None and (
                 parse_manifest_name(name) is not None or f"{folder}/{name}" == HINT
             )
-            known = not above and (temporary or names.is_staged_manifest_name(name))
+            known = not above and (temporary or others or names.is_staged_manifest_name(name))
         case None:
             known = False
     return kind if known else None
