@@ -299,13 +299,10 @@ def test_values_are_fetched_from_where_it_is_allowed(
     assert both.to_table(["b"], blob_handling="all_binary")["b"].to_pylist()[1] == SECRET
 
 
-def test_values_of_the_dataset_and_its_base_paths_need_no_allowance(
-    place: Path, stranger: Stranger
-) -> None:
+def test_values_of_the_dataset_need_no_allowance(place: Path, stranger: Stranger) -> None:
     dataset = glaive.dataset(place)
-    assert [one[1] for one in dataset.read_blobs("b", indices=[0, 4, 5, 6, 7])] == [
+    assert [one[1] for one in dataset.read_blobs("b", indices=[0, 5, 6, 7])] == [
         b"here",
-        (b"media" * 20)[5:15],
         None,
         b"",
         BIG,
@@ -313,9 +310,46 @@ def test_values_of_the_dataset_and_its_base_paths_need_no_allowance(
     assert stranger.asked == []
 
 
-def test_absolute_uris_within_the_dataset_and_its_base_paths_need_no_allowance(
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
+def test_a_base_path_in_a_manifest_is_no_allowance_for_the_files_below_it(
+    read: Callable[[LanceDataset, int], object],
+    place: Path,
+    stranger: Stranger,
+    key: Path,
     tmp_path: Path,
 ) -> None:
+    """A stranger's manifest may name the home directory of its reader."""
+    media = str(tmp_path / "media")
+    dataset = glaive.dataset(place, allow_external_blobs=[str(key.parent), stranger.url])
+    with pytest.raises(AccessError, match=r"below base path 1 of .*, which is outside") as refused:
+        read(dataset, 4)
+    assert f"allow_external_blobs=['{media}'], or base_store_params=" in str(refused.value)
+    with pytest.raises(AccessError):  # a branch and a clone are no way round
+        read(dataset.create_branch("dev"), 4)
+    with pytest.raises(AccessError):
+        read(dataset.shallow_clone(tmp_path / "clone"), 4)
+
+
+def test_values_below_a_base_path_are_fetched_where_the_caller_names_it(
+    place: Path, tmp_path: Path
+) -> None:
+    media, value = str(tmp_path / "media"), [(4, (b"media" * 20)[5:15])]
+    options: list[dict[str, Any]] = [
+        {"allow_external_blobs": True},
+        {"allow_external_blobs": [media]},
+        {"base_store_params": {media: {}}},
+        {"base_store_params": {str(tmp_path): {}}},
+    ]
+    for allowed in options:
+        assert glaive.dataset(place, **allowed).read_blobs("b", indices=[4]) == value
+    for other in (str(tmp_path / "med"), str(tmp_path / "media" / "n")):
+        for refused in ({"allow_external_blobs": [other]}, {"base_store_params": {other: {}}}):
+            with pytest.raises(AccessError):
+                glaive.dataset(place, **refused).read_blobs("b", indices=[4])
+
+
+def test_absolute_uris_within_the_dataset_need_no_allowance(tmp_path: Path) -> None:
     where, media = tmp_path / "d", tmp_path / "media"
     (where / "own").mkdir(parents=True)
     media.mkdir()
@@ -327,12 +361,14 @@ def test_absolute_uris_within_the_dataset_and_its_base_paths_need_no_allowance(
     glaive.write_dataset(rows([*uris, outside]), where, allow_external_blob_outside_bases=True)
     dataset = glaive.dataset(where)
     assert dataset.read_blobs("b", indices=[0])[0][1] == b"a"
-    with pytest.raises(AccessError):
-        dataset.take_blobs("b", indices=[1])
+    # Who adds a base path names it; who opens the dataset later has not.
     dataset.add_bases([glaive.DatasetBasePath(str(media))])
-    assert glaive.dataset(where).read_blobs("b", indices=[1])[0][1] == b"b"
-    with pytest.raises(AccessError):
-        glaive.dataset(where).take_blobs("b", indices=[2])
+    assert dataset.read_blobs("b", indices=[1])[0][1] == b"b"
+    for row in (1, 2):
+        with pytest.raises(AccessError):
+            glaive.dataset(where).take_blobs("b", indices=[row])
+    branch = glaive.dataset(where).create_branch("dev")
+    assert branch.read_blobs("b", indices=[0])[0][1] == b"a"
 
 
 @pytest.mark.parametrize(

@@ -319,3 +319,22 @@ def test_a_name_of_a_data_file_does_not_lead_out_of_its_base(
     for use in ("scan", "take", "validate", "compact", "deep clone"):
         with pytest.raises(CorruptFileError, match="path of a data file: expected a path below"):
             WITH_FILES[use](glaive.dataset(tmp_path / "d"))
+
+
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize("is_root", [True, False])
+def test_below_a_base_path_only_files_named_as_data_files_are_opened(
+    is_root: bool, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    below_base(tmp_path / "d", str(home), ROWS, name="id_rsa.lance", is_root=is_root)
+    (home / "data").mkdir(parents=True)
+    (data,) = (tmp_path / "d" / "data").iterdir()
+    place = home / "data" if is_root else home
+    (place / "id_rsa.lance").write_bytes(data.read_bytes())
+    assert glaive.dataset(tmp_path / "d").count_rows("a = 3") == 2
+    below_base(tmp_path / "e", str(home), ROWS, name="id_rsa", is_root=is_root)
+    (place / "id_rsa").write_bytes(data.read_bytes())
+    for use in ("scan", "take", "validate", "compact"):
+        with pytest.raises(CorruptFileError, match=r"expected a name that ends in \.lance, found"):
+            WITH_FILES[use](glaive.dataset(tmp_path / "e"))

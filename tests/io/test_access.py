@@ -242,7 +242,7 @@ def test_a_caller_who_names_a_base_just_now_allows_it() -> None:
     name = uuid4().hex
     root = open_store(f"memory://{name}/a", {"timeout": "5s"})
     named = NOTHING.naming(root, ["s3://bucket/x", f"memory://{name}/b"])
-    assert len(named.given) == 1
+    assert len(named.given) == 2
     assert options_of(open_named(root, "s3://bucket/x/y", named, subject="base path 1")) == {}
     assert options_of(open_named(root, f"memory://{name}/b", named, subject="")) == {
         "timeout": "5s"

@@ -94,16 +94,23 @@ class AccessPolicy:
         for location in locations:
             if self.options_for(location) is not None:
                 continue
-            if options is not None:
-                added.append((location, options))
-            elif _refusal(home, location) is not None:
-                added.append((location, _root_options(root, home, location)))
+            given = _root_options(root, home, location) if options is None else options
+            added.append((location, given))
         return AccessPolicy((*self.given, *added), self.external) if added else self
 
     def options_for(self, location: Location) -> Mapping[str, str] | None:
         """Options given for a location or the nearest one above it; ``None`` if there are none."""
+        nearest = self._nearest(location)
+        return None if nearest is None else nearest[1]
+
+    def place_of(self, location: Location) -> Location | None:
+        """The nearest location that was named and contains this one."""
+        nearest = self._nearest(location)
+        return None if nearest is None else nearest[0]
+
+    def _nearest(self, location: Location) -> tuple[Location, Mapping[str, str]] | None:
         above = [entry for entry in self.given if entry[0].contains(location)]
-        return max(above, key=lambda entry: len(entry[0].path))[1] if above else None
+        return max(above, key=lambda entry: len(entry[0].path)) if above else None
 
     def allows_external(self, location: Location) -> bool:
         """Whether the value of a blob column may be fetched from there."""

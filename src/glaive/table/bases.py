@@ -32,9 +32,15 @@ def locate_data_file(
     if file.base_id is None:
         return store, data_file_path(file.path, where=manifest.where)
     base, is_root = base_of(store, manifest, file.base_id)
-    if is_root:
-        return base, data_file_path(file.path, where=manifest.where)
-    return base, check_file_name(file.path, "path of a data file", manifest.where)
+    name = check_file_name(file.path, "path of a data file", manifest.where)
+    if not name.endswith(".lance"):  # base paths may lead anywhere on this machine
+        raise CorruptFileError(
+            f"data file below base path {file.base_id}",
+            expected="a name that ends in .lance",
+            found=f"{name!r:.300}",
+            where=manifest.where,
+        )
+    return base, data_file_path(name) if is_root else name
 
 
 def locate_in_base(

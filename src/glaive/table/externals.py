@@ -1,19 +1,29 @@
-"""Locate blob values outside of the dataset by their URIs.
+"""Locate blob values that are not in the files of the dataset, as far as the caller allows it.
 
-URIs within the dataset and its base paths are allowed; others only if the caller allows them.
+A row names such a value by a URI, or by a path below a base path. Both, and the base path, may come
+from somebody else, so they are no reason to read a file: a value is fetched from the directory of
+the dataset, and from what the caller named.
+
+Decision: ``docs/adr/0014-places-that-a-dataset-names.md``.
 """
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+
+from glaive.errors import AccessError
 from glaive.format.limits import check_file_name
 from glaive.format.manifest import Manifest
-from glaive.io.access import open_external
+from glaive.io.access import AccessPolicy, open_external
+from glaive.io.confined import is_link
 from glaive.io.location import Location
 from glaive.io.store import ObjectStore
 from glaive.table.bases import base_of
+from glaive.table.refs import root_of_branch
 from glaive.table.root import access_of
 
-__all__ = ["ExternalValues"]
+__all__ = ["ExternalValues", "refuse_link_out"]
 
 
 class ExternalValues:
@@ -22,10 +32,13 @@ class ExternalValues:
     def __init__(self, store: ObjectStore, manifest: Manifest) -> None:
         self._store = store
         self._manifest = manifest
-        self._own: list[tuple[Location, int | None]] = [(Location.parse(store.uri), None)]
+        self._access = access_of(store)
+        self._home = Location.parse(root_of_branch(store.uri, manifest.wire.branch))
+        self._folders: dict[str, str] = {}
+        self._own: dict[int | None, Location] = {None: Location.parse(store.uri)}
         for base in manifest.wire.base_paths:
-            location = Location.parse(base.path, f"base path {base.id} of {manifest.where}: ")
-            self._own.append((location, base.id))
+            subject = f"base path {base.id} of {manifest.where}: "
+            self._own.setdefault(base.id, Location.parse(base.path, subject))
 
     def locate(self, uri: str, source: str) -> tuple[ObjectStore, str]:
         """Store and path of the object at a URI; no request.
@@ -38,8 +51,7 @@ class ExternalValues:
         Raises
         ------
         AccessError
-            The URI is neither in the dataset nor below a base path, and the caller did not
-            allow it; or that base path is not allowed.
+            It is not in the dataset, and the caller did not name a location that it is below.
         CorruptFileError
             The path leads out of its base.
         OptionError
@@ -47,14 +59,86 @@ class ExternalValues:
         """
         location = Location.parse(uri, f"{source}: ")
         if not location.user:
-            for base, base_id in self._own:
+            for base_id, base in self._own.items():
                 if base.contains(location):
                     return self.below_base(base_id, base.below(location), source)
-        return open_external(self._store, uri, access_of(self._store), subject=source)
+        return open_external(self._store, uri, self._access, subject=source)
 
     def below_base(self, base_id: int | None, path: str, source: str) -> tuple[ObjectStore, str]:
         """The same for a path below a base path, or below the root (``None``)."""
+        path = check_file_name(path, source, self._manifest.where)
         store = self._store
         if base_id is not None:
             store, _ = base_of(store, self._manifest, base_id)
-        return store, check_file_name(path, source, self._manifest.where)
+        base = self._own[base_id]
+        folder = f"{base.path.rstrip('/')}/" if base.path else ""
+        location = replace(base, path=f"{folder}{path}")
+        home = self._home if self._home.contains(location) else None
+        place = home or self._access.place_of(location)
+        if self._access.allows_external(location):
+            return store, path
+        if place is None:
+            raise AccessError(
+                f"{source} is {location.uri!r}, below base path {base_id} of "
+                f"{self._manifest.where}, which is outside of the dataset. It was not fetched. "
+                "If it is to be trusted, open the dataset with "
+                f"allow_external_blobs=[{base.uri!r}], or base_store_params={{{base.uri!r}: "
+                "{...}} with its storage options; allow_external_blobs=True allows all."
+            )
+        if location.is_local:
+            self._refuse_links(location, place, source)
+        return store, path
+
+    def _refuse_links(self, location: Location, place: Location, source: str) -> None:
+        """Refuse a value that really lies outside of the place that contains its name."""
+        real, within = (Location.parse(self._real_path(one.path)) for one in (location, place))
+        kept = within.contains(real) or _is_downloaded(within, real)
+        if not kept and not self._access.allows_external(real):
+            raise AccessError(
+                f"{source} is {location.uri!r}, which leads to {real.uri!r} by a link. It was not "
+                "fetched. If it is to be trusted, open the dataset with "
+                f"allow_external_blobs=[{real.uri!r}], or a location above it."
+            )
+
+    def _real_path(self, path: str) -> str:
+        """A path without links; those of folders are followed once for all values."""
+        folder, _, name = path.rpartition("/")
+        if is_link(path):
+            return os.path.realpath(path)
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder or "/")
+        return f"{self._folders[folder]}/{name}"
+
+
+def refuse_link_out(store: ObjectStore, path: str, access: AccessPolicy, subject: str) -> None:
+    """Refuse a blob file of a directory that is a link out of it.
+
+    Links come with directories of others, as in archives, and may lead to any file of this
+    machine. Not refused are links to where ``allow_external_blobs`` allows reading, and those of a
+    download folder of ``huggingface_hub``. Links of folders do not count: what they hold has a
+    name that only writers use. One system call; none in buckets.
+
+    Raises
+    ------
+    AccessError
+        There is such a link.
+    """
+    why = store.file_link_out(path) if store.is_local else None
+    if why is None:
+        return
+    real = Location.parse(os.path.realpath(store.full(path)))
+    if access.allows_external(real) or _is_downloaded(Location.parse(store.uri), real):
+        return
+    raise AccessError(
+        f"{subject}: {store.full(path)} was not read: {why}. To read what is there, open the "
+        f"dataset with allow_external_blobs=[{real.uri!r}], or a location above it."
+    )
+
+
+def _is_downloaded(home: Location, real: Location) -> bool:
+    """Whether a file lies in ``x/blobs`` for a dataset below ``x/snapshots``.
+
+    ``huggingface_hub`` keeps files there, and makes links to them.
+    """
+    above, mark, _ = os.path.realpath(home.path).replace(os.sep, "/").rpartition("/snapshots/")
+    return bool(mark) and real.path.rpartition("/")[0] == f"{above}/blobs"

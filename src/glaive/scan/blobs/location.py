@@ -30,7 +30,8 @@ from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore, RangeReader
 from glaive.scan.snapshot import Snapshot
 from glaive.table.bases import locate_data_file
-from glaive.table.externals import ExternalValues
+from glaive.table.externals import ExternalValues, refuse_link_out
+from glaive.table.root import access_of
 from glaive.types import ByteRange
 
 __all__ = ["BlobHome", "BlobLocation", "open_location", "read_locations", "refuse_links"]
@@ -192,6 +193,7 @@ class BlobHome:
         self._store, self._path = locate_data_file(snapshot.store, snapshot.manifest, file)
         self._readers: dict[int, RangeReader] = {}
         self._elsewhere: ExternalValues | None = None
+        self._access = access_of(snapshot.store)
 
     def locations(self, descriptions: Any) -> list[BlobLocation | None]:
         """The location of each value; None for nulls.
@@ -203,7 +205,8 @@ class BlobHome:
         UnsupportedFeatureError
             A value is kept in a way this reader does not know.
         AccessError
-            A value lies outside of the dataset, and the caller has to allow reading it.
+            A value lies outside of the dataset, or behind a link that leads out of it, and the
+            caller has to allow reading it.
         """
         rows = len(descriptions)
         valid = np.asarray(descriptions.is_valid())
@@ -280,9 +283,11 @@ class BlobHome:
         if kind in (PACKED_FILE, OWN_FILE):
             path = blob_file_path(self._path, blob_id)
             if kind == OWN_FILE:
+                self._refuse_link(path)
                 return BlobLocation(self._store, path, 0, size, beside=True)
             shared = self._readers.get(blob_id)
             if shared is None:
+                self._refuse_link(path)
                 shared = open_location(BlobLocation(self._store, path, 0, None))
                 self._readers[blob_id] = shared
             return BlobLocation(self._store, path, position, size, shared=shared, beside=True)
@@ -295,6 +300,10 @@ class BlobHome:
             f"a blob of kind {kind} (in {self._store.full(self._path)}); this reader knows 0 to 3. "
             "The file was probably written by a newer Lance: upgrade glaive."
         )
+
+    def _refuse_link(self, path: str) -> None:
+        """Refuse a file of values that is a link to any other file of this machine."""
+        refuse_link_out(self._store, path, self._access, f"column {self._column!r}")
 
     def _external(self, base_id: int, uri: str) -> tuple[ObjectStore, str]:
         """Store and path of a value that lies below a base path, or has an absolute URI."""

@@ -1,0 +1,106 @@
+"""Values of blobs behind links: those that lead out are read only where that is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import glaive
+from glaive.errors import AccessError
+
+from .test_blob_references import READS, SECRET, rows
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "home" / "id_rsa"
+    path.parent.mkdir()
+    path.write_bytes(SECRET)
+    return path
+
+
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize("allowed", [False, True])
+@pytest.mark.parametrize("linked", ["own", "own/id_rsa"])
+def test_a_value_in_the_dataset_does_not_lead_out_of_it_through_a_link(
+    linked: str, allowed: bool, tmp_path: Path, key: Path
+) -> None:
+    """Links come with archives: the name of the value says nothing of where it lies."""
+    where = tmp_path / "d"
+    (where / linked).parent.mkdir(parents=True)
+    target = key if linked.endswith("rsa") else key.parent
+    (where / linked).symlink_to(target, target_is_directory=target.is_dir())
+    uri = (where / "own" / "id_rsa").as_uri()
+    glaive.write_dataset(rows([uri]), where, allow_external_blob_outside_bases=True)
+    if allowed:
+        dataset = glaive.dataset(where, allow_external_blobs=[str(key.parent)])
+        assert dataset.read_blobs("b", indices=[0]) == [(0, SECRET)]
+        return
+    with pytest.raises(AccessError, match=r"own/id_rsa', which leads to .* by a link") as refused:
+        glaive.dataset(where).take_blobs("b", indices=[0])
+    assert f"allow_external_blobs=['{key}']" in str(refused.value)
+
+
+def test_a_value_below_a_base_path_that_was_named_does_not_lead_out_of_it_through_a_link(
+    tmp_path: Path, key: Path
+) -> None:
+    media = tmp_path / "media"
+    media.mkdir()
+    (media / "m.bin").symlink_to(key)
+    base = glaive.DatasetBasePath(str(media))
+    dataset = glaive.write_dataset(
+        rows([str(media / "m.bin")]), tmp_path / "d", initial_bases=[base]
+    )
+    with pytest.raises(AccessError, match=r"m.bin', which leads to '.*id_rsa' by a link"):
+        dataset.take_blobs("b", indices=[0])
+
+
+def test_a_base_path_in_the_dataset_may_not_be_a_link_out_of_it(tmp_path: Path, key: Path) -> None:
+    where = tmp_path / "d"
+    (where / "own").mkdir(parents=True)
+    (where / "own" / "id_rsa").write_bytes(b"own")
+    base = glaive.DatasetBasePath(str(where / "own"))
+    glaive.write_dataset(rows([str(where / "own" / "id_rsa")]), where, initial_bases=[base])
+    assert glaive.dataset(where).read_blobs("b", indices=[0]) == [(0, b"own")]
+    (where / "own").rename(where / "other")
+    (where / "own").symlink_to(key.parent, target_is_directory=True)
+    clone = glaive.dataset(where).shallow_clone(tmp_path / "clone")
+    for dataset in (glaive.dataset(where), clone):
+        with pytest.raises(AccessError, match="by a link"):
+            dataset.read_blobs("b", indices=[0])
+
+
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize("size", [120_000, 6_000_000])  # one file for many, and one of its own
+def test_a_blob_file_that_is_a_link_to_another_file_is_not_read(
+    size: int, tmp_path: Path, key: Path
+) -> None:
+    key.write_bytes(SECRET * (size // len(SECRET) + 1))
+    value = [(0, key.read_bytes()[:size])]
+    where = tmp_path / "x" / "snapshots" / "1" / "d"
+    glaive.write_dataset(rows([b"v" * size]), where)
+    (link,) = (where / "data").rglob("*.blob")
+    link.unlink()
+    link.symlink_to(key)
+    for read in READS.values():
+        with pytest.raises(AccessError, match=r"column 'b': .*\.blob was not read: .* a link to"):
+            read(glaive.dataset(where), 0)
+    options: list[dict[str, Any]] = [
+        {"allow_external_blobs": [str(key.parent)]},
+        {"storage_options": {"delete_through_links": "true"}},
+    ]
+    for allowed in options:
+        assert glaive.dataset(where, **allowed).read_blobs("b", indices=[0]) == value
+    # As ``huggingface_hub`` keeps what it downloads; a link there is no way to other files.
+    blobs = tmp_path / "x" / "blobs"
+    blobs.mkdir()
+    link.unlink()
+    link.symlink_to(blobs / "0123")
+    (blobs / "0123").symlink_to(key)
+    with pytest.raises(AccessError):
+        glaive.dataset(where).read_blobs("b", indices=[0])
+    (blobs / "0123").unlink()
+    key.rename(blobs / "0123")
+    assert glaive.dataset(where).read_blobs("b", indices=[0]) == value
