@@ -285,6 +285,26 @@ def test_nothing_asks_which_format_version_it_is() -> None:
         assert FormatVersion(2, 1) < FormatVersion(2, 2)  # type: ignore[operator]  # it has none
 
 
+_OF_STORES = re.compile(r"storage(_options)?|base_store_params|headers|client|conf(ig)?|given|own")
+
+
+def test_representations_have_no_options_of_stores() -> None:
+    """What somebody prints, or a debugger or a report of errors shows, has no credentials."""
+    shown = [
+        f"{name_of(path)}: {node.name}.{field.target.id}"
+        for path in sources()
+        for node in nodes(path)
+        if isinstance(node, ast.ClassDef)
+        and any(ast.unparse(one).startswith("dataclass") for one in node.decorator_list)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if _OF_STORES.fullmatch(field.target.id)
+        and re.search(r"Mapping\[str, (str|Any|Mapping)", ast.unparse(field.annotation))
+        and "repr=False" not in ast.unparse(field)
+    ]
+    assert shown == ["glaive/table/operations/overwrite.py: Overwrite.config"]  # of a table
+
+
 EXPRESSIONS = sorted((PACKAGE / "expr").rglob("*.py"))
 NO_ROWS = {"expr/constant_list.py": "the constants of an IN list"}
 """Where expressions make Python values of arrays that have no row each, and what these are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ import glaive
 from glaive.cli.pipeline import UNFINISHED, WRONG_FILE
 from glaive.cli.pipeline import command as cli
 from glaive.errors import NotFoundError, OptionError
-from glaive.pipeline import RunRecord, Runs, load, plan
+from glaive.pipeline import RunRecord, Runs, StepContext, load, plan, render_report, run
 from glaive.pipeline.graph import levels
 from glaive.pipeline.step_kinds import kind_of, kinds
 
@@ -148,6 +149,44 @@ def test_parameters_of_a_run_are_those_of_the_file(tmp_path: Path) -> None:
         load(file, {"minimun": 3})
     with pytest.raises(OptionError, match="parameter minimum: expected int, found 'x'"):
         load(file, {"minimum": "x"})
+
+
+def no_session() -> Any:
+    raise ConnectionError
+
+
+@pytest.mark.spec("rel-27")
+def test_parameters_that_are_credentials_are_in_no_record_report_or_message(tmp_path: Path) -> None:
+    text = SHOP.replace("minimum = 1", 'minimum = 1\nkey = "MARKED-0"\npass = "no"\nend = "no"')
+    text += """
+[storage]
+aws_secret_access_key = "${key}"
+[spark]
+remote = "sc://host/;token=${end}"
+[spark.conf]
+"spark.hadoop.fs.s3a.secret.key" = "x${pass}"
+"spark.app.name" = "${folder}"
+"""
+    given = {"key": "MARKED-1", "pass": "MARKED-2", "end": "MARKED-3", "folder": "far"}
+    pipeline = load(written(tmp_path, text), given)
+    assert pipeline.storage == {"aws_secret_access_key": "MARKED-1"}
+    assert pipeline.conf["spark.hadoop.fs.s3a.secret.key"] == "xMARKED-2"
+    runs = Runs.of(pipeline)
+    record = runs.start(pipeline, "one")
+    spark: Any = None
+    context = StepContext(
+        spark=spark, name="x", job_id="x", datasets={}, parameters=given, storage=pipeline.storage
+    )
+    shown = [repr(pipeline), repr(context), repr(record), render_report(pipeline, record)]
+    shown += [path.read_text() for path in (tmp_path / "shop.runs").rglob("*") if path.is_file()]
+    assert record.parameters == {"folder": "far", "minimum": 1}
+    with pytest.raises(OptionError, match="it had the parameters") as refused:
+        run(load(written(tmp_path, text), {**given, "folder": "near"}), record=runs.find("one"))
+    assert "MARKED" not in "".join([*shown, str(refused.value)])
+    # It goes on with other credentials, as these may have expired.
+    again = load(written(tmp_path, text), {**given, "key": "new"})
+    with pytest.raises(ConnectionError):
+        run(again, no_session, record=runs.find("one"))
 
 
 @pytest.mark.parametrize("kind", kinds())

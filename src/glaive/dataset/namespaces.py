@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from glaive.dataclass import dataclass
@@ -31,7 +32,7 @@ class FoundTable:
     """
 
     uri: str
-    storage_options: Mapping[str, str] | None
+    storage_options: Mapping[str, str] | None = field(repr=False)
     manifest_store: ManifestStore | None
 
 

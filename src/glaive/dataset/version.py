@@ -7,7 +7,7 @@ its tags, hold an :class:`OpenDataset` instead.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from glaive.dataclass import dataclass
@@ -43,7 +43,7 @@ class OpenedVersion:
 
     views: Views
     uri: str
-    storage_options: Mapping[str, str] | None
+    storage_options: Mapping[str, str] | None = field(repr=False)
     scan_defaults: Mapping[str, Any]
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,7 +33,7 @@ class TableAnswer:
 
     path: tuple[str, ...]
     location: str
-    storage_options: Mapping[str, str] | None
+    storage_options: Mapping[str, str] | None = field(repr=False)
     managed: bool
 
 
@@ -43,7 +44,7 @@ class _Renewal:
     client: Any
     table_id: tuple[str, ...]
     location: str
-    own: Mapping[str, str] | None
+    own: Mapping[str, str] | None = field(repr=False)
 
     def __call__(self) -> Mapping[str, str]:
         answer = _asked(self.client.describe_table, "DescribeTableRequest", self.table_id)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import field
 from typing import Final, Self
 
 from glaive.dataclass import dataclass
@@ -44,7 +45,7 @@ class AccessPolicy:
         paths; or the only locations they may be fetched from.
     """
 
-    given: tuple[tuple[Location, Mapping[str, str]], ...] = ()
+    given: tuple[tuple[Location, Mapping[str, str]], ...] = field(default=(), repr=False)
     external: bool | tuple[Location, ...] = False
 
     @classmethod

@@ -9,6 +9,7 @@ logged with the closest known one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -175,8 +176,8 @@ class Connection:
         How often a read is repeated if its response breaks off.
     """
 
-    config: Mapping[str, str]
-    client: Mapping[str, str]
+    config: Mapping[str, str] = field(repr=False)
+    client: Mapping[str, str] = field(repr=False)
     retry: Mapping[str, Any]
     download_retries: int
 

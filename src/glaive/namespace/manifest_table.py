@@ -109,7 +109,7 @@ class ManifestTable:
     """
 
     root: str
-    storage_options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    storage_options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     @cached_property
     def uri(self) -> str:

@@ -8,13 +8,14 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.pipeline.keys import close_names, read_keys
-from glaive.pipeline.parameters import chosen_parameters, substituted
+from glaive.pipeline.parameters import chosen_parameters, parameters_in, substituted
 from glaive.pipeline.pipeline import Pipeline, dependencies
 from glaive.pipeline.step import Step
 from glaive.pipeline.step_kinds import kind_of, kinds
@@ -24,6 +25,8 @@ __all__ = ["load"]
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 _MAX_BYTES: Final = 1 << 20
 _FILLED_LATER: Final = ("parameters", "steps")
+_SECRET: Final = re.compile(r"(?i)secret|password|token|key|credential")
+"""Settings of Spark whose values are not shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +34,8 @@ class _Spark:
     """The table ``[spark]``."""
 
     master: str | None = None
-    remote: str | None = None
-    conf: Mapping[str, Any] | None = None
+    remote: str | None = field(default=None, repr=False)
+    conf: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +46,10 @@ class _Head:
     description: str = ""
     runs: str | None = None
     modules: tuple[str, ...] = ()
-    parameters: Mapping[str, Any] | None = None
+    parameters: Mapping[str, Any] | None = field(default=None, repr=False)
     datasets: Mapping[str, str] | None = None
-    storage: Mapping[str, str] | None = None
-    spark: Mapping[str, Any] | None = None
+    storage: Mapping[str, str] | None = field(default=None, repr=False)
+    spark: Mapping[str, Any] | None = field(default=None, repr=False)
     steps: Mapping[str, Mapping[str, Any]] | None = None
 
 
@@ -100,6 +103,7 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
         file=path,
         description=head.description,
         parameters=chosen,
+        credentials=_credentials(tables),
         datasets=datasets,
         storage=head.storage or {},
         master=spark.master,
@@ -111,6 +115,19 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
         depends=depends,
         digests=digests,
     )
+
+
+def _credentials(tables: Mapping[str, Any]) -> frozenset[str]:
+    """Parameters that fill in settings of stores, and settings of Spark that are secret."""
+    spark = tables.get("spark")
+    settings = spark if isinstance(spark, dict) else {}
+    conf = settings.get("conf")
+    secret = [
+        value
+        for key, value in (conf if isinstance(conf, dict) else {}).items()
+        if _SECRET.search(key)
+    ]
+    return parameters_in([tables.get("storage"), settings.get("remote"), secret])
 
 
 def _only(tables: Mapping[str, Any], key: str) -> dict[str, Any]:

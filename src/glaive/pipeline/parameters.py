@@ -9,7 +9,7 @@ from typing import Any, Final
 from glaive.errors import OptionError
 from glaive.pipeline.keys import close_names
 
-__all__ = ["chosen_parameters", "substituted"]
+__all__ = ["chosen_parameters", "parameters_in", "substituted"]
 
 _PARAMETER: Final = re.compile(r"\$(\$|\{([^{}]*)\})")
 
@@ -77,6 +77,17 @@ def substituted(value: Any, parameters: Mapping[str, Any], where: str) -> Any:
     if whole and whole[2] is not None:
         return _parameter(whole[2], parameters, where)
     return _PARAMETER.sub(filled, value)
+
+
+def parameters_in(value: Any) -> frozenset[str]:
+    """Names of the parameters in a value of a file, at any depth."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return frozenset[str]().union(*map(parameters_in, value))
+    if not isinstance(value, str):
+        return frozenset()
+    return frozenset(match[2] for match in _PARAMETER.finditer(value) if match[2] is not None)
 
 
 def _parameter(name: str, parameters: Mapping[str, Any], where: str) -> Any:

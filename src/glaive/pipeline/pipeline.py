@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ class Pipeline:
         For plans and reports.
     parameters
         Values by name, those of this run.
+    credentials
+        Names of the parameters that may be secret: those in settings of stores. They are in no
+        record of a run.
     datasets
         URIs by name; local paths are absolute.
     storage
@@ -49,12 +53,13 @@ class Pipeline:
     name: str
     file: Path
     description: str
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, Any] = field(repr=False)
+    credentials: frozenset[str]
     datasets: Mapping[str, str]
-    storage: Mapping[str, str]
+    storage: Mapping[str, str] = field(repr=False)
     master: str | None
-    remote: str | None
-    conf: Mapping[str, Any]
+    remote: str | None = field(repr=False)
+    conf: Mapping[str, Any] = field(repr=False)
     modules: tuple[Path, ...]
     runs: str
     steps: Mapping[str, Step]
@@ -65,6 +70,12 @@ class Pipeline:
     def folder(self) -> Path:
         """Of the file; relative paths count from there."""
         return self.file.parent
+
+    @property
+    def shown_parameters(self) -> dict[str, Any]:
+        """The parameters without those that may be secret: for records and messages."""
+        shown = self.parameters.items()
+        return {name: value for name, value in shown if name not in self.credentials}
 
 
 def dependencies(

@@ -105,7 +105,7 @@ def run(
 
 def _check_same(pipeline: Pipeline, record: RunRecord) -> None:
     """Refuse to go on with steps that were done otherwise."""
-    if record.parameters != dict(pipeline.parameters):
+    if record.parameters != pipeline.shown_parameters:
         raise OptionError(
             f"run {record.id}: it had the parameters {record.parameters}. Give these, or start a "
             "new run"

@@ -94,7 +94,7 @@ class RunRecord:
     pipeline
         Its name.
     parameters
-        Values by name.
+        Values by name, without those that may be secret.
     state
         As of a step.
     started, ended
@@ -172,7 +172,7 @@ class Runs:
         now = datetime.now(UTC)
         chosen = run_id or f"{now:%Y%m%dT%H%M%S}-{uuid4().hex[:6]}"
         record = RunRecord(
-            id=_checked(chosen), pipeline=pipeline.name, parameters=dict(pipeline.parameters)
+            id=_checked(chosen), pipeline=pipeline.name, parameters=pipeline.shown_parameters
         )
         try:
             self.store.put(_path(chosen), [record.to_json()], mode="create")

@@ -49,10 +49,10 @@ class StepContext:
     name: str
     job_id: str
     datasets: Mapping[str, str]
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
     folder: str = "."
     scratch: str = "."
-    storage: Mapping[str, str] = field(default_factory=dict)
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def table(self, name: str, branch: str | None = None) -> LanceTable:
         """A dataset as a table; a branch that does not exist starts at the newest version.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from datetime import timedelta
 from typing import Any
 
@@ -27,7 +28,7 @@ class CommitTarget:
 
     store: ObjectStore
     uri: str
-    storage_options: Mapping[str, str] | None
+    storage_options: Mapping[str, str] | None = field(repr=False)
     dataset: OpenedVersion | None
 
     @classmethod
