@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -52,6 +54,36 @@ def test_the_source_has_two_names(spark: SparkSession) -> None:
     for name in ("lance", "glaive"):
         with pytest.raises(Exception, match="has no path"):
             spark.read.format(name).load()
+
+
+@pytest.mark.spark
+@pytest.mark.spec("rel-27")
+def test_plans_do_not_show_options_of_stores(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a temporary view shows them, in the web pages and the event log of Spark, too."""
+    uri = str(tmp_path / "t")
+    glaive.write_dataset({"id": [1]}, uri)
+    keys = {
+        "azure_storage_account_key": "MARKED-1",
+        "azure_storage_sas_key": "sig=MARKED-2",
+        "aws_access_key_id": "MARKED-3",
+        "google_service_account_key": "MARKED-4",
+    }
+    bases = {"s3://b/x": {"azure_storage_account_key": "MARKED-5"}}
+    frame = glaive.spark.read(spark, uri, storage_options=keys, base_store_params=bases)
+    given = {f"storage.{key}": text for key, text in keys.items()}
+    given |= {"base_store_params": json.dumps(bases), "path": uri, "columns": "id"}
+    pairs = ", ".join(f"`{key}` '{text}'" for key, text in given.items())
+    view = f"CREATE TEMPORARY VIEW marked USING lance OPTIONS ({pairs})"
+    plans = [
+        row[0]
+        for mode in ("FORMATTED", "EXTENDED")
+        for row in spark.sql(f"EXPLAIN {mode} {view}").collect()
+    ]
+    assert "columns" in plans[0]
+    frame.explain("formatted")
+    assert "MARKED" not in "".join([*plans, capsys.readouterr().out])
 
 
 @pytest.mark.spark

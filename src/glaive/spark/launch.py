@@ -40,6 +40,11 @@ DRIVER_PYTHON = "spark.pyspark.driver.python"
 
 REGISTERED = "spark.glaive.registered"
 
+REDACTED = "spark.sql.redaction.options.regex"
+"""Setting: which options of sources plans, the web pages of Spark and its event log do not show."""
+OF_STORES = r"(?i)^storage[.]|^base_store_params$"
+"""Names of options that may be credentials. Spark knows some by itself, no keys of accounts."""
+
 PASSED_ON = (
     "GLAIVE_KERNEL_CACHE",
     "GLAIVE_KERNELS",
@@ -151,6 +156,7 @@ def register(spark: SparkSession) -> None:
 
     Spark finds the source by itself if glaive is installed for its workers (through the module
     ``pyspark_glaive``). The second name is for sessions in which ``lance`` is a JVM connector.
+    Options of stores are added to those that Spark does not show.
     """
     from glaive.spark.source import GlaiveDataSource, LanceDataSource
 
@@ -158,6 +164,9 @@ def register(spark: SparkSession) -> None:
     # sources that it finds by itself.
     if spark.conf.get(REGISTERED, None) is not None:
         return
+    shown = spark.conf.get(REDACTED, None)
+    if OF_STORES not in (shown or ""):
+        spark.conf.set(REDACTED, f"{shown}|{OF_STORES}" if shown else OF_STORES)
     found = importlib.util.find_spec("pyspark_glaive") is not None
     if not found or _has_other_driver_python() or not _is_local(spark):
         spark.dataSource.register(LanceDataSource)
