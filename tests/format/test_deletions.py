@@ -104,6 +104,19 @@ def test_damaged_files_are_reported(data: pa.Buffer, *, bitmap: bool) -> None:
 
 @pytest.mark.spec("del-3")
 @pytest.mark.parametrize("bitmap", [False, True])
+@pytest.mark.parametrize("last", [10, 2**32 - 1])
+def test_a_row_behind_the_last_of_the_fragment_is_damage(last: int, bitmap: bool) -> None:
+    """Also where there are fewer of them than the fragment has rows, and as many as are said."""
+    offsets = np.array([1, last], np.uint32)
+    data = pa.py_buffer(encode_deletions(offsets, bitmap=bitmap))
+    for count in (None, 2):
+        with pytest.raises(CorruptFileError, match=rf"expected offsets below 10, found {last}"):
+            decode_deletions(data, bitmap=bitmap, rows=10, count=count, where="d")
+    kept = decode_deletions(data, bitmap=bitmap, rows=last + 1, count=2, where="d")
+    assert kept.tolist() == [1, last]
+
+
+@pytest.mark.parametrize("bitmap", [False, True])
 @pytest.mark.parametrize("count", [2, 4])
 def test_another_number_of_rows_than_the_manifest_says_is_damage(count: int, bitmap: bool) -> None:
     data = pa.py_buffer(encode_deletions(np.array([1, 5, 7], np.uint32), bitmap=bitmap))

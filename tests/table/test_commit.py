@@ -219,10 +219,14 @@ def test_an_overwrite_follows_an_append_but_not_an_overwrite(store: ObjectStore)
         commit_transaction(store, later, base=base)
 
 
-def test_versions_between_reading_and_a_newer_manifest_are_checked(store: ObjectStore) -> None:
+@pytest.mark.parametrize("hint", [2, 1], ids=["as it is", "late"])
+def test_versions_between_reading_and_a_newer_manifest_are_checked(
+    store: ObjectStore, hint: int
+) -> None:
     base = create(store)
     late = append(base)
     newest = commit_transaction(store, overwrite(base), base=base)
+    store.put(HINT, [b'{"version":%d}' % hint])
     with pytest.raises(CommitConflictError):
         commit_transaction(store, late, base=newest)
 

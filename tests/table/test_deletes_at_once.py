@@ -76,6 +76,31 @@ def test_deletes_of_one_fragment_all_count(kind: str, tmp_path: Path) -> None:
         before = now
 
 
+@pytest.mark.spec("conflict-3")
+def test_deletes_of_several_fragments_keep_what_several_others_deleted(tmp_path: Path) -> None:
+    """Others changed a fragment each; the last of them is not all that there is to merge."""
+    store = make_store("local", tmp_path)
+    operation = Overwrite(fragments=(fragment(rows=9), fragment(rows=9)), schema=SCHEMA)
+    base = commit_transaction(store, Transaction(read_version=0, operation=operation))
+
+    def deleting(rows: dict[int, list[int]]) -> Transaction:
+        made = [
+            (number, *add_deletions(store, base, base.fragment(number), np.array(offsets)))
+            for number, offsets in rows.items()
+        ]
+        updated = tuple(changed for _, changed, _ in made if changed is not None)
+        affected = {number: added for number, _, added in made}
+        operation = Delete(updated=updated, predicate="…", affected=affected)
+        return Transaction(read_version=1, operation=operation)
+
+    mine = deleting({0: [1], 1: [2]})
+    for other in ({0: [3]}, {1: [4]}):
+        commit_transaction(store, deleting(other), base=base)
+    newest = commit_transaction(store, mine, base=base)
+    deleted = [load_deletions(store, newest, newest.fragment(at)).tolist() for at in (0, 1)]
+    assert deleted == [[1, 3], [2, 4]]
+
+
 @pytest.mark.interop
 def test_both_libraries_delete_and_append_at_once(tmp_path: Path) -> None:
     lance = pytest.importorskip("lance", reason="install the 'interop' group")
