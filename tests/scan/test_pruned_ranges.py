@@ -48,6 +48,14 @@ def test_rows_beyond_the_addresses_of_a_filter_are_not_looked_at(
     assert tested == (5 if "IN" in condition else len(expected))  # from the first to the last
 
 
+def test_addresses_in_any_order_more_than_once_and_of_no_row_are_found_as_often_as_rows_have_them(
+    dataset: glaive.LanceDataset,
+) -> None:
+    listed = f"{SECOND + 2}, 7, {2**64 - 1}, 10, {SECOND}, 7, 4, {SECOND + 10}, {9 * SECOND}"
+    found, _ = looked_at(dataset, f"_rowaddr IN ({listed})")
+    assert found == [4, 7, 10, 12]
+
+
 def test_only_a_fast_search_leaves_out_rows_that_the_index_does_not_know(
     dataset: glaive.LanceDataset,
 ) -> None:

@@ -18,6 +18,7 @@ from glaive.types import Flags, Int64s
 __all__ = [
     "align_bits",
     "all_set",
+    "ascending",
     "distinct",
     "flags_of",
     "integer_array",
@@ -60,11 +61,25 @@ def inverse_permutation(order: Int64s) -> Int64s:
     return positions
 
 
+def ascending(numbers: NDArray[Any]) -> NDArray[Any]:
+    """The numbers, ascending, each once; the array itself if it is like that already.
+
+    ``numpy.unique`` enters integers into a hash table: of a million different ones, that takes a
+    hundred times as long as sorting them.
+    """
+    if len(numbers) < 2 or bool((numbers[1:] > numbers[:-1]).all()):
+        return numbers
+    ordered = np.sort(numbers)
+    first = np.ones(len(ordered), np.bool_)  # of those that are equal
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
+
+
 def distinct(numbers: Int64s) -> Int64s:
-    """The numbers ≥ 0 among some, ascending, each once."""
+    """The numbers ≥ 0 among some, ascending, each once: :func:`ascending` for small numbers."""
     if len(numbers) and int(numbers.max()) <= 4 * len(numbers):  # quicker than sorting
         return np.bincount(numbers).nonzero()[0]
-    return np.unique(numbers)
+    return ascending(numbers)
 
 
 def spread(starts: Int64s, sizes: Int64s) -> Int64s:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import ascending
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.arrow_numbers import read_numbers
 from glaive.format.wire import parse_bitmap
@@ -62,9 +63,7 @@ def decode_deletions(
     if bitmap:
         offsets = _from_bitmap(data, rows, most, where)
     else:
-        offsets = read_numbers(data, "row_id", most, where)
-        if not (offsets[1:] > offsets[:-1]).all():
-            offsets = np.unique(offsets)
+        offsets = ascending(read_numbers(data, "row_id", most, where))
         if len(offsets):
             _check_highest(int(offsets[-1]), rows, where)
     if count is not None and len(offsets) != count:

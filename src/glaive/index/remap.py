@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from glaive.arrow.buffers import ascending
 from glaive.dataclass import dataclass
 from glaive.errors import DataFileMissingError
 from glaive.format.flags import Feature
@@ -178,7 +179,7 @@ class _Recorder(AddressMap):
 
 
 def _fragments(addresses: Addresses) -> set[int]:
-    return set(np.unique(addresses >> np.uint64(32)).tolist())
+    return set(ascending(addresses >> np.uint64(32)).tolist())
 
 
 def _rebuild(segment: Segment, address_map: AddressMap, out: SegmentWriter) -> Rewritten | None:

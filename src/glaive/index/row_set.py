@@ -11,6 +11,7 @@ from typing import Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import ascending
 from glaive.dataclass import dataclass
 
 __all__ = ["RowNumbers", "RowSet"]
@@ -38,8 +39,7 @@ class RowSet:
         """The set of these rows, in any order, with or without repetitions."""
         if len(rows) == 0:
             return cls(rows, rows)
-        if len(rows) > 1 and not bool((rows[1:] > rows[:-1]).all()):
-            rows = np.unique(rows)
+        rows = ascending(rows)
         ends = np.flatnonzero(np.diff(rows) != 1)
         starts = rows[np.concatenate(([0], ends + 1))]
         return cls(starts, rows[np.append(ends, len(rows) - 1)] + np.uint64(1))

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import ascending
 from glaive.errors import NotFoundError, RowIndexError
 from glaive.format.flags import Feature
 from glaive.scan.positions import positions
@@ -38,7 +39,7 @@ class RowLocations:
 
     def by_fragment(self) -> list[tuple[int, Int64s]]:
         """Each fragment with the numbers, in this order, of its rows."""
-        positions = np.unique(self.fragment).tolist()
+        positions = ascending(self.fragment).tolist()
         return [(position, np.flatnonzero(self.fragment == position)) for position in positions]
 
 
@@ -66,7 +67,7 @@ def _by_index(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
         )
     fragment = np.searchsorted(starts, wanted, side="right") - 1
     row = wanted - starts[fragment]
-    for position in np.unique(fragment).tolist():
+    for position in ascending(fragment).tolist():
         live = snapshot.live_rows(snapshot.manifest.fragment(position))
         if live is not None:
             here = fragment == position
@@ -78,7 +79,7 @@ def _by_address(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
     manifest = snapshot.manifest
     fragment = np.zeros(len(wanted), np.int64)
     row = wanted & 0xFFFFFFFF
-    for fragment_id in np.unique(wanted >> 32).tolist():
+    for fragment_id in ascending(wanted >> 32).tolist():
         here = (wanted >> 32) == fragment_id
         try:
             position = manifest.position_of(fragment_id)
@@ -157,7 +158,7 @@ def _locate_addresses(
     """Fragment and row of addresses; fragment -1 for deleted rows."""
     manifest = snapshot.manifest
     fragment, row = np.full(len(wanted), -1, np.int64), wanted & 0xFFFFFFFF
-    for fragment_id in np.unique(wanted >> 32).tolist():
+    for fragment_id in ascending(wanted >> 32).tolist():
         here = (wanted >> 32) == fragment_id
         try:
             position = manifest.position_of(fragment_id)

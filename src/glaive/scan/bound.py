@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import integer_array, pack_flags
+from glaive.arrow.buffers import ascending, integer_array, pack_flags
 from glaive.arrow.build import all_null
 from glaive.encodings.fetch import Fetch
 from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
@@ -82,7 +82,7 @@ class BoundFragment:
     def cuts(self) -> NDArray[np.int64]:
         """Rows at which a page of any column begins, both ends included."""
         parts = [column.cuts() for column in self.columns]
-        return np.unique(np.concatenate([np.array([0, self.rows], np.int64), *parts]))
+        return ascending(np.concatenate([np.array([0, self.rows], np.int64), *parts]))
 
     @cached_property
     def has_many_pages(self) -> bool:
@@ -347,7 +347,7 @@ class _SplitStruct(Searchable):
         self.num_rows = pieces[0].num_rows
 
     def cuts(self) -> NDArray[np.int64]:
-        return np.unique(np.concatenate([piece.cuts() for piece in self.pieces]))
+        return ascending(np.concatenate([piece.cuts() for piece in self.pieces]))
 
     def read(self, start: int, stop: int) -> Any:
         return _merge(self.field.type, [piece.read(start, stop) for piece in self.pieces])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import flags_of, integer_array
+from glaive.arrow.buffers import ascending, flags_of, integer_array
 from glaive.arrow.conditions import Condition, InRange, IsOneOf
 from glaive.format.flags import Feature
 from glaive.memory import items_of
@@ -46,6 +47,9 @@ SYSTEM_COLUMNS: Mapping[str, pa.DataType] = MappingProxyType(
 _LINEAGE: Mapping[str, Lineage] = MappingProxyType(
     {ROW_ID: "row_ids", CREATED_AT: "created_at", UPDATED_AT: "updated_at"}
 )
+_NUMBERS: WeakKeyDictionary[IsOneOf, NDArray[np.uint64]] = WeakKeyDictionary()
+"""Those of sets, for as long as these are used."""
+
 _HIGHEST = 2**64 - 1
 _FIRST_VERSION = 1
 """What rows have as versions in datasets that do not keep them."""
@@ -97,8 +101,10 @@ class SystemColumns:
                 first, last = max(start, first - self._ids), min(stop - 1, last - self._ids)
                 return np.arange(first, max(first, last + 1), dtype=np.int64)
             if isinstance(condition, IsOneOf) and not condition.negated:
-                rows = np.unique(numbers(condition)).astype(object) - self._ids
-                return np.array([row for row in rows if start <= row < stop], np.int64)
+                wanted = numbers(condition)
+                low = np.uint64(self._ids + start)
+                rows = wanted[wanted.searchsorted(low) :] - np.uint64(self._ids)
+                return rows[: rows.searchsorted(np.uint64(stop))].astype(np.int64)
         values = self.of(name, np.arange(start, stop, dtype=np.int64))
         mask: Any = condition.mask(integer_array(values))
         flags = flags_of(mask.buffers()[1], len(mask), mask.offset)
@@ -125,6 +131,10 @@ def bounds(condition: InRange) -> tuple[int, int]:
 
 
 def numbers(condition: IsOneOf) -> NDArray[np.uint64]:
-    """The numbers of a set."""
-    values: Any = condition.values.drop_null().cast(pa.uint64())
-    return items_of(values.buffers()[1], np.uint64, len(values), 8 * values.offset)
+    """The numbers of a set, ascending, each once: made once, as each fragment asks for them."""
+    known = _NUMBERS.get(condition)
+    if known is None:
+        values: Any = condition.values.drop_null().cast(pa.uint64())
+        data = items_of(values.buffers()[1], np.uint64, len(values), 8 * values.offset)
+        known = _NUMBERS[condition] = ascending(data)
+    return known

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import ascending
 from glaive.entropy import random_bytes
 from glaive.errors import CorruptFileError, DataFileMissingError, ObjectNotFoundError
 from glaive.events import FILES, emit
@@ -86,7 +87,7 @@ def add_deletions(
         An offset is out of range.
     """
     before = load_deletions(store, manifest, fragment)
-    wanted = _ascending(offsets)
+    wanted = ascending(offsets)
     if len(wanted) and not 0 <= int(wanted[0]) <= int(wanted[-1]) < fragment.physical_rows:
         raise CorruptFileError(
             "rows to delete",
@@ -114,11 +115,6 @@ def add_deletions(
     )
     put_deletions(store, fragment.id, file, content)
     return replace(fragment, deletion_file=file), added
-
-
-def _ascending(offsets: NDArray[np.integer]) -> NDArray[np.integer]:
-    """Sorted unique offsets. Usually they are sorted, and checking is far cheaper than sorting."""
-    return offsets if (offsets[1:] > offsets[:-1]).all() else np.unique(offsets)
 
 
 def put_deletions(store: ObjectStore, fragment_id: int, file: DeletionFile, content: bytes) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import ascending
 from glaive.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
 from glaive.format.flags import Feature
 from glaive.format.fragment import TOMBSTONE, Fragment
@@ -150,7 +151,7 @@ def edit_fragments(
         if new_ids[0] <= highest or (new_ids[1:] <= new_ids[:-1]).any():
             # Reserved or given ids may belong before existing ones.
             all_ids = Manifest(wire, where=base.where).fragment_ids
-            if len(np.unique(all_ids)) != len(all_ids):
+            if len(ascending(all_ids)) != len(all_ids):
                 raise CorruptFileError(
                     "fragment ids",
                     expected="unique ids",

@@ -11,6 +11,7 @@ from typing import Self
 
 import numpy as np
 
+from glaive.arrow.buffers import ascending
 from glaive.dataclass import dataclass
 from glaive.format.deletions import encode_deletions
 from glaive.format.fragment import DeletionFile, Fragment
@@ -137,7 +138,7 @@ def merge_deletions(
         if len(both):
             reason = f"{len(both)} rows of fragment {mine.id} were deleted or updated by both"
             return Conflict(reason, fragments=frozenset({mine.id}))
-        rows = np.union1d(affected[mine.id], deleted[mine.id]).astype(np.uint32, copy=False)
+        rows = ascending(np.concatenate([affected[mine.id], deleted[mine.id]]))
         if len(rows) == mine.physical_rows:
             removed.append(mine.id)
             continue

@@ -203,8 +203,8 @@ class _Comparison:
         self._commit = commit
         old, new = before.fragment_ids, after.fragment_ids
         _, old_shared, new_shared = np.intersect1d(old, new, return_indices=True)
-        self._removed = np.setdiff1d(np.arange(len(old)), old_shared)
-        self._added = np.setdiff1d(np.arange(len(new)), new_shared)
+        self._removed = np.setdiff1d(np.arange(len(old)), old_shared, assume_unique=True)
+        self._added = np.setdiff1d(np.arange(len(new)), new_shared, assume_unique=True)
         old_wire = map(before.wire.fragments.__getitem__, old_shared.tolist())
         new_wire = map(after.wire.fragments.__getitem__, new_shared.tolist())
         changed = np.fromiter(map(ne, old_wire, new_wire), np.bool_, len(old_shared))

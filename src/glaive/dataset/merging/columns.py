@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import ascending
 from glaive.dataset.columns.column_files import (
     physical_rows,
     replace_files,
@@ -83,7 +84,7 @@ def replace_in_fragments(
     updated: list[Fragment] = []
     changed: dict[int, bytes] = {}
     view = view_of(dataset.snapshot, columns.names)
-    for fragment_id in np.unique(fragments).tolist():
+    for fragment_id in ascending(fragments).tolist():
         in_fragment = fragments == fragment_id
         position = dataset.manifest.position_of(fragment_id)
         fragment = dataset.manifest.fragment(position)

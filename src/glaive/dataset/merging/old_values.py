@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import ascending
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.chunked import one_array
 from glaive.dataset.merging.partial_members import is_partial, keep_members
@@ -64,7 +65,7 @@ class OldValues:
         table = take_physical(self._view, selected.fragment, selected.row)
         size = len(addresses) * self.row_bytes
         if size > _FEW_BYTES:
-            fragments = np.unique(selected.fragment).tolist()
+            fragments = ascending(selected.fragment).tolist()
             for position in fragments:
                 self._passed.add(self._view.fragment(position), size // len(fragments))
         return table

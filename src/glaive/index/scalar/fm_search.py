@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from glaive.arrow.buffers import ascending
 from glaive.arrow.conditions import HasText
 from glaive.index.keeping import Keep
 from glaive.index.protocol import Candidates, ScalarIndex
@@ -125,8 +126,10 @@ class OpenedFM(ScalarIndex):
             owners = np.searchsorted(partition.starts, places, side="right") - 1
             if isinstance(query, HasText):
                 owners = owners[_at_its_place(partition, query, places, owners, len(word))]
-            owners = np.unique(owners)
-            chosen = owners if chosen is None else np.intersect1d(chosen, owners)
+            owners = ascending(owners)
+            chosen = (
+                owners if chosen is None else np.intersect1d(chosen, owners, assume_unique=True)
+            )
         return chosen
 
 

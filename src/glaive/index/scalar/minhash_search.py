@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.buffers import ascending
 from glaive.index.protocol import OpenedIndex
 from glaive.index.row_set import RowNumbers
 from glaive.index.scalar.minhash_parameters import MinHashParams
@@ -116,7 +117,7 @@ class OpenedMinHash(OpenedIndex):
                 bands.check_present(stored)
                 bands.check_present(numbers)
                 found.append(np.asarray(numbers)[np.isin(np.asarray(stored), keys)])
-        texts: UInt32s = np.unique(np.concatenate(found))
+        texts: UInt32s = ascending(np.concatenate(found))
         count = self._files.signatures.num_rows
         if len(texts) and int(texts[-1]) >= count:
             raise bands.corrupt("text of a band", f"a number below {count}", f"{texts[-1]}")

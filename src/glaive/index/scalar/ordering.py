@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import ascending
 from glaive.arrow.conditions import float_order
 from glaive.memory import items_of
 from glaive.types import Flags, Int64s
@@ -90,7 +91,7 @@ def sort_keys(values: pa.Array) -> SortKeys:
 def distinct_keys(values: pa.Array) -> SortKeys:
     """Keys of the values that are not null, ascending, each once."""
     keys = sort_keys(values.drop_null() if values.null_count else values)
-    return np.unique(keys) if len(keys) > 1 else keys
+    return ascending(keys)
 
 
 def values_of_keys(keys: NDArray[Any], kind: Any, absent: Flags | None = None) -> Any:

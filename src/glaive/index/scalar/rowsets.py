@@ -13,6 +13,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.buffers import ascending
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.wire import parse_bitmap
 from glaive.index.address_map import Addresses, AddressMap
@@ -233,7 +234,9 @@ def remap_rowsets(
 
 
 def _union(first: bytes, second: bytes, where: object) -> bytes:
-    return bitmap_of(np.union1d(offsets_of(first, where), offsets_of(second, where)))
+    return bitmap_of(
+        ascending(np.concatenate([offsets_of(first, where), offsets_of(second, where)]))
+    )
 
 
 _BATCH_ADDRESSES = 1 << 23

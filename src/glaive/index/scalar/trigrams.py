@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.buffers import ascending
 from glaive.index.text.tokenizers.case import lower_case
 from glaive.index.text.tokenizers.filters import fold
 from glaive.memory import as_array
@@ -55,7 +56,7 @@ def trigrams_of(texts: Any) -> tuple[UInt32s, Int64s]:
     inside = at + 2 < ends[owners]
     at, owners = at[inside], owners[inside]
     tokens = (first[at] * _SYMBOLS + second[at]) * _SYMBOLS + third[at]
-    pairs = np.unique((tokens.astype(np.int64) << 32) | owners)
+    pairs = ascending((tokens.astype(np.int64) << 32) | owners)
     return (pairs >> 32).astype(np.uint32), pairs & 0xFFFF_FFFF
 
 

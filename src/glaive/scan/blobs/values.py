@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import pack_flags
+from glaive.arrow.buffers import ascending, pack_flags
 from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import SchemaError
 from glaive.file.protocol import BoundColumn, Searchable
@@ -53,7 +53,7 @@ class BlobContentsColumn(Searchable):
 
     def take(self, rows: NDArray[np.int64]) -> Any:
         """The rows at these positions."""
-        distinct = len(np.unique(rows)) == len(rows)
+        distinct = len(ascending(rows)) == len(rows)
         array = self._inner.take(rows)
         return self._resolve(self._column, array, self._column.name, distinct=distinct)
 

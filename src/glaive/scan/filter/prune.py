@@ -37,7 +37,7 @@ def prune_ranges(search: Search, ranges: Sequence[FragmentRows]) -> Sequence[Fra
         if system == ROW_ADDRESS or (system == ROW_ID and not stable):
             ranges = _by_address(snapshot, condition, ranges)
         elif system == ROW_ID and isinstance(condition, IsOneOf) and not condition.negated:
-            wanted = np.unique(numbers(condition))
+            wanted = numbers(condition)
             _, fragment, row = snapshot.row_id_index.candidates(wanted)
             ranges = _around(fragment, row, ranges)
     alone = search.run.options.fast_search
@@ -75,7 +75,7 @@ def _by_address(
     if not len(ids):
         return ranges
     if isinstance(condition, IsOneOf) and not condition.negated:
-        wanted = np.unique(numbers(condition))
+        wanted = numbers(condition)
         order = np.argsort(ids)
         owner = (wanted >> np.uint64(32)).astype(np.int64)
         at = np.minimum(np.searchsorted(ids, owner, sorter=order), len(ids) - 1)

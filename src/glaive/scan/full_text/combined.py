@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from glaive.arrow.buffers import ascending
 from glaive.dataclass import dataclass
 from glaive.index.row_set import RowNumbers
 from glaive.index.text.bm25 import TextStatistics, length_shares, rarity, weights_of
@@ -121,8 +122,7 @@ def combined_hits(columns: Sequence[CombinedColumn], tokens: Iterable[str], *, e
 
 
 def _union(parts: Iterator[RowNumbers]) -> RowNumbers:
-    rows: RowNumbers = np.unique(np.concatenate([np.zeros(0, np.uint64), *parts]))
-    return rows
+    return ascending(np.concatenate([np.zeros(0, np.uint64), *parts]))
 
 
 def _weighted(

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.buffers import pack_flags
+from glaive.arrow.buffers import ascending, pack_flags
 from glaive.arrow.build import all_null, validity_flags
 from glaive.encodings.array_protocol import Outlet
 from glaive.encodings.arrays.flat import Flat
@@ -63,7 +63,7 @@ class BlobReader:
         """Take descriptors, then their blobs."""
         if not len(rows):
             return all_null(self._kind, 0)
-        distinct = len(np.unique(np.asarray(rows)))
+        distinct = len(ascending(np.asarray(rows)))
         return and_then(self._inner.take(rows), partial(self._fetch, distinct))
 
     def _fetch(self, distinct: int, descriptors: Any) -> Step:
