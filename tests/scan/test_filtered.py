@@ -354,6 +354,15 @@ def test_a_value_of_a_deleted_row_cannot_fail_a_filter(tmp_path: Path) -> None:
     assert opened.to_table(filter="a / b > 3")["b"].to_pylist() == [1]
 
 
+def test_a_value_that_a_term_before_rules_out_cannot_fail_a_filter(tmp_path: Path) -> None:
+    """Few rows pass the first term, so that the others are evaluated on these alone."""
+    rows = {"id": [*range(40)] * 50, "b": [0, 2, 3, 0, 1] * 400, "a": [6] * 2000}
+    made = glaive.write_dataset(rows, tmp_path / "t")
+    assert made.count_rows("id < 2 and b != 0 and a / b = 3") == 50
+    with pytest.raises(FilterError, match="division by zero"):
+        made.count_rows("id < 2 and a / b = 3")
+
+
 # --------------------------------------------------------------------- errors
 
 

@@ -171,11 +171,43 @@ def test_estimates_are_near_the_rows_that_an_index_finds(
 def test_few_rows_are_found_in_the_order_of_the_dataset(
     dataset: glaive.LanceDataset, limit: int | None
 ) -> None:
-    """Deleted rows are left out, rows that no index knows are searched, columns may be left out."""
-    for condition in ("n = 7", "id in (3, 20, 210, 599, 650, 850)", "w = 'a' and n = 5"):
+    """Deleted rows are left out, rows that no index knows are searched, columns may be left out.
+
+    Terms without an index are tested on the rows that were found.
+    """
+    ids = "id in (3, 20, 210, 599, 650, 850)"
+    for condition in (
+        "n = 7", ids, "w = 'a' and n = 5", "n = 7 and p = 2", f"{ids} and p + n > 20 and p < 4",
+        f"{ids} and _rowid > 200", f"{ids} and p > 4",
+    ):  # fmt: skip
         options: dict[str, Any] = {"filter": condition, "limit": limit, "offset": limit and 1}
         scanned = dataset.to_table(["p", "_rowid"], **options, use_scalar_index=False)
         searched = dataset.scanner(["p", "_rowid"], **options, use_scalar_index=True)
         assert searched.to_table().equals(scanned)
         assert pa.Table.from_batches(searched.to_batches(), scanned.schema).equals(scanned)
         assert searched.count_rows() == scanned.num_rows
+
+
+def test_terms_without_an_index_look_at_the_rows_that_passed_the_terms_before_them_alone(
+    tmp_path: Path,
+) -> None:
+    """The first three rows of 20,000 have a divisor of 0."""
+    rows = {"id": range(20_000), "b": [0, 0, 0, *[2] * 19_997], "s": [{"a": 2}] * 20_000}
+    made = glaive.write_dataset(rows, tmp_path / "t", max_rows_per_file=5_000)
+    made.create_scalar_index("id", "BTREE")
+    seen: list[Any] = []
+    condition = "id in (1, 2, 7, 6000, 19999) and b != 0 and s.a / b = 1 and _rowid != 7"
+    found = made.to_table(["id"], condition, scan_stats_callback=seen.append)
+    assert found["id"].to_pylist() == [6000, 19999]
+    assert seen[0].all_counts["rows_scanned"] == 5
+
+
+def test_rows_that_an_index_only_supposes_are_tested(tmp_path: Path) -> None:
+    texts = ["an apple a day", "apples", "pear, apple", "ap ple"] * 50
+    made = glaive.write_dataset({"id": range(200), "text": texts}, tmp_path / "t")
+    made.create_scalar_index("text", "NGRAM")
+    seen: list[Any] = []
+    condition = "contains(text, 'n apple a') and id < 9"
+    found = made.to_table(["id"], condition, scan_stats_callback=seen.append)
+    assert found["id"].to_pylist() == [0, 4, 8]
+    assert seen[0].all_counts["rows_scanned"] == 150  # with all of its trigrams

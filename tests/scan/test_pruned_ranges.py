@@ -60,6 +60,6 @@ def test_only_a_fast_search_leaves_out_rows_that_the_index_does_not_know(
     dataset: glaive.LanceDataset,
 ) -> None:
     condition = "id IN (3, 5, 24) AND id % 2 < 2"
-    assert looked_at(dataset, condition, use_scalar_index=True) == ([3, 5, 24], 3 + 10)
+    assert looked_at(dataset, condition, use_scalar_index=True) == ([3, 5, 24], 2 + 10)
     fast = looked_at(dataset, condition, use_scalar_index=True, fast_search=True)
-    assert fast == ([3, 5], 3)
+    assert fast == ([3, 5], 2)

@@ -24,7 +24,7 @@ from glaive.types import Int64s
 if TYPE_CHECKING:
     from glaive.expr.filters import Value
 
-__all__ = ["AddedColumns", "FoundColumns", "FoundRows", "FoundValues"]
+__all__ = ["AddedColumns", "FoundColumns", "FoundRows", "FoundValues", "stored_columns"]
 
 
 class FoundRows(Protocol):
@@ -98,8 +98,9 @@ class FoundValues:
         stored = [path for path in self.paths if path not in self.added.fields]
         columns: dict[str, Any] = {}
         if stored:
-            table = take_physical(self.source, *found.places(self.source.snapshot), meter=meter)
-            columns = dict(zip(stored, map(_stored, table.columns, stored), strict=True))
+            columns = stored_columns(
+                self.source, stored, *found.places(self.source.snapshot), meter
+            )
         arrays = [columns[path] if path in columns else found.added(path) for path in self.paths]
         return pa.RecordBatch.from_arrays(arrays, list(self.paths))
 
@@ -250,6 +251,16 @@ class _Maker:
         if isinstance(output, str):
             return self._added.fields[output].with_name(_name(column))
         return pa.field(_name(column), output.type)
+
+
+def stored_columns(
+    source: BoundProjection, paths: Sequence[str], fragments: Int64s, rows: Int64s, meter: Meter
+) -> dict[str, Any]:
+    """The columns of a projection, of physical rows, as expressions see them: by path."""
+    columns: Sequence[Any] | None = take_few(source, fragments, rows, meter)
+    if columns is None:
+        columns = take_physical(source, fragments, rows, meter=meter).columns
+    return dict(zip(paths, map(_stored, columns, paths), strict=True))
 
 
 def _stored(column: Any, path: str) -> Any:

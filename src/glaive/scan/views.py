@@ -46,6 +46,7 @@ class BoundProjection:
     __slots__ = (
         "__weakref__",
         "_cache",
+        "_inputs",
         "_joins",
         "_met",
         "_missed",
@@ -68,6 +69,7 @@ class BoundProjection:
         self._missed = 0
         self._joins = self._spreads = projection.plain and not projection.has_extension_types
         self._without_inputs: BoundProjection | None = None
+        self._inputs: dict[tuple[str, ...], BoundProjection] = {}
 
     def without_inputs(self) -> BoundProjection:
         """The same result, for rows that are known to pass: columns of the filter are not read."""
@@ -77,6 +79,14 @@ class BoundProjection:
         if self._without_inputs is None:
             self._without_inputs = BoundProjection(self.snapshot, projection)
         return self._without_inputs
+
+    def of_inputs(self, paths: tuple[str, ...]) -> BoundProjection:
+        """These columns of the filter alone, for rows that are tested before others are read."""
+        known = self._inputs.get(paths)
+        if known is None:
+            projection = project(self.snapshot.manifest.schema, paths)
+            known = self._inputs[paths] = BoundProjection(self.snapshot, projection)
+        return known
 
     def fragment(self, position: int) -> BoundFragment:
         """The fragment at a position of the manifest's list."""

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import flags_of
 from glaive.arrow.capacity import in_parts
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError
@@ -25,6 +24,7 @@ from glaive.scan.bound import BoundFragment
 from glaive.scan.filter.columns import LazyColumns
 from glaive.scan.filter.rows import RowSelection
 from glaive.scan.filter.selection import FragmentSelection, read_in_one_request
+from glaive.scan.filter.terms import rows_passing
 from glaive.scan.metrics import Meter
 from glaive.scan.projection import Output
 from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun
@@ -345,16 +345,11 @@ class Search:
 
     def _flags(self, terms: Sequence[Term], columns: LazyColumns) -> NDArray[np.bool_]:
         """Which rows pass the terms."""
-        import pyarrow.compute as pc
 
-        mask: Any = None
-        for term in terms:
-            inputs = {path: self.inputs[path] for path in term.columns}
-            passing = term.mask(columns.batch(inputs))
-            mask = passing if mask is None else pc.and_(mask, passing)
-        if mask is None:
-            return np.ones(columns.count, np.bool_)
-        return flags_of(mask.buffers()[1], len(mask), mask.offset)
+        def batch(term: Term) -> pa.RecordBatch:
+            return columns.batch({path: self.inputs[path] for path in term.columns})
+
+        return rows_passing(terms, batch, columns.count)
 
 
 def answers_of(run: ScanRun, terms: Sequence[Term]) -> Mapping[int, IndexAnswer]:

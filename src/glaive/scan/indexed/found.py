@@ -5,8 +5,9 @@ Specification: "Searching" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,13 +17,16 @@ import pyarrow as pa
 from glaive.arrow.buffers import distinct
 from glaive.dataclass import dataclass
 from glaive.index.row_set import RowSet
+from glaive.scan.filter.terms import rows_passing
 from glaive.scan.plan import FragmentRows, plan_all, row_bytes
 from glaive.scan.run.parts import FragmentWindows
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.take import take_physical
+from glaive.scan.views import BoundProjection
 from glaive.types import Flags, Int64s
 
 if TYPE_CHECKING:
+    from glaive.expr.filters import Term
     from glaive.scan.filter.search import Search
     from glaive.scan.filter.selection import Chunk, Late
     from glaive.scan.projection import Computed, Output
@@ -51,11 +55,15 @@ class FoundRows:
         Of the fragment of each row, ascending.
     rows
         Physical rows, ascending in each fragment.
+    untested
+        Terms of the filter that indices do not answer, or not for sure: the rows that pass are
+        to be found by their values.
     """
 
     run: ScanRun
     positions: Int64s
     rows: Int64s
+    untested: Sequence[Term] = ()
 
     @property
     def count(self) -> int:
@@ -70,27 +78,29 @@ class FoundRows:
         stream: bool = False,
         window_rows: int | None = None,
     ) -> Iterator[R]:
-        """See :class:`~glaive.scan.run.parts.SearchedPart`: one selection, if there are rows."""
-        search.run.meter.count("rows_taken_by_index", len(self.rows))
-        if len(self.rows):
-            yield work(self)
+        """See :class:`~glaive.scan.run.parts.SearchedPart`: few selections, each of some rows."""
+        for passed in self._passing():
+            search.run.meter.count("rows_taken_by_index", len(passed.rows))
+            if len(passed.rows):
+                yield work(passed)
 
     def table(self) -> pa.Table:
         """The columns of the projection, in one table."""
-        run = self.run
-        run.meter.count("rows_taken_by_index", len(self.rows))
+        run, parts = self.run, list(self._passing())
+        positions, rows = self.positions[:0], self.rows[:0]
+        if len(parts) == 1:
+            positions, rows = parts[0].positions, parts[0].rows
+        elif parts:
+            positions = np.concatenate([part.positions for part in parts])
+            rows = np.concatenate([part.rows for part in parts])
+        run.meter.count("rows_taken_by_index", len(rows))
         with run.meter.step("columns"):
-            return take_physical(
-                run.source.without_inputs(), self.positions, self.rows, meter=run.meter
-            )
+            return take_physical(run.source.without_inputs(), positions, rows, meter=run.meter)
 
     def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> Iterable[Chunk]:
         """See :class:`~glaive.scan.filter.selection.Selection`: columns of the projection."""
         source, meter = self.run.source.without_inputs(), self.run.meter
-        width = row_bytes(source.fragment(int(self.positions[0])))
-        step = max(1, _TAKEN_BYTES // max(1, width))
-        for start in range(0, len(self.rows), step):
-            part = self.cut(start, start + step)
+        for part in self._portions(source):
             table = take_physical(source, part.positions, part.rows, meter=meter)
             yield from _chunks(table)
 
@@ -100,12 +110,45 @@ class FoundRows:
             return self
         return replace(self, positions=self.positions[skip:stop], rows=self.rows[skip:stop])
 
+    def _portions(self, source: BoundProjection) -> Iterator[FoundRows]:
+        """The rows, as many at a time as are taken at once."""
+        if len(self.rows):
+            width = row_bytes(source.fragment(self.positions.item(0)))
+            step = max(1, _TAKEN_BYTES // max(1, width))
+            for start in range(0, len(self.rows), step):
+                yield self.cut(start, start + step)
+
+    def _passing(self) -> Iterator[FoundRows]:
+        """The rows that pass all terms, in order."""
+        if not self.untested:
+            yield self
+            return
+        from glaive.scan.found_columns import stored_columns
+
+        meter = self.run.meter
+        paths = tuple(dict.fromkeys(path for term in self.untested for path in term.columns))
+        source = self.run.source.of_inputs(paths)
+        for part in self._portions(source):
+            positions, rows = part.positions, part.rows
+            meter.count("rows_scanned", len(rows))
+            with meter.step("filter"):
+                columns = stored_columns(source, paths, positions, rows, meter)
+                flags = rows_passing(self.untested, partial(_batch, columns, len(rows)), len(rows))
+            yield FoundRows(self.run, positions[flags], rows[flags])
+
     def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
         """Id of each fragment with rows, and these."""
         cuts = np.flatnonzero(np.diff(self.positions)) + 1
         ids = self.run.source.snapshot.manifest.fragment_ids
         for first, last in pairwise([0, *cuts.tolist(), len(self.rows)]):
             yield int(ids[self.positions[first]]), self.rows[first:last]
+
+
+def _batch(columns: Mapping[str, Any], rows: int, term: Term) -> pa.RecordBatch:
+    """Columns for a term; one without columns still needs the number of rows."""
+    if not term.columns:
+        return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["rows"])
+    return pa.RecordBatch.from_arrays([columns[path] for path in term.columns], list(term.columns))
 
 
 def _chunks(table: Any) -> Iterable[Chunk]:
@@ -116,20 +159,17 @@ def _chunks(table: Any) -> Iterable[Chunk]:
 
 
 def found_parts(search: Search) -> Sequence[FoundRows | FragmentWindows] | None:
-    """The plan of a filtered scan of all rows, where indices answer the filter and found few.
+    """The plan of a filtered scan of all rows, where indices answer a term and found few.
 
-    Fragments that no index answers for stay parts to be searched. None where indices do not
-    answer all of the filter, or found many rows.
+    Fragments that no index answers for stay parts to be searched. None where indices found many
+    rows, or answer terms for different fragments.
     """
     answers, run = list(search.answers.values()), search.run
     if not answers:
         return None
     fragments = answers[0].fragments
-    if len(answers) != len(search.terms):
+    if any(answer.fragments != fragments for answer in answers):
         return None
-    for answer in answers:
-        if not answer.exact or answer.fragments != fragments:
-            return None
     options, snapshot = run.options, run.source.snapshot
     whole = options.fragments is None and options.range_before is None
     if not whole or options.late_materialization not in (None, True):
@@ -142,6 +182,10 @@ def found_parts(search: Search) -> Sequence[FoundRows | FragmentWindows] | None:
     if count > _FEW_ROWS and count > _FEW_SHARE * int(manifest.physical_rows.sum()):
         return None
     found = _live(run, *snapshot.places_of(rows.rows()))
+    sure = [number for number, answer in search.answers.items() if answer.exact]
+    if len(sure) < len(search.terms):
+        untested = [term for number, term in enumerate(search.terms) if number not in sure]
+        found = replace(found, untested=untested)
     if options.fast_search or len(fragments) == manifest.num_fragments:
         return [found]
     covered = np.isin(manifest.fragment_ids, list(fragments))
