@@ -107,17 +107,20 @@ class FragmentList(Sequence[Fragment]):
     def __getitem__(self, at: int | slice) -> Fragment | FragmentList:
         if isinstance(at, slice):
             return FragmentList(self._wire.fragments[at])
-        packed = self._wire.fragments[at]
-        return Fragment.from_wire(parse(table_pb2.DataFragment(), packed, "fragment", _TRANSACTION))
+        return _value_of(self._wire.fragments[at])
 
     def __iter__(self) -> Iterator[Fragment]:
-        return map(Fragment.from_wire, self.messages())
+        return map(_value_of, self._wire.fragments)
 
     def __repr__(self) -> str:
         return f"FragmentList(<{len(self)} fragments>)"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FragmentList.read, (self._wire.SerializeToString(),)
+
+
+def _value_of(packed: bytes) -> Fragment:
+    return Fragment.from_wire(parse(table_pb2.DataFragment(), packed, "fragment", _TRANSACTION))
 
 
 def packed_of(fragments: Iterable[Fragment]) -> Iterable[bytes]:

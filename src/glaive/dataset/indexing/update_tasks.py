@@ -38,8 +38,8 @@ class UpdatedIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeTask:
-    """Merge the newest segments of an index with all rows that are in none; can be pickled.
+class _UpdateTask:
+    """What both tasks name; can be pickled.
 
     Parameters
     ----------
@@ -47,14 +47,28 @@ class MergeTask:
         The version to read.
     name
         Of the index.
+    """
+
+    read_version: int
+    name: str
+
+    def _opened(self, dataset: OpenDataset) -> tuple[OpenedVersion, IndexSegments]:
+        opened = opened_at(dataset, self.read_version)
+        return opened, index_segments(opened, [self.name])[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask(_UpdateTask):
+    """Merge the newest segments of an index with all rows that are in none.
+
+    Parameters
+    ----------
     count
         Segments to merge.
     fewest
         Where so many cannot be merged, fewer are, down to this number.
     """
 
-    read_version: int
-    name: str
     count: int
     fewest: int
 
@@ -68,7 +82,7 @@ class MergeTask:
         CorruptFileError, DataFileMissingError, NotLanceError
             A file of a segment is damaged or absent.
         """
-        opened, index = _opened(dataset, self.read_version, self.name)
+        opened, index = self._opened(dataset)
         for count in range(self.count, self.fewest - 1, -1):
             try:
                 entry = merge_segments(opened, index.newest(count), index.missing)
@@ -79,21 +93,15 @@ class MergeTask:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtendTask:
-    """Add a segment for some of the fragments that are in none; can be pickled.
+class ExtendTask(_UpdateTask):
+    """Add a segment for some of the fragments that are in none.
 
     Parameters
     ----------
-    read_version
-        The version to read.
-    name
-        Of the index.
     start, stop
         Positions among the fragments that are in no segment: the first, and the one after the last.
     """
 
-    read_version: int
-    name: str
     start: int
     stop: int
 
@@ -109,11 +117,6 @@ class ExtendTask:
         CorruptFileError, DataFileMissingError, NotLanceError
             A file is damaged or absent.
         """
-        opened, index = _opened(dataset, self.read_version, self.name)
+        opened, index = self._opened(dataset)
         fragments = index.missing[self.start : self.stop]
         return UpdatedIndex(Index.from_wire(extend_index(opened, index.model.entry, fragments)))
-
-
-def _opened(dataset: OpenDataset, version: int, name: str) -> tuple[OpenedVersion, IndexSegments]:
-    opened = opened_at(dataset, version)
-    return opened, index_segments(opened, [name])[name]
