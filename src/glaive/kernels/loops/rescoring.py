@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from glaive.kernels.loops.code_scan import hole_behind, hole_for, is_farther, sort_heap
 from glaive.kernels.loops.distances import measure
 from glaive.kernels.loops.memory import (
     kernel,
@@ -11,9 +10,9 @@ from glaive.kernels.loops.memory import (
     load_i64,
     load_u64,
     prefetch,
-    store_f32,
     store_u64,
 )
+from glaive.kernels.loops.nearest_heap import keep_near, sort_heap
 from glaive.kernels.vector_records import RescoreRows
 
 _MOST_LINES = 8
@@ -92,21 +91,14 @@ def rescore_rows(
         at_rows = all_rows + query * capacity * 8
         count = 0
         for i in range(begin, stop):
-            far, key = load_f32(measured + i * 4), load_u64(row_keys + i * 8)
+            far = load_f32(measured + i * 4)
             # NaN is neither.
             if not (far <= limit) or not (far >= least):
                 continue
-            if count < capacity:
-                at = hole_behind(at_heap, at_keys, at_fragments, at_rows, count, far, key)
-                count += 1
-            else:
-                if not is_farther(load_f32(at_heap), load_u64(at_keys), far, key):
-                    continue
-                at = hole_for(at_heap, at_keys, at_fragments, at_rows, count, far, key)
-            store_f32(at_heap + at * 4, far)
-            store_u64(at_keys + at * 8, key)
-            store_u64(at_fragments + at * 8, load_u64(fragments + i * 8))
-            store_u64(at_rows + at * 8, load_u64(rows + i * 8))
+            count = keep_near(
+                at_heap, at_keys, at_fragments, at_rows, count, capacity, far,
+                load_u64(row_keys + i * 8), fragments + i * 8, rows + i * 8,
+            )  # fmt: skip
         sort_heap(at_heap, at_keys, at_fragments, at_rows, count)
         store_u64(sizes + query * 8, count)
     return 1
