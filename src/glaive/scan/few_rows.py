@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from glaive.arrow.buffers import distinct
 from glaive.errors import CapacityError, CorruptFileError
-from glaive.scan.metrics import NOBODY, Meter
+from glaive.scan.metrics import Meter
 from glaive.scan.views import BoundProjection
 from glaive.types import Int64s
 
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
 
 __all__ = ["take_few"]
 
+_PATH: Final = "take of few rows"
+
 _MOST_ROWS: Final = 1024
 """Rows from which on a take is worth more around it: threads, and bulk reads."""
 
 
 def take_few(
-    source: BoundProjection, fragments: Int64s, rows: Int64s, meter: Meter | None = None
+    source: BoundProjection, fragments: Int64s, rows: Int64s, meter: Meter
 ) -> list[pa.Array] | None:
     """Physical rows of fragments given by position, in this order, one array per column.
 
-    None where takes have to work out first how they read these rows, or somebody asks for figures.
+    None where takes have to work out first how they read these rows.
     """
-    few = 0 < len(rows) < _MOST_ROWS and source.projection.outputs
-    if not few or not (meter is None or meter is NOBODY):
+    if not 0 < len(rows) < _MOST_ROWS or not source.projection.outputs:
         return None
     joined = source.joined_before()
     try:
@@ -44,28 +45,37 @@ def take_few(
                 return None
             # So that its files are looked at now and then, and not for each take.
             joined = source.joined([first])
-            if joined is None:
-                return source.for_taking(first, rows).take(rows)
-        return _take_joined(joined, fragments, rows)
+        if joined is None:
+            arrays: list[pa.Array] | None = source.for_taking(first, rows).take(rows)
+        else:
+            arrays = _take_joined(joined, fragments, rows, meter)
     except CapacityError as error:
-        NOBODY.fallback("take of few rows", "values beyond one array", error)
+        meter.fallback(_PATH, "values beyond one array", error)
+        return None
     except CorruptFileError as error:  # a page alone says more
-        NOBODY.fallback("take of few rows", "a file is damaged", error)
-    return None
+        meter.fallback(_PATH, "a file is damaged", error)
+        return None
+    if arrays is not None:
+        meter.count("rows_taken_at_once", len(rows))
+    return arrays
 
 
-def _take_joined(joined: JoinedFragments, fragments: Int64s, rows: Int64s) -> list[pa.Array] | None:
+def _take_joined(
+    joined: JoinedFragments, fragments: Int64s, rows: Int64s, meter: Meter
+) -> list[pa.Array] | None:
     """Rows of fragments that are joined; None where some are not."""
     together = joined.together
     if together is None:
         return None
-    if joined.is_trusted(fragments):
-        numbers = joined.numbers(fragments, rows)
-        return None if numbers is None else together.take(numbers)
-    positions = distinct(fragments)
-    if not joined.holds(positions):
+    trusted = joined.is_trusted(fragments)
+    positions = None if trusted else distinct(fragments)
+    if positions is not None and not joined.holds(positions):
         return None
     numbers = joined.numbers(fragments, rows)
-    if numbers is None or not joined.prepare(positions, numbers):
+    if numbers is None:
+        meter.fallback(_PATH, "a row is beyond its fragment")
+        return None
+    if positions is not None and not joined.prepare(positions, numbers):
+        meter.fallback(_PATH, "unknown what cold files have to read")
         return None
     return together.take(numbers)
