@@ -91,7 +91,7 @@ class Candidates(NamedTuple):
     Parameters
     ----------
     rows
-        Rows for which it is true; if not ``exact``, and some for which it is not.
+        Rows for which it is true; unless ``exact``, others may be among them.
     nulls
         Rows for which it is null; None if that was not asked for.
     exact
@@ -108,7 +108,7 @@ class ScalarIndex(OpenedIndex):
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of a value, on average, which a scan would look at; 0 if that is not known."""
+        """Bytes of a value of the column, on average, as a scan decodes it; 0: unknown."""
         return 0
 
     @abstractmethod

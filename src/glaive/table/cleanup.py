@@ -206,14 +206,9 @@ def plan_cleanup(
         for one in locations
         if one.version in times
     }
-    named = {one.version for one, verdict in judged.items() if verdict == "tagged"}
-    if named and policy.error_if_tagged:
-        names = ", ".join(f"{name!r} (version {at})" for name, at in sorted(tags) if at in named)
-        raise CleanupError(
-            f"Cleanup error: {sum(at in named for _, at in tags)} tagged version(s) have been "
-            "marked for cleanup. Either set `error_if_tagged_old_versions=false` or delete the "
-            f"following tag(s) to enable cleanup of {store.uri}: {names}"
-        )
+    if policy.error_if_tagged:
+        named = {one.version for one, verdict in judged.items() if verdict == "tagged"}
+        _refuse_tagged(store, [(name, at) for name, at in tags if at in named])
     for one, verdict in judged.items():
         if verdict == "link":
             protection.is_link(one.path)  # adds a warning
@@ -231,6 +226,18 @@ def plan_cleanup(
     own = {path for path in folders if is_own_folder(path)}.union(*(one.folders for one in unused))
     versions, warnings = tuple(sorted(one.version for one in old)), tuple(protection.warnings)
     return CleanupPlan(current.version, versions, tuple(files), warnings, tuple(sorted(own)))
+
+
+def _refuse_tagged(store: ObjectStore, tags: Sequence[tuple[str, int]]) -> None:
+    """Fail if there are tags, each with its version, of versions to be deleted."""
+    if not tags:
+        return
+    names = ", ".join(f"{name!r} (version {at})" for name, at in sorted(tags))
+    raise CleanupError(
+        f"Cleanup error: {len(tags)} tagged version(s) have been marked for cleanup. Either set "
+        "`error_if_tagged_old_versions=false` or delete the following tag(s) to enable cleanup of "
+        f"{store.uri}: {names}"
+    )
 
 
 def delete_planned(

@@ -175,7 +175,7 @@ class FilteredScan:
         return prune_ranges(self.search, plan_searched(self.run.source.snapshot, self.run.options))
 
     def _found(self) -> Sequence[FoundRows | FragmentWindows] | None:
-        """The parts where indices answer all of the filter, with few rows."""
+        """The parts where indices answer a term of the filter, with few rows."""
         if not self.search.answers or self.outputs is not self.run.source.projection.outputs:
             return None
         from glaive.scan.indexed.found import found_parts
