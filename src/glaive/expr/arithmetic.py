@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from glaive.arrow import compute as pc
 from glaive.arrow.capacity import too_large
 from glaive.errors import FilterError
 from glaive.expr.intervals import add_interval
@@ -23,7 +23,7 @@ from glaive.expr.sizes import bytes_of, check_bytes
 
 __all__ = ["combine", "negative"]
 
-_PLAIN: dict[str, Any] = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "/": pc.divide}
+_PLAIN = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
 _WITH_NUMPY: dict[str, Any] = {
     "+": np.add,
     "-": np.subtract,
@@ -101,7 +101,7 @@ def _nulls(*arrays: Any) -> Any:
 
 def _integers(op: str, left: Any, right: Any) -> Any:
     if op in "+-*":
-        return _PLAIN[op](left, right)
+        return getattr(pc, _PLAIN[op])(left, right)
     nulls = _nulls(left, right)
     over, by = _numbers(left), _numbers(right)
     zero = by == 0
@@ -126,7 +126,7 @@ def _by_constant(op: str, left: Any, right: Any) -> Any:
     integers = pa.types.is_integer(kind)
     floating = pa.types.is_floating(kind) and kind.bit_width > 16
     if (integers and op in {"+", "-", "*"}) or (floating and op in {"+", "-", "*", "/"}):
-        return _PLAIN[op](left, right)
+        return getattr(pc, _PLAIN[op])(left, right)
     return None
 
 
@@ -138,7 +138,7 @@ def _truncated(over: Any, by: Any) -> Any:
 
 def _floats(op: str, left: Any, right: Any) -> Any:
     if op != "%" and left.type.bit_width > 16:
-        return _PLAIN[op](left, right)
+        return getattr(pc, _PLAIN[op])(left, right)
     with np.errstate(all="ignore"):
         result = _WITH_NUMPY[op](_numbers(left), _numbers(right))
     return pa.array(result, left.type, mask=_nulls(left, right))
@@ -202,7 +202,7 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
     kind = rule[2] if rule else left.type
     if op in "+-*" and pa.types.is_decimal128(kind):
         if kind.precision < _MAX_DIGITS:
-            result = _PLAIN[op](left, right)  # all digits fit
+            result = getattr(pc, _PLAIN[op])(left, right)  # all digits fit
             if result.type == kind:
                 return result
         elif (narrow := _by_digits(op, left, right, kind)) is not None:
@@ -246,7 +246,7 @@ def _by_digits(op: str, left: Any, right: Any, kind: Any) -> Any:
         _as_type(each, pa.decimal128(digits, each.type.scale))
         for each, digits in ((left, first), (right, second))
     ]
-    return _as_type(_PLAIN[op](*narrow), kind)
+    return _as_type(getattr(pc, _PLAIN[op])(*narrow), kind)
 
 
 def _digits(array: Any) -> int:

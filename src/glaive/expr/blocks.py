@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from glaive.arrow import compute as pc
 from glaive.arrow.buffers import pack_flags
 from glaive.arrow.conditions import float_order
 from glaive.expr import tree

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from glaive.arrow import compute as pc
 from glaive.arrow.capacity import too_large
 from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
 from glaive.arrow.geometries import GeometryType

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from glaive.arrow import compute as pc
 from glaive.arrow.conditions import IsOneOf, float_order
 from glaive.arrow.scalars import FALSE
 from glaive.errors import FilterError
@@ -21,13 +21,13 @@ from glaive.expr.rows import repeat
 
 __all__ = ["among", "comparable", "compare", "distinct", "list_spans"]
 
-_FUNCTIONS: dict[str, Any] = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+_FUNCTIONS: dict[str, str] = {
+    "=": "equal",
+    "!=": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
 }
 _WORDS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
@@ -42,7 +42,7 @@ def compare(op: str, left: Any, right: Any) -> Any:
     """
     if pa.types.is_nested(left.type):
         return _nested(op, left, right)
-    return _FUNCTIONS[op](comparable(left), comparable(right))
+    return getattr(pc, _FUNCTIONS[op])(comparable(left), comparable(right))
 
 
 def distinct(left: Any, right: Any) -> Any:
@@ -98,7 +98,7 @@ def _nested(op: str, left: Any, right: Any) -> Any:
     if pa.types.is_struct(left.type):
         raise FilterError(f"structs have no order: {op} is not for {left.type}; compare members")
     sizes = _ordering(left, right)
-    result = _FUNCTIONS[op](pa.array(sizes), pa.scalar(0, pa.int8()))
+    result = getattr(pc, _FUNCTIONS[op])(pa.array(sizes), pa.scalar(0, pa.int8()))
     return pc.if_else(both, result, None)
 
 

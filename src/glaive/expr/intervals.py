@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from glaive.arrow import compute as pc
 from glaive.errors import FilterError
 
 __all__ = ["add_interval", "interval_text", "read_interval"]

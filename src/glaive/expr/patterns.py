@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from glaive.arrow import compute as pc
 from glaive.arrow.buffers import integer_array
 from glaive.arrow.chunked import as_numpy
 from glaive.arrow.scalars import FALSE

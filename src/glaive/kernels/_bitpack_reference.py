@@ -101,7 +101,7 @@ def unpack_inline(
         return int(np.argmin(good))
     word = word_bits // 8
     values = np.empty((len(starts), BLOCK), _dtype(word_bits))
-    for width in np.unique(widths):
+    for width in np.flatnonzero(np.bincount(widths)):
         chunks = np.flatnonzero(widths == width)
         packed = _gather(data, starts[chunks] + word, int(width) * 128)
         values[chunks] = _unpack(packed.view(values.dtype), word_bits, int(width))
@@ -210,7 +210,7 @@ def pack_inline(
     padded.reshape(-1)[:count] = as_array(values, dtype)[:count]
     sizes = widths.astype(np.int64) * 128 + word
     starts = np.cumsum(sizes) - sizes
-    for width in np.unique(widths):
+    for width in np.flatnonzero(np.bincount(widths)):
         chunks = np.flatnonzero(widths == width)
         head = np.full((len(chunks), 1), width, dtype)
         words = np.hstack([head, _pack(padded[chunks], word_bits, int(width))])

@@ -10,5 +10,5 @@ __all__ = ["pa", "pc"]
 pa: Any = import_module("pyarrow")
 """``pyarrow``."""
 
-pc: Any = import_module("pyarrow.compute")
-"""``pyarrow.compute``."""
+pc: Any = import_module("glaive.arrow.compute")
+"""``pyarrow.compute``, once a function of it is used."""
