@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+import glaive
 from glaive import ColumnOrdering
 from glaive.errors import OptionError
 from glaive.spark.options import from_spark, to_spark
+from glaive.spark.source import LanceDataSource
 
 
 def test_texts_become_values() -> None:
@@ -180,6 +185,24 @@ def test_a_scheme_with_one_slash_is_no_relative_path(given: str) -> None:
 
 def test_relative_paths_are_those_of_the_driver() -> None:
     assert from_spark({"path": "t"}).uri == str(Path("t").absolute())
+
+
+def test_tasks_of_a_stream_read_the_relative_path_of_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    glaive.write_dataset(pa.table({"id": [1, 2]}), "t.lance")
+    source = LanceDataSource({"path": "t.lance"})
+    reader: Any = source.streamReader(source.schema())
+    start = reader.initialOffset()
+    parts = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    sent = pickle.dumps((reader, list(parts)))
+
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    worker, parts = pickle.loads(sent)
+    rows = [row for part in parts for batch in worker.read(part) for row in batch.to_pylist()]
+    assert rows == [{"id": 1}, {"id": 2}]
 
 
 def test_a_folder_named_like_a_scheme_can_be_given() -> None:

@@ -27,7 +27,7 @@ from glaive.io.renewed import ExpiringOptions
 from glaive.spark.option_text import ALIASES, JSON_OPTIONS, READERS, STORAGE
 from glaive.spark.table_option import LocatedOptions, with_location
 
-__all__ = ["Options", "absolute", "from_spark", "to_spark"]
+__all__ = ["Options", "absolute", "from_spark", "to_spark", "with_absolute_path"]
 
 SET_BY_SPARK = frozenset(
     {"checkpointlocation", "location", "owner", "path", "paths", "provider", "serialization.format"}
@@ -286,6 +286,14 @@ def _uri(options: Mapping[str, str]) -> str:
             "Use a directory or an object store"
         )
     return absolute(uri)
+
+
+def with_absolute_path(options: Mapping[str, str]) -> dict[str, str]:
+    """Options whose path is resolved here, for tasks that parse them; see :func:`absolute`."""
+    return {
+        key: absolute(text) if key.lower() == "path" and text else text
+        for key, text in options.items()
+    }
 
 
 def absolute(uri: str | os.PathLike[str]) -> str:

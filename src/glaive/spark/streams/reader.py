@@ -26,7 +26,7 @@ from glaive.errors import NotFoundError, OptionError
 from glaive.format.fields import LanceSchema
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.frame import frame_schema, open_dataset
-from glaive.spark.options import Options, from_spark
+from glaive.spark.options import Options, from_spark, with_absolute_path
 from glaive.spark.streams.limits import Budget, default_limit
 from glaive.spark.streams.offsets import Position, batch_end, batch_start, between, initial
 from glaive.spark.streams.options import StreamOptions, stream_options
@@ -133,7 +133,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(
         self, given: Mapping[str, str], pinned: Options | None, schema: StructType
     ) -> None:
-        self.given = dict(given)
+        self.given = with_absolute_path(given)
         self.pinned = pinned
         self.schema = schema
         self._plan: _StreamPlan | None = None
