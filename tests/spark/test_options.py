@@ -15,6 +15,7 @@ from glaive import ColumnOrdering
 from glaive.errors import OptionError
 from glaive.spark.options import from_spark, to_spark
 from glaive.spark.source import LanceDataSource
+from glaive.spark.streams.options import stream_options
 
 
 def test_texts_become_values() -> None:
@@ -185,6 +186,17 @@ def test_a_scheme_with_one_slash_is_no_relative_path(given: str) -> None:
 
 def test_relative_paths_are_those_of_the_driver() -> None:
     assert from_spark({"path": "t"}).uri == str(Path("t").absolute())
+
+
+@pytest.mark.parametrize(
+    ("given", "known"),
+    [("maxFilesPerTriger", "maxFilesPerTrigger"), ("mergekeys", "merge_keys")],
+)
+def test_a_misspelt_option_of_streams_is_answered_with_its_name(given: str, known: str) -> None:
+    with pytest.raises(OptionError, match=f"option '{given}' .* did you mean {known}\\?"):
+        stream_options({"path": "t.lance", given: "1"})
+    _, others = stream_options({"path": "t.lance", "mergeSchema": "true", "storage.x": "1"})
+    assert set(others) == {"path", "mergeSchema", "storage.x"}
 
 
 def test_tasks_of_a_stream_read_the_relative_path_of_the_driver(

@@ -7,11 +7,12 @@ before the others are parsed by :mod:`glaive.spark.options`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
-from glaive.spark.option_text import flag, names_of, positive, text_of
+from glaive.spark.option_text import ALIASES, READERS, flag, names_of, positive, text_of
 
 __all__ = ["StreamOptions", "stream_options"]
 
@@ -88,6 +89,7 @@ def stream_options(options: Mapping[str, str]) -> tuple[StreamOptions, dict[str,
             continue
         found = _PARSERS.get(key.lower())
         if found is None:
+            _refuse_misspelt(key)
             others[key] = text
             continue
         name, parse = found
@@ -98,6 +100,18 @@ def stream_options(options: Mapping[str, str]) -> tuple[StreamOptions, dict[str,
     if "merge_order_by" in values and "merge_keys" not in values:
         raise OptionError("option merge_order_by needs merge_keys, the columns that identify a row")
     return StreamOptions(**values), others
+
+
+def _refuse_misspelt(name: str) -> None:
+    """Refuse a name that is nearly that of an option of streams; others are parsed elsewhere."""
+    lowered = name.lower()
+    if lowered in READERS or lowered in ALIASES:
+        return
+    for close in get_close_matches(lowered, _PARSERS, 1, _MISSPELT):
+        known = _SPARK[_PARSERS[close][0]]
+        raise OptionError(
+            f"option {name!r} of the lance source does not exist; did you mean {known}?"
+        )
 
 
 def _bytes(name: str, text: str) -> int:
@@ -165,6 +179,9 @@ _READERS: dict[str, Callable[[str, str], object]] = {
 }
 
 _PARSERS = {_SPARK[name].lower(): (name, parse) for name, parse in _READERS.items()}
+
+_MISSPELT = 0.85
+"""How alike two names are of which one is taken for the other misspelt, of at most 1."""
 
 _SET_BY_SPARK = frozenset({"queryname"})
 """Keys that Spark adds to the options of a sink, besides those it adds everywhere."""
