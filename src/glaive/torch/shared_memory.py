@@ -139,7 +139,7 @@ class MappedBlock(mmap.mmap):
         try:
             if os.fstat(opened).st_ino != inode:
                 raise JobError(_ended(process, f"{place} is another file"))
-            block = cls(opened, size, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
+            block = cls(opened, size)
         finally:
             os.close(opened)
         block._forks, block._owner = _Forks.count, os.getpid()
