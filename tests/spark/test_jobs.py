@@ -56,6 +56,17 @@ def test_results_come_in_the_order_of_the_tasks(spark: SparkSession, uri: str) -
     assert SparkRunner(spark).run(dataset.opened, []) == []
 
 
+def test_a_lone_task_is_one_stage(spark: SparkSession, uri: str) -> None:
+    dataset = glaive.write_dataset(SMALL, uri)
+    spark.sparkContext.setJobGroup("lone", "a lone task")
+    assert SparkRunner(spark).run(dataset.opened, [Number(7)]) == [(7, 1)]
+    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup("lone")]
+    assert [len(job.stageIds) for job in jobs if job is not None] == [1]
+
+
 def test_an_error_of_a_task_is_raised_as_itself(spark: SparkSession, uri: str) -> None:
     dataset = glaive.write_dataset(SMALL, uri)
     with pytest.raises(SchemaError, match=r"^version 1 is not to my liking"):

@@ -151,7 +151,9 @@ class SparkRunner:
             [list(range(slots)), [RELEASE] * slots, [described] * slots, pickled],
             schema=pa.schema(_TASKS),
         )
-        return self.spark.createDataFrame(table).repartitionById(slots, "slot"), slots
+        frame = self.spark.createDataFrame(table)
+        # A shuffle would be one more job, longer than a small task.
+        return frame.repartitionById(slots, "slot") if slots > 1 else frame.coalesce(1), slots
 
     def run_on_rows(self, dataset: OpenedVersion, frame: DataFrame, task: RowTask) -> list[Any]:
         """Execute a task on each partition of a frame; the results in no order.
