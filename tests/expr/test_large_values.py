@@ -154,3 +154,28 @@ def test_more_text_than_an_array_holds_takes_little_memory(tmp_path: Path) -> No
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
     lengths = glaive.dataset(place).to_table(columns=["length"])["length"]
     assert lengths[799].as_py() == 3_000_004
+
+
+VECTORS = pa.table({"v": pa.FixedSizeListArray.from_arrays(np.zeros(8 * 512, np.float32), 512)})
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "array_repeat(v, 200000)",
+        "array_resize(make_array(v), 200000)",
+        "array_resize(make_array(v), 200000, v)",
+        "array_repeat(repeat('a', 1000), 1000000)",
+        # A text may have 256 MiB; these wait for each other.
+        f"{'concat(repeat(chr(97), 268435456), ' * 40}'x'{')' * 40}",
+    ],
+)
+def test_a_short_expression_does_not_take_any_amount_of_memory(
+    expression: str, tmp_path: Path
+) -> None:
+    table = VECTORS.slice(0, 1)
+    dataset = glaive.write_dataset(table, tmp_path / "t")
+    with pytest.raises(FilterError, match="for one row; at most"):
+        dataset.to_table({"made": expression})
+    assert pa.total_allocated_bytes() < 2**28

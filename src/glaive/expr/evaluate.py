@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ from glaive.expr.constant_list import ConstantList
 from glaive.expr.functions import registry
 from glaive.expr.patterns import like
 from glaive.expr.rows import broadcast, repeat
-from glaive.expr.sizes import check_bytes, scalar_bytes, varies
+from glaive.expr.sizes import bytes_of, check_bytes, check_held, scalar_bytes, varies
 from glaive.expr.tree import Node
 from glaive.format.fields import split_path
 
@@ -203,9 +204,33 @@ def _call(node: tree.Call, batch: pa.RecordBatch) -> Any:
         return _first_value(node, batch)
 
 
+class _Held(threading.local):
+    """Bytes of the computed arguments of the calls that this thread is evaluating."""
+
+    size = 0
+
+
+_HELD = _Held()
+_GIVEN = (tree.Column, tree.Literal, tree.Member, tree.Subscript)
+
+
 def _called(node: tree.Call, batch: pa.RecordBatch) -> Any:
+    before = _HELD.size
+    try:
+        return _computed(node, batch)
+    finally:
+        _HELD.size = before
+
+
+def _computed(node: tree.Call, batch: pa.RecordBatch) -> Any:
     function = registry.find(node.name)
-    arguments = [_without_string_view(evaluate(argument, batch)) for argument in node.arguments]
+    arguments = []
+    for argument in node.arguments:
+        value = _without_string_view(evaluate(argument, batch))
+        arguments.append(value)
+        if not isinstance(argument, _GIVEN) and varies(value.type):
+            _HELD.size += bytes_of(value, 1)
+            check_held(node.name, _HELD.size, batch.num_rows)
     constants = sum(
         scalar_bytes(argument) for argument in arguments if isinstance(argument, pa.Scalar)
     )

@@ -13,14 +13,17 @@ from typing import Any, Final
 import pyarrow as pa
 
 from glaive.arrow.capacity import MAX_OFFSET, row_weights, weight
-from glaive.errors import CapacityError
+from glaive.errors import CapacityError, FilterError
 
 __all__ = [
     "MAX_BATCH_BYTES",
+    "MAX_HELD_BYTES",
     "MAX_VALUE_BYTES",
     "bytes_of",
     "check_bytes",
+    "check_held",
     "check_item_bytes",
+    "fixed_bytes",
     "has_offsets",
     "largest",
     "scalar_bytes",
@@ -32,6 +35,28 @@ MAX_BATCH_BYTES: Final = 2**26
 
 MAX_VALUE_BYTES: Final = 2**28
 """Bytes of one value that functions such as ``lpad`` and ``repeat`` expand from a short one."""
+
+
+MAX_HELD_BYTES: Final = 2**30
+"""Bytes of computed arguments that wait for the others of their functions, in one thread."""
+
+
+def check_held(maker: str, size: int, rows: int) -> None:
+    """Check that computed arguments of so many bytes may be in memory, of this call and outer ones.
+
+    Raises
+    ------
+    CapacityError
+        There are too many rows.
+    FilterError
+        There is one row.
+    """
+    if size <= MAX_HELD_BYTES:
+        return
+    what = f"the arguments of {maker}, and of what it is an argument of, take {size} bytes"
+    if rows > 1:
+        raise CapacityError(f"{what} for {rows} rows", parts=min(rows, -(-size // MAX_BATCH_BYTES)))
+    raise FilterError(f"{what} for one row; at most {MAX_HELD_BYTES} are supported")
 
 
 def check_bytes(maker: str, size: int, rows: int, kind: Any = None) -> None:
@@ -95,6 +120,18 @@ def largest(argument: Any) -> int:
         return scalar_bytes(argument)
     weights = row_weights(argument)
     return weights if isinstance(weights, int) else int(weights.max(initial=0))
+
+
+@lru_cache(maxsize=256)
+def fixed_bytes(kind: Any) -> int:
+    """Bytes that each value of a type takes, whatever it is, null included."""
+    types = pa.types
+    if types.is_fixed_size_list(kind):
+        return int(kind.list_size) * fixed_bytes(kind.value_type)
+    if types.is_struct(kind):
+        return sum(fixed_bytes(kind.field(at).type) for at in range(kind.num_fields))
+    fixed = types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind)
+    return int(kind.bit_width) // 8 if fixed else 0
 
 
 @lru_cache(maxsize=256)

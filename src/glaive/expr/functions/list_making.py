@@ -22,7 +22,7 @@ from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import check_size
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_rows
-from glaive.expr.sizes import bytes_of, check_bytes, check_item_bytes, largest
+from glaive.expr.sizes import bytes_of, check_bytes, check_item_bytes, fixed_bytes, largest
 
 __all__: list[str] = []
 
@@ -208,10 +208,11 @@ def _array_resize(values: Any, size: Any, item: Any = None) -> Any:
     _check_items("array_resize", size, values)
     if item is None:
         item = pa.scalar(None, values.type.value_type)
-    elif largest(item):
-        rows = count_rows((values, size, item))
-        longest = int(pc.max(broadcast(size, rows)).as_py() or 0)
-        check_bytes("array_resize", longest * largest(item) * rows, rows, values.type)
+    rows = count_rows((values, size, item))
+    longest = int(pc.max(broadcast(size, rows)).as_py() or 0)
+    made = longest * (largest(item) + fixed_bytes(item.type))
+    _check_list("array_resize", made)
+    check_bytes("array_resize", made * rows, rows, values.type)
 
     def resized(value: list[Any], size: int | None, item: Any) -> list[Any]:
         size = size or 0
@@ -227,6 +228,11 @@ def _check_items(name: str, sizes: Any, value: Any) -> None:
     sizes = broadcast(sizes, count_rows((sizes, value)))
     counts = pc.max_element_wise(sizes.cast(pa.float64(), safe=False), 0)
     check_size(name, counts, unit="items", unit_bytes=8)
+
+
+def _check_list(name: str, size: int) -> None:
+    """Check that a list of so many bytes may be made of one item."""
+    check_size(name, pa.array([float(size)]))
 
 
 def _flattened(kind: Any) -> Any:
@@ -287,7 +293,9 @@ def _array_repeat(value: Any, count: Any) -> Any:
     value, sizes = broadcast(value, rows), broadcast(count, rows)
     valid = sizes.is_valid()
     sizes = pc.fill_null(pc.max_element_wise(sizes, 0), 0).to_numpy(zero_copy_only=False)
-    check_bytes("array_repeat", int((sizes * row_weights(value)).sum()), rows, value.type)
+    made = sizes * (row_weights(value) + fixed_bytes(value.type))
+    _check_list("array_repeat", int(made.max(initial=0)))
+    check_bytes("array_repeat", int(made.sum()), rows, value.type)
     items = value.take(pa.array(np.repeat(np.arange(rows), sizes)))
     kind = pa.list_(item_field(value.type))
     result = lists_of(items, np.concatenate([[0], np.cumsum(sizes)]), kind)
