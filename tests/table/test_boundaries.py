@@ -1,0 +1,81 @@
+"""Numbers at the edge of what is allowed, and messages that say the same in two ways."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from glaive.errors import CorruptFileError
+from glaive.format.pb import table_pb2
+from glaive.format.rowids import encode_row_ids, encode_versions
+from glaive.format.transaction import WireOperation
+from glaive.table.cleanup_parts import Selection
+from glaive.table.concurrent_changes import changed_fragments, changes_columns, removed_fragments
+from glaive.table.fragment_ids import drop_dead_files, mark_changed
+from glaive.table.relocated_rows import REUSE_INDEX, append_remapping, followed
+
+UPDATE = table_pb2.Transaction.Update
+
+
+def test_a_version_of_the_very_time_that_is_asked_for_stays() -> None:
+    limit = datetime(2026, 5, 1, tzinfo=UTC)
+    nothing: frozenset[int] = frozenset()
+    selection = Selection(frozenset([1]), nothing, nothing, nothing, limit)
+    assert selection.judge(1, limit) == "keep"
+    assert selection.judge(1, limit - timedelta(microseconds=1)) == "delete"
+
+
+def test_a_changed_row_behind_the_last_one_is_damage() -> None:
+    fragment = table_pb2.DataFragment(id=0, physical_rows=3)
+    fragment.inline_row_ids = encode_row_ids(range(3))
+    fragment.inline_last_updated_at_versions = encode_versions([(3, 1)])
+    mark_changed(fragment, 2, np.array([2], np.uint32))
+    with pytest.raises(CorruptFileError, match="expected offsets below 3, found 3"):
+        mark_changed(fragment, 2, np.array([0, 3], np.uint32))
+
+
+def test_files_of_row_lineage_are_no_dead_files() -> None:
+    """Their fields are in no schema, and never were."""
+    fragment = table_pb2.DataFragment(id=0)
+    for fields in ([0, 1], [-3, -4], [-2, -2], [7], [-2, 0]):
+        fragment.files.add(path="x.lance", fields=fields)
+    drop_dead_files(fragment)
+    assert [[*file.fields] for file in fragment.files] == [[0, 1], [-3, -4], [7], [-2, 0]]
+    drop_dead_files(fragment, {0})
+    assert [[*file.fields] for file in fragment.files] == [[0, 1], [-3, -4], [-2, 0]]
+
+
+@pytest.mark.spec("conflict-3")
+def test_a_rewrite_may_list_its_fragments_with_groups_and_without() -> None:
+    """Old writers have one list, new ones groups: those of both were replaced."""
+    message = table_pb2.Transaction.Rewrite()
+    message.old_fragments.add(id=1)
+    message.groups.add().old_fragments.add(id=2)
+    operation = WireOperation("rewrite", message)
+    assert changed_fragments(operation) == removed_fragments(operation) == {1, 2}
+
+
+def test_an_update_that_lists_replaced_fields_changes_columns_whatever_its_mode() -> None:
+    assert changes_columns(WireOperation("update", UPDATE(fields_modified=[3])))
+    assert changes_columns(WireOperation("update", UPDATE(update_mode=UPDATE.REWRITE_COLUMNS)))
+    assert not changes_columns(WireOperation("update", UPDATE()))
+
+
+def test_a_remapping_table_of_a_later_version_is_neither_followed_nor_appended_to() -> None:
+    def entry(version: int) -> table_pb2.IndexMetadata:
+        made = table_pb2.IndexMetadata(name=REUSE_INDEX, index_version=version)
+        details = table_pb2.FragmentReuseIndexDetails()
+        group = details.inline.versions.add(dataset_version=1).groups.add()
+        group.old_fragments.add(id=0, physical_rows=3)
+        group.new_fragments.add(id=4, physical_rows=2)
+        made.index_details.value = details.SerializeToString()
+        return made
+
+    index = table_pb2.IndexMetadata(name="of rows", fields=[0])
+    index.fragment_bitmap = b":0\0\0\1\0\0\0\0\0\0\0\x10\0\0\0\0\0"  # fragment 0
+    assert followed([index, entry(0)])[0] != index
+    assert followed([index, entry(1)]) == [index, entry(1)]
+    assert append_remapping(entry(0), [entry(0)]) is not None
+    assert append_remapping(entry(0), [entry(1)]) is None
