@@ -14,7 +14,11 @@ from glaive.format.transaction import WireOperation
 from glaive.table.cleanup_parts import Selection
 from glaive.table.concurrent_changes import changed_fragments, changes_columns, removed_fragments
 from glaive.table.fragment_ids import drop_dead_files, mark_changed
+from glaive.table.operations.data_replacement import DataReplacement
+from glaive.table.operations.update import Update
 from glaive.table.relocated_rows import REUSE_INDEX, append_remapping, followed
+
+from .native import data_file
 
 UPDATE = table_pb2.Transaction.Update
 
@@ -61,6 +65,24 @@ def test_an_update_that_lists_replaced_fields_changes_columns_whatever_its_mode(
     assert changes_columns(WireOperation("update", UPDATE(fields_modified=[3])))
     assert changes_columns(WireOperation("update", UPDATE(update_mode=UPDATE.REWRITE_COLUMNS)))
     assert not changes_columns(WireOperation("update", UPDATE()))
+
+
+def test_rows_inserted_by_key_do_not_follow_an_append_which_may_have_the_keys() -> None:
+    keys = UPDATE.KeyExistenceFilter(field_ids=[0], exact=UPDATE.ExactKeys(key_hashes=[1]))
+    append = WireOperation("append", table_pb2.Transaction.Append())
+    found = Update(inserted_rows=keys).conflict(append)
+    assert found is not None
+    assert "append may have added keys" in found.reason
+    assert Update().conflict(append) is None
+
+
+def test_columns_are_not_replaced_in_a_fragment_that_another_removed() -> None:
+    """Also where the other replaced columns as well, of other fields."""
+    mine = DataReplacement(((0, data_file("new", 1)),))
+    theirs = UPDATE(fields_modified=[2], update_mode=UPDATE.REWRITE_COLUMNS)
+    assert mine.conflict(WireOperation("update", theirs)) is None
+    theirs.removed_fragment_ids.append(0)
+    assert mine.conflict(WireOperation("update", theirs)) is not None
 
 
 def test_a_remapping_table_of_a_later_version_is_neither_followed_nor_appended_to() -> None:
