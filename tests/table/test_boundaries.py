@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,12 +14,14 @@ from glaive.format.rowids import encode_row_ids, encode_versions
 from glaive.format.transaction import WireOperation
 from glaive.table.cleanup_parts import Selection
 from glaive.table.concurrent_changes import changed_fragments, changes_columns, removed_fragments
+from glaive.table.deletions import add_deletions
 from glaive.table.fragment_ids import drop_dead_files, mark_changed
 from glaive.table.operations.data_replacement import DataReplacement
 from glaive.table.operations.update import Update
 from glaive.table.relocated_rows import REUSE_INDEX, append_remapping, followed
 
 from .native import data_file
+from .places import create, make_store, names
 
 UPDATE = table_pb2.Transaction.Update
 
@@ -38,6 +41,14 @@ def test_a_changed_row_behind_the_last_one_is_damage() -> None:
     mark_changed(fragment, 2, np.array([2], np.uint32))
     with pytest.raises(CorruptFileError, match="expected offsets below 3, found 3"):
         mark_changed(fragment, 2, np.array([0, 3], np.uint32))
+
+
+def test_a_row_behind_the_last_one_is_not_deleted(tmp_path: Path) -> None:
+    store = make_store("local", tmp_path)
+    base = create(store, rows=3)
+    with pytest.raises(CorruptFileError, match="expected offsets below 3, found 0 to 3"):
+        add_deletions(store, base, base.fragment(0), np.array([0, 3]))
+    assert list(names(store, "_deletions")) == []
 
 
 def test_files_of_row_lineage_are_no_dead_files() -> None:
