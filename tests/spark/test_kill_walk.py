@@ -134,7 +134,10 @@ CREATING = {"convertFrom"}
 """Jobs that find no table."""
 
 UNSEEN = {"compaction", "clustering"}
-"""Jobs that change no row and no index."""
+"""Jobs that change no row and no index.
+
+They reserve ids of fragments with a version before their own, which a killed run may have left.
+"""
 
 
 def rows(uri: str | Path) -> list[Row]:
@@ -252,7 +255,8 @@ def test_a_driver_killed_before_any_change_loses_and_doubles_nothing(
         made = versions_made(uri)
         work(spark, uri)
         assert (state(uri), rows(f"{uri}.bad")) == (expected, aside), step
-        assert glaive.dataset(uri).version == versions, step
+        again = glaive.dataset(uri).version - versions
+        assert again in ((0, 1) if kind in UNSEEN else (0,)), step
         assert len(versions_made(uri)) == 1, step
         assert made in ([], versions_made(uri)), step
         table(spark, uri).vacuum(0, delete_unverified=True)
