@@ -195,7 +195,7 @@ def test_a_conflict_says_with_what_and_whether_to_try_again(place: Path, what: s
     assert 2 < error.version <= versions + 1
     told = str(error)
     assert f"version {error.version}" in told
-    assert operation.replace("_", " ") in told.replace("_", " ")
+    assert f"concurrent transaction {operation.title().replace('_', '')}" in told
     assert str(place) in told
     assert all(str(one) in told for one in fragments)
     after = glaive.dataset(place)

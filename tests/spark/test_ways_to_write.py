@@ -25,6 +25,7 @@ from glaive.errors import (
     DatasetExistsError,
     GlaiveError,
     OptionError,
+    OptionRangeError,
     SchemaError,
     UnsupportedFeatureError,
 )
@@ -143,8 +144,8 @@ NEW = {
     "stable row ids": Case(BASE, options={"enable_stable_row_ids": True}),
     "small files": Case(BASE, options={"max_rows_per_file": 1}),
     "unknown version": Case(BASE, error=OptionError, options={"data_storage_version": "9.9"}),
-    "no rows in a file": Case(BASE, error=OptionError, options={"max_rows_per_file": 0}),
-    "no bytes in a file": Case(BASE, error=OptionError, options={"max_bytes_per_file": -1}),
+    "no rows in a file": Case(BASE, error=OptionRangeError, options={"max_rows_per_file": 0}),
+    "no bytes in a file": Case(BASE, error=OptionRangeError, options={"max_bytes_per_file": -1}),
     "row ids of a text": Case(BASE, error=OptionError, options={"enable_stable_row_ids": "yes"}),
     "unknown encoding": Case(
         BASE, error=OptionError, options={"encoding_options": {"id": {"compression": "rar"}}}
