@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import glaive
+from glaive.dataset.tasks import JOB
 from glaive.errors import SchemaError, VersionNotFoundError
 from glaive.ingestion import IngestResult, IngestTask, ingest
 from glaive.ingestion.ingested import IngestedPieces
@@ -152,6 +154,43 @@ def test_a_job_whose_commit_was_refused_runs_again_after_a_clean_up(tmp_path: Pa
 
     assert (job().rows, job().repeated) == (1, True)
     assert sorted(glaive.dataset(uri).to_table()["s"].to_pylist()) == ["a", "x", "x"]
+
+
+def test_a_merging_job_that_another_run_of_it_overtakes_inserts_its_rows_once(
+    tmp_path: Path,
+) -> None:
+    """A run that was taken for dead ends before this one begins to merge, or while it does."""
+    uri, source = tmp_path / "t.lance", tmp_path / "in.csv"
+    source.write_text("n\n1\n2\n")
+
+    def job(name: str, given: os.PathLike[str] = source) -> IngestResult:
+        return ingest(given, uri, mode="merge", merge_keys="n", job_id=name)
+
+    class Late:
+        """A source whose place is asked for once the run has begun."""
+
+        def __fspath__(self) -> str:
+            job("first")
+            return str(source)
+
+    glaive.write_dataset(pa.table({"n": [0]}), uri)
+    result = job("first", Late())
+    assert (result.version, result.repeated) == (2, True)
+
+    more = pa.table({"n": [3, 4]})
+    names = {JOB: "second"}
+
+    def merge(dataset: glaive.LanceDataset, rows: object) -> None:
+        inserts = dataset.merge_insert("n").when_not_matched_insert_all()
+        inserts.transaction_properties(names).execute(rows)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        merge(glaive.dataset(uri), more)
+        yield from more.to_batches()
+
+    merge(glaive.dataset(uri), pa.RecordBatchReader.from_batches(more.schema, batches()))
+    assert glaive.dataset(uri).version == 3
+    assert sorted(glaive.dataset(uri).to_table()["n"].to_pylist()) == [0, 1, 2, 3, 4]
 
 
 def test_a_file_that_was_cleaned_up_is_written_again(tmp_path: Path, source: Path) -> None:

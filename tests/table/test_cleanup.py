@@ -102,6 +102,18 @@ def test_nothing_goes_when_a_version_that_is_there_cannot_be_read(
         plan_cleanup(Missing(store), store, newest, EVERYTHING, work)
 
 
+class Stale(WrappedStore):
+    """A store whose listing of versions ends at an old one."""
+
+    def __init__(self, store: LocalStore, newest: int) -> None:
+        super().__init__(store)
+        self._shown = {manifest_path(number) for number in range(1, newest + 1)}
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        found = super().list(prefix)
+        return (one for one in found if prefix != VERSIONS or one.path in self._shown)
+
+
 def test_files_of_versions_that_a_stale_listing_does_not_show_stay(
     store: LocalStore, work: CleanupWork
 ) -> None:
@@ -116,13 +128,8 @@ def test_files_of_versions_that_a_stale_listing_does_not_show_stay(
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"rows")
 
-    class Stale(WrappedStore):
-        def list(self, prefix: str) -> Iterator[ObjectMeta]:
-            found = super().list(prefix)
-            return (one for one in found if prefix != VERSIONS or one.path == manifest_path(1))
-
     policy = CleanupPolicy(retain_versions=2, delete_unverified=True)
-    plan = plan_cleanup(Stale(store), store, fourth, policy, work)
+    plan = plan_cleanup(Stale(store, newest=1), store, fourth, policy, work)
     assert plan.versions == (1,)
     delete_planned(store, plan, work=work)
     assert [path.exists() for path in paths] == [True, True, True]
@@ -132,10 +139,25 @@ def test_files_of_versions_that_a_stale_listing_does_not_show_stay(
 def test_a_listing_that_lacks_thousands_of_versions_is_no_ground_to_delete(
     store: LocalStore,
 ) -> None:
-    for known in (10_004, DETACHED | 20_000):
-        assert [one.version for one in list_versions_past(store, known)] == [1, 2, 3, 4]
+    for later in (10_004, 10_005):
+        store.put(manifest_path(later), [store.get(manifest_path(4)).to_pybytes()])
+    stale = Stale(store, newest=4)
+    for known, found in (10_004, [10_004, 10_005]), (DETACHED | 20_000, []):
+        versions = [one.version for one in list_versions_past(stale, known)]
+        assert versions == [1, 2, 3, 4, *found]
     with pytest.raises(CleanupError, match="ends at version 4, and version 10005 was made"):
-        list_versions_past(store, 10_005)
+        list_versions_past(stale, 10_005)
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_stale_listing_is_no_ground_to_delete_where_the_opened_version_is_deleted(
+    store: LocalStore,
+) -> None:
+    """Another clean-up deleted it, so later versions cannot be asked for one after the other."""
+    store.delete([manifest_path(2), manifest_path(3)])
+    assert [one.version for one in list_versions_past(store, 3)] == [1, 4]
+    with pytest.raises(CleanupError, match="ends at version 1, and version 3 was made"):
+        list_versions_past(Stale(store, newest=1), 3)
 
 
 @pytest.mark.spec("rel-2")

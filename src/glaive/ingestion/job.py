@@ -43,7 +43,7 @@ from glaive.io.pool import worker_count
 from glaive.io.store import ObjectStore
 from glaive.table.load import find_transaction, open_latest
 from glaive.table.root import open_root
-from glaive.table.versions import list_versions
+from glaive.table.versions import list_versions_past
 
 if TYPE_CHECKING:
     from glaive.ingestion.merging import MergeRunner
@@ -199,21 +199,21 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     from glaive.ingestion.merging import create_empty, key_names, merge_here, merge_staged
 
     keys = key_names(plan.write.schema, merge_keys)
+    results = []
+    if merge_runner is not None:
+        results = run_tasks(plan, driver, progress)
+        put_aside_all(plan, results)
+    create_empty(plan)
+    dataset = open_dataset(uri, storage_options=storage_options)
+    if plan.journal is not None:  # another run may have ended since this one began
+        other = find_transaction(dataset.store, plan.write.read_version, JOB, plan.job_id)
+        if other is not None:
+            return _repeated(plan.journal, other.version)
     if merge_runner is None:
-        create_empty(plan)
-        dataset = open_dataset(uri, storage_options=storage_options)
         with committing(plan, dataset.version):
             rows, others = merge_here(plan, dataset, sources.columns.schema, keys)
         version = open_latest(dataset.store).version
         return acknowledged(plan, [others], version=version, rows=rows, files=files)
-    results = run_tasks(plan, driver, progress)
-    put_aside_all(plan, results)
-    create_empty(plan)
-    dataset = open_dataset(uri, storage_options=storage_options)
-    if plan.journal is not None:  # another run may have ended while these tasks ran
-        other = find_transaction(dataset.store, plan.write.read_version, JOB, plan.job_id)
-        if other is not None:
-            return _repeated(plan.journal, other.version)
     with committing(plan, dataset.version):
         merged = merge_staged(plan, dataset, written_fragments(results), keys, merge_runner)
     if merged is None and plan.journal is not None:
@@ -296,7 +296,7 @@ def _committed(journal: Journal, base: Manifest | None) -> int | None:
 
 def _check_versions_since(journal: Journal, since: int, newest: int) -> None:
     """Check that all versions are left among which that of a job would be."""
-    left = {location.version for location in list_versions(journal.store)}
+    left = {location.version for location in list_versions_past(journal.store, newest)}
     missing = next((number for number in range(since + 1, newest) if number not in left), None)
     if missing is not None:
         raise VersionNotFoundError(

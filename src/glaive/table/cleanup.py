@@ -157,8 +157,8 @@ def plan_cleanup(
     Raises
     ------
     CleanupError
-        A version to be deleted has a tag, and ``error_if_tagged`` is set; or a listing lacks more
-        versions than one that is some seconds old.
+        A version to be deleted has a tag, and ``error_if_tagged`` is set; or a listing is too stale
+        to tell which versions there are.
     CorruptFileError
         A manifest is damaged, so the files in use are unknown.
 

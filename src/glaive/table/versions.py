@@ -283,18 +283,20 @@ def list_versions_past(store: ObjectStore, known: int) -> list[ManifestLocation]
     Raises
     ------
     CleanupError
-        The listing lacks so many versions that it cannot be some seconds old.
+        The listing lacks ``known``, which is not there by its name either, so that it says nothing
+        about later versions; or so many versions that it cannot be some seconds old.
     """
     locations = list_versions(store)
     newest = locations[-1].version if locations else 0
     known = 0 if known & DETACHED else known
-    if known - newest > _MOST_UNLISTED:
+    scheme: NamingScheme = locations[-1].scheme if locations else "V2"
+    missing = known > newest and not _exists(store, known, scheme)
+    if missing or known - newest > _MOST_UNLISTED:
         raise CleanupError(
             f"the listing of {store.full(VERSIONS)} ends at version {newest}, and version {known} "
-            "was made. The listing is stale, or another process deleted all versions: try again "
-            "later"
+            "was made. The listing is stale, or another process deleted later versions: try again "
+            "later, with the newest version"
         )
-    scheme: NamingScheme = locations[-1].scheme if locations else "V2"
     number = newest + 1
     while (there := _exists(store, number, scheme)) or number <= known:
         if there:

@@ -6,6 +6,7 @@ share once, and numbers of each; a :class:`ChangeTask` is made when one is asked
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -133,16 +134,23 @@ class ChangeTasks(Sequence[ChangeTask]):
                 return ChangeTasks.of(self[number] for number in range(first, last, step))
             return ChangeTasks(self._between(first, last))
         number = at + len(self) if at < 0 else at
-        for group, end in zip(self.groups, self._ends, strict=True):
-            if 0 <= number < end:
-                return group.task(number - end + len(group))
-        raise IndexError(at)
+        if not 0 <= number < len(self):
+            raise IndexError(at)
+        holder = self._group_of(number)
+        group = self.groups[holder]
+        return group.task(number - self._ends[holder] + len(group))
 
     def _between(self, first: int, last: int) -> Iterator[TaskGroup]:
-        for group, end in zip(self.groups, self._ends, strict=True):
+        for at in range(self._group_of(first), len(self.groups)):
+            group, end = self.groups[at], self._ends[at]
             start = end - len(group)
-            if start < last and first < end:
-                yield group[max(0, first - start) : min(end, last) - start]
+            if start >= last:
+                return
+            yield group[max(0, first - start) : min(end, last) - start]
+
+    def _group_of(self, number: int) -> int:
+        """Which group has this task: a stream of many versions has many."""
+        return bisect_right(self._ends, number)
 
     def __repr__(self) -> str:
         return f"ChangeTasks(<{len(self)} tasks>)"

@@ -206,6 +206,7 @@ class MergeInsertBuilder:
         """
         from glaive.dataset.commits.commit import commit_operation
         from glaive.dataset.merging.rows import merge
+        from glaive.dataset.tasks import JOB
         from glaive.table.app_transactions import AppTransaction
 
         transaction = AppTransaction.of(self._properties)
@@ -215,7 +216,8 @@ class MergeInsertBuilder:
                 if transaction is not None and transaction.is_applied(at.manifest):
                     return at.manifest, dict.fromkeys(_COUNTS, 0)
                 operation, counts = merge(at, self._clauses, source)
-                return commit_operation(at, operation, properties=self._properties), counts
+                made = commit_operation(at, operation, properties=self._properties, once=JOB)
+                return made, counts
 
             return with_retries(
                 self._dataset, change, conflict_retries=self._retries, retry_timeout=self._timeout
