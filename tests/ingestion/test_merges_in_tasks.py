@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -314,6 +315,24 @@ def test_a_job_that_another_run_finished_while_it_was_retried_merges_once(
     assert len(rows) == 10 + 3 + 2  # of the table, new ones, and those whose key is null
     assert glaive.dataset(uri).version == 3
     glaive.dataset(uri).validate()
+
+
+def test_a_job_that_was_stopped_before_its_commit_runs_again_after_a_clean_up(
+    tmp_path: Path, source: Path
+) -> None:
+    uri = target(tmp_path / "t.lance", stable=False)
+
+    class Stopped(Runner):
+        def run(self, dataset: OpenedVersion, tasks: Sequence[Any], *shared: Any) -> list[Any]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        by_tasks(source, uri, merge_runner=Stopped(), job_id="j")
+    for name in ("first", "second"):
+        glaive.dataset(uri).update({"s": f"'{name}'"}, "id < 4")
+    glaive.dataset(uri).cleanup_old_versions(older_than=timedelta(0))
+    assert not by_tasks(source, uri, job_id="j").repeated
+    assert len(rows_of(uri)) == 10 + 3 + 2  # of the table, new ones, and those whose key is null
 
 
 @pytest.mark.parametrize("stable", [False, True])

@@ -214,8 +214,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
             rows, others = merge_here(plan, dataset, sources.columns.schema, keys)
         version = open_latest(dataset.store).version
         return acknowledged(plan, [others], version=version, rows=rows, files=files)
-    with committing(plan, dataset.version):
-        merged = merge_staged(plan, dataset, written_fragments(results), keys, merge_runner)
+    merged = merge_staged(plan, dataset, written_fragments(results), keys, merge_runner)
     if merged is None and plan.journal is not None:
         return _repeated(plan.journal, dataset.version)
     return acknowledged(plan, results, version=dataset.version, rows=merged or 0, files=files)

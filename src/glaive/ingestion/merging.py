@@ -28,7 +28,7 @@ from glaive.errors import CommitConflictError
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import packed_fragments, unpacked_fragments
-from glaive.ingestion.commit import put_aside
+from glaive.ingestion.commit import committing, put_aside
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.merge_tasks import (
     CompletedFragment,
@@ -153,7 +153,8 @@ def merge_staged(
         recorded = job.recording(
             num_inserted_rows=merge.inserted, num_updated_rows=merge.updated, num_deleted_rows=0
         )
-        manifest = commit_operation(opened, operation, properties=recorded, once=job.once)
+        with committing(plan, opened.manifest.version):
+            manifest = commit_operation(opened, operation, properties=recorded, once=job.once)
         if any(done.written is not None for done in merge.completed.values()):
             discard_fragments(plan.write, _unused(fragments, opened.manifest, manifest))
         return manifest, merge.inserted + merge.updated
