@@ -164,9 +164,9 @@ def register(spark: SparkSession) -> None:
     # sources that it finds by itself.
     if spark.conf.get(REGISTERED, None) is not None:
         return
-    shown = spark.conf.get(REDACTED, None)
-    if OF_STORES not in (shown or ""):
-        spark.conf.set(REDACTED, f"{shown}|{OF_STORES}" if shown else OF_STORES)
+    hidden = spark.conf.get(REDACTED)  # by default those of Spark, such as addresses with passwords
+    if OF_STORES not in (hidden or ""):
+        spark.conf.set(REDACTED, f"{hidden}|{OF_STORES}" if hidden else OF_STORES)
     found = importlib.util.find_spec("pyspark_glaive") is not None
     if not found or _has_other_driver_python() or not _is_local(spark):
         spark.dataSource.register(LanceDataSource)
