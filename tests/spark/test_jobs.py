@@ -143,11 +143,13 @@ def test_a_commit_whose_answer_was_lost_is_found_again(spark: SparkSession, uri:
     assert manifest.version == counts["version"] == glaive.dataset(uri).version
 
 
+@pytest.mark.parametrize("named", [("tonight", None), (None, ("nightly", 7))], ids=["id", "txn"])
 def test_a_job_that_another_driver_finished_while_it_was_retried_is_not_done_twice(
-    spark: SparkSession, uri: str
+    spark: SparkSession, uri: str, named: tuple[str | None, tuple[str, int] | None]
 ) -> None:
     dataset = glaive.write_dataset({"id": [1], "n": [0]}, uri)
-    job = SparkJob.of(spark, "tonight")
+    job = SparkJob.of(spark, *named)
+    runs: list[int] = []
     others: list[Callable[[], object]] = [
         lambda: glaive.dataset(uri).update({"n": "n + 10"}),
         # A driver that was taken for dead.
@@ -155,6 +157,7 @@ def test_a_job_that_another_driver_finished_while_it_was_retried_is_not_done_twi
     ]
 
     def plus_one(opened: OpenedVersion, of: Job) -> tuple[Manifest, int]:
+        runs.append(opened.manifest.version)
         while others:
             others.pop(0)()
         return update_where(opened, {"n": "n + 1"}, None, job=replace(of, runner=InProcess()))
@@ -162,5 +165,6 @@ def test_a_job_that_another_driver_finished_while_it_was_retried_is_not_done_twi
     counts = job.change(dataset, plus_one)
 
     assert counts == {"num_rows_updated": 1, "version": 3}
+    assert runs == [1, 2]
     assert glaive.dataset(uri).to_table()["n"].to_pylist() == [11]
     assert (dataset.version, glaive.dataset(uri).version) == (3, 3)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.version import OpenedVersion
+    from glaive.io.store import ObjectStore
 
 __all__ = ["LOOK_BACK", "SparkJob", "given_transaction", "parse_counts"]
 
@@ -114,9 +115,8 @@ class SparkJob:
             def unless_made(opened: OpenedVersion) -> tuple[Manifest, Any]:
                 # Commits look at later versions only: before a retry, another driver of this job,
                 # taken for dead, may have been first.
-                manifest = opened.manifest
-                if self.named and manifest.version > first:
-                    made = find_transaction(opened.store, first, JOB, self.id)
+                if opened.manifest.version > first:
+                    made = self._made(opened.store, opened.manifest, first)
                     if made is not None:
                         return made, None
                 return change(opened, job)
@@ -133,12 +133,14 @@ class SparkJob:
         The newest one, if it has the job's transaction of an application. One request per version,
         for ids that the caller chose; else none.
         """
-        if self.transaction is not None and self.transaction.is_applied(dataset.manifest):
-            return dataset.manifest
-        if not self.named:
-            return None
         since = max(0, dataset.version - LOOK_BACK)
-        return find_transaction(dataset.store, since, JOB, self.id)
+        return self._made(dataset.store, dataset.manifest, since)
+
+    def _made(self, store: ObjectStore, newest: Manifest, since: int) -> Manifest | None:
+        """The same among the versions after ``since``."""
+        if self.transaction is not None and self.transaction.is_applied(newest):
+            return newest
+        return find_transaction(store, since, JOB, self.id) if self.named else None
 
     def _counts(self, dataset: LanceDataset) -> dict[str, int]:
         """The counts that this job recorded; none if it made no version."""
