@@ -18,8 +18,11 @@ from hypothesis import strategies as st
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import OptionError
+from glaive.io.counting import CountingStore
+from glaive.io.uri import open_store
 from glaive.scan.options import ScanOptions
 from glaive.scan.run.stream import rebatch
+from glaive.testing.faults import open_on
 
 ROWS = 5000
 
@@ -106,6 +109,26 @@ def test_a_stream_that_is_left_has_fetched_little_and_one_read_to_its_end_all_on
     assert first < 0.4 * whole  # with the end of the file, which holds its metadata
     assert streamed < 1.15 * whole  # pages that are small are fetched whole
     assert parts <= requests + 12
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(None, 30_000), (["id"], 1)])
+def test_a_fetched_stream_waits_for_one_part_before_it_reads_ahead_and_for_none_if_all_is_small(
+    tmp_path: Path, columns: list[str] | None, rows: int
+) -> None:
+    place = f"memory://parts-ahead{tmp_path}/t"
+    glaive.write_dataset(make(60_000), place, max_rows_per_file=45_000)
+    store = CountingStore(open_store(place))
+    dataset = open_on(store)
+
+    def files() -> set[str]:
+        return {request.path for request in store.log if request.path.endswith(".lance")}
+
+    batches = dataset.to_batches(columns, batch_size=1500)
+    seen = next(batches).num_rows
+    assert len(files()) == (2 if rows == 1 else 1)
+    while seen < rows:
+        seen += next(batches).num_rows
+    assert len(files()) == 2
 
 
 def test_rows_may_come_in_any_order_but_come_once(dataset: LanceDataset) -> None:

@@ -10,7 +10,7 @@ from glaive.arrow.chunked import join_batches
 from glaive.errors import OptionError
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import ScanOptions
-from glaive.scan.plan import FragmentRows, plan_scan, row_bytes, window_rows
+from glaive.scan.plan import FragmentRows, plan_scan, row_bytes, window_rows, windows
 from glaive.scan.run.parts import MIN_RUN_FRAGMENTS, FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.views import bare_batch
@@ -90,14 +90,15 @@ _EARLY_BYTES_FETCHED = 1024 * 1024
 """Bytes of a first part, at least, where it takes requests: as many as come while one waits."""
 
 _ALONE = 2
-"""Parts that are read alone though batches are as large as windows; fetched ones in all."""
+"""Parts that are read alone though batches are as large as windows."""
 
 
 def _from_small(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanPart]:
     """The parts; the first rows in small ones that grow, as many streams are soon left.
 
-    Nothing is read ahead of these. Where they must be fetched, they are few and of one fragment, as
-    each takes a round trip. A scan with a limit is read to its end, so it has none.
+    Nothing is read ahead of these. Where they must be fetched, there is one, as each takes several
+    round trips; none if all there is comes in the time of two. A scan with a limit is read to its
+    end, so it has none.
     """
     if not parts or run.options.limit is not None or not isinstance(parts[0], FragmentWindows):
         yield from parts
@@ -105,19 +106,22 @@ def _from_small(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanPart]:
     ranges = parts[0].ranges
     mapped, batch = run.is_mapped(ranges), run.options.batch_size
     size, number, at, done = _EARLY_ROWS, 0, 0, 0
-    while at < len(ranges) and (mapped or (number < _ALONE and not at)):
+    while at < len(ranges) and (mapped or not number):
         position, start, stop = ranges[at]
         start = max(start, done)
         bound = run.source.fragment(position)
         if not mapped:
             size = max(size, _EARLY_BYTES_FETCHED // max(1, row_bytes(bound)))
         most, rows = window_rows(bound), -(-size // batch) * batch  # no batch is cut short
-        if number >= (_ALONE if mapped else 1) and rows >= most:
+        if (rows >= most and number >= _ALONE) or (not mapped and parts[0].rows < 2 * rows):
             break
-        end = _end_of(bound, start, stop, min(rows, most))
+        if rows >= most:
+            end = next(windows(bound, start, stop)).stop
+        else:
+            end = _end_of(bound, start, stop, rows)
         yield FragmentWindows([FragmentRows(position, start, end)])
         at, done = (at, end) if end < stop else (at + 1, 0)
-        size, number = size * (_GROWTH if mapped else _GROWTH_FETCHED), number + 1
+        size, number = size * _GROWTH, number + 1
     if at < len(ranges):
         position, start, stop = ranges[at]
         remaining = FragmentRows(position, max(start, done), stop)
@@ -125,7 +129,7 @@ def _from_small(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanPart]:
     yield from parts[1:]
 
 
-_GROWTH, _GROWTH_FETCHED = 2, 8
+_GROWTH = 2
 """How much larger the next of these parts is."""
 
 
