@@ -13,11 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import glaive
 from glaive.errors import JobError
-from glaive.torch.data import LanceDataset, LanceLoader, SafeLanceDataset, get_safe_loader
+from glaive.torch.data import (
+    LanceDataset,
+    LanceLoader,
+    SafeLanceDataset,
+    get_safe_loader,
+    to_tensor,
+)
 
 torch: Any = pytest.importorskip("torch", reason="install the 'loaders' group")
 
@@ -128,6 +135,7 @@ def test_lists_that_do_not_follow_each_other_in_memory_are_sent_as_they_are() ->
         [strided[one : one + 2, 1:2] for one in range(0, 10, 2)],
         list(torch.arange(40).reshape(10, 2, 2).transpose(1, 2)),
         [torch.tensor(float(one)) for one in range(5)],
+        [strided[0, :2], strided[0, 2], *torch.split(strided.reshape(40)[3:], [9, 8, 20])],
         [torch.empty(0, 2) for _ in range(5)],
         [torch.ones(1, 4)[:, :2].contiguous() for _ in range(5)],
     ):
@@ -135,6 +143,18 @@ def test_lists_that_do_not_follow_each_other_in_memory_are_sent_as_they_are() ->
     learnt = [one.requires_grad_() for one in lists_of([1, 2, 3, 4], dtype=torch.float32)]
     received = sent({"x": learnt, "y": torch.ones(2)})["x"]
     assert all(one.requires_grad for one in received)
+
+
+def test_a_list_may_be_changed_before_the_backward_pass_of_another_one() -> None:
+    lists = pa.array([[1.0, 2.0], [3.0], None, [4.0, 5.0], [6.0]])
+    made = to_tensor(pa.record_batch({"x": lists, "id": range(5)}))
+    for batch in (made, sent(made)):
+        first, second, *_ = batch["x"]
+        weights = torch.ones(2, requires_grad=True)
+        scores = weights * first
+        second.add_(1.0)
+        scores.sum().backward()
+        assert weights.grad.tolist() == [1.0, 2.0]
 
 
 def test_a_block_is_used_again_when_its_tensors_are_deleted() -> None:

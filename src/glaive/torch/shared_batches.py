@@ -15,6 +15,7 @@ from torch.utils.data import get_worker_info
 from glaive.dataclass import dataclass
 from glaive.named_tuple import NamedTuple
 from glaive.torch.shared_memory import HEAD, BlockAddress, MappedBlock, lend, lends_memory
+from glaive.torch.tensors import cut_apart
 
 __all__ = ["Collate", "SharedBatch", "for_sending"]
 
@@ -143,6 +144,7 @@ def _as_pieces(values: list[Any], spans: _Spans) -> _Pieces | None:
         if (
             type(one) is not torch.Tensor
             or one.dtype != first.dtype
+            or one.dim() != first.dim()
             or one.shape[1:] != shape
             or not one.is_contiguous()
             or one.requires_grad
@@ -173,12 +175,9 @@ def _with_tensors(value: Any, spans: list[tuple[Any, int]]) -> Any:
         tensor: Any = torch.empty(0, dtype=value.dtype)
         return tensor.set_(storage, offset, value.shape, value.strides)
     if kind is _Pieces:
-        pieces = iter(
-            torch.split(
-                _with_tensors(value.whole, spans), [one for one in value.lengths if one >= 0]
-            )
-        )
-        return [None if one < 0 else next(pieces) for one in value.lengths]
+        whole, lengths = _with_tensors(value.whole, spans), value.lengths
+        pieces = iter(cut_apart(whole, [one for one in lengths if one >= 0]))
+        return [None if one < 0 else next(pieces) for one in lengths]
     if kind is dict:
         return {key: _with_tensors(one, spans) for key, one in value.items()}
     if kind is list or kind is tuple:

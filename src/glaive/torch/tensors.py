@@ -11,7 +11,7 @@ import torch
 
 from glaive.errors import SchemaError
 
-__all__ = ["concat_batches", "resized", "to_tensor"]
+__all__ = ["concat_batches", "cut_apart", "resized", "to_tensor"]
 
 
 def to_tensor(
@@ -147,10 +147,19 @@ def _objects(name: str, column: Any, *, uint64_as_int64: bool) -> Any:
         ends = np.cumsum(lengths).tolist()
         rows: list[Any] = [flat[end - size : end] for end, size in zip(ends, lengths, strict=True)]
     else:
-        rows = list(torch.split(flat, lengths)) if lengths else []
+        rows = cut_apart(flat, lengths) if lengths else []
     if column.null_count:
         rows = [row if there else None for row, there in zip(rows, _present(column), strict=True)]
     return rows
+
+
+def cut_apart(tensor: Any, lengths: list[int]) -> list[Any]:
+    """Consecutive parts of a tensor, over its memory.
+
+    To PyTorch those of ``torch.split`` are one tensor: to change one of them in place fails the
+    backward pass of all others. These are as independent as the memory that each has for itself.
+    """
+    return list(torch.unsafe_split_with_sizes(tensor, lengths))
 
 
 def _present(column: Any) -> list[bool]:
