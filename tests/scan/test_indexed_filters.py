@@ -211,3 +211,19 @@ def test_rows_that_an_index_only_supposes_are_tested(tmp_path: Path) -> None:
     found = made.to_table(["id"], condition, scan_stats_callback=seen.append)
     assert found["id"].to_pylist() == [0, 4, 8]
     assert seen[0].all_counts["rows_scanned"] == 150  # with all of its trigrams
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1"])
+def test_rows_that_an_index_found_are_tested_by_the_values_of_blobs_where_these_are_asked_for(
+    tmp_path: Path, version: str
+) -> None:
+    field = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    schema = pa.schema([pa.field("id", pa.int64()), field])
+    rows = pa.table([range(40), [None, b"ab", b"abcd", b"abcde"] * 10], schema=schema)
+    made = glaive.write_dataset(rows, tmp_path / "t", data_storage_version=version)
+    made.create_scalar_index("id", "BTREE")
+    for condition, expected in (("length(blob) > 3", [2, 3]), ("blob is null", [0, 4])):
+        for indexed in (True, False):
+            asked: dict[str, Any] = {"use_scalar_index": indexed, "blob_handling": "all_binary"}
+            found = made.scanner(["id"], filter=f"id < 6 and {condition}", **asked).to_table()
+            assert found["id"].to_pylist() == expected

@@ -31,12 +31,15 @@ class PageBytes:
     read
         Reads ranges of a mapped file, instead of ``at_hand``: that is read, and counted as read,
         when it is first asked for. Until then the page is ``unread``, and a reader that needs a
-        part of it fetches the part, as from a file that is not mapped.
+        part of it fetches the part, as from a file that is not mapped. Threads that ask at once
+        may each read it.
     """
 
-    __slots__ = ("_read", "at_hand", "ranges", "rows", "where")
+    __slots__ = ("_read", "at_hand", "ranges", "rows", "unread", "where")
 
     at_hand: list[pa.Buffer] | None
+    unread: bool
+    """Whether the page is of a mapped file, and was not read as a whole yet."""
 
     def __init__(
         self,
@@ -47,23 +50,18 @@ class PageBytes:
         read: ReadRanges | None = None,
     ) -> None:
         self.ranges, self.rows, self.where, self._read = ranges, rows, where, read
+        self.unread = read is not None
         if read is None:
             self.at_hand = at_hand
 
     def __getattr__(self, name: str) -> Any:
         # Called for slots without a value: later uses of ``at_hand`` cost no call.
-        if name != "at_hand":
+        if name != "at_hand" or self._read is None:
             raise AttributeError(name)
-        read = self._read
-        if read is not None:
-            self.at_hand = read(self.ranges)
-            self._read = None
-        return self.at_hand
-
-    @property
-    def unread(self) -> bool:
-        """Whether the page is of a mapped file, and was not read as a whole yet."""
-        return self._read is not None
+        buffers = self._read(self.ranges)
+        self.unread = False  # first: what is at hand in one thread is not fetched by another
+        self.at_hand = buffers
+        return buffers
 
     @property
     def is_mapped(self) -> bool:
@@ -78,7 +76,7 @@ class PageBytes:
     def part(self, first: int, stop: int, rows: int) -> PageBytes:
         """Some of the buffers as a page of their own."""
         ranges = self.ranges[first:stop]
-        if self._read is not None:
+        if self.unread:
             return PageBytes(ranges, None, rows, self.where, self._read)
         at_hand = None if self.at_hand is None else self.at_hand[first:stop]
         return PageBytes(ranges, at_hand, rows, self.where)

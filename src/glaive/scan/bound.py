@@ -274,7 +274,7 @@ def _with_blob_contents(
         return list(columns)
     from glaive.scan.blobs.values import BlobContentsColumn, LogicalColumn
 
-    kind = LogicalColumn if projection.references else BlobContentsColumn
+    kind = LogicalColumn if projection.blobs == "logical" else BlobContentsColumn
     made: list[BoundColumn] = list(columns)
     for at in projection.blob_contents:
         made[at] = kind(columns[at], projection.fields[at], snapshot, fragment)

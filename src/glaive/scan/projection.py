@@ -82,8 +82,8 @@ class Projection:
         Some columns of the result have extension types, where files have storage types.
     blob_contents
         Fields that are read as descriptions of blobs, and come out as the values.
-    references
-        Of those, values that lie elsewhere come out as references.
+    blobs
+        What blob columns come as: as ``"logical"``, values that lie elsewhere are references.
     inputs
         Columns that a filter or an order needs, by path; not part of the result.
     """
@@ -95,7 +95,7 @@ class Projection:
     has_extension_types: bool
     blob_contents: frozenset[int] = frozenset()
     inputs: Mapping[str, Output] = field(default_factory=dict)
-    references: bool = False
+    blobs: BlobHandling = "descriptions"
 
     @cached_property
     def leaves(self) -> frozenset[int]:
@@ -320,7 +320,7 @@ class _Maker:
             has_extension_types=logical_schema is not stored,
             blob_contents=blob_contents,
             inputs=beside,
-            references=self.blobs == "logical",
+            blobs=self.blobs,
         )
 
     def _add_system(self, name: str) -> None:

@@ -84,7 +84,8 @@ class BoundProjection:
         """These columns of the filter alone, for rows that are tested before others are read."""
         known = self._inputs.get(paths)
         if known is None:
-            projection = project(self.snapshot.manifest.schema, paths)
+            blobs = self.projection.blobs  # a test may look at values
+            projection = project(self.snapshot.manifest.schema, paths, blobs=blobs)
             known = self._inputs[paths] = BoundProjection(self.snapshot, projection)
         return known
 
