@@ -82,6 +82,50 @@ def test_line_ends_that_the_beginning_does_not_show_name_the_option(tmp_path: Pa
     assert result.rows == 10_100
 
 
+@pytest.mark.parametrize("options", [{}, {"multiline": False}])
+def test_a_mark_that_is_not_closed_is_a_bad_record_and_takes_no_other_with_it(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    path, uri = tmp_path / "a.csv", tmp_path / "t.lance"
+    path.write_text("id,s\n" + "".join(f"{n},{chr(34) * (n == 7)}x\n" for n in range(20)))
+    with pytest.raises(FormatError, match=r"line 9: a quotation mark is not closed.*multiline"):
+        ingest(path, uri, reader_options=options)
+
+    bad = tmp_path / "bad.lance"
+    result = ingest(path, uri, reader_options=options, bad_records=bad)
+    assert (result.rows, result.bad_records) == (19, 1)
+    assert [(row["line"], row["record"]) for row in rows_of(bad)] == [(9, b'7,"x\n')]
+
+
+def test_a_mark_that_is_not_closed_is_told_in_the_last_line_and_behind_values_of_several_lines(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.csv"
+    for early in ("1,x", '1,"two\nlines"'):
+        path.write_text(f'id,s\n{early}\n2,"x\n')
+        with pytest.raises(FormatError, match=r"line \d: a quotation mark is not closed"):
+            ingest(path, tmp_path / "t.lance")
+    path.write_text(f'id,s\n{early}\n2,5" pipe\n')
+    assert ingest(path, tmp_path / "t.lance").rows == 2
+
+
+def test_values_of_several_lines_stay_whole_in_other_encodings(tmp_path: Path) -> None:
+    path, uri = tmp_path / "a.csv", tmp_path / "t.lance"
+    value = "é\n" * 40
+    path.write_bytes(("s,id\n" + "".join(f'"{value}",{n}\n' for n in range(50))).encode("cp1252"))
+    ingest(path, uri, reader_options={"encoding": "cp1252"})
+    assert [tuple(row.values()) for row in rows_of(uri)] == [(value, n) for n in range(50)]
+
+
+@pytest.mark.parametrize(("name", "column"), [("a.csv", "price; EUR"), ("a.tsv", "price, EUR")])
+def test_a_name_in_quotation_marks_may_hold_other_separators(
+    tmp_path: Path, name: str, column: str
+) -> None:
+    (tmp_path / name).write_text(f'"{column}"\n12\n')
+    ingest(tmp_path / name, tmp_path / "t.lance")
+    assert rows_of(tmp_path / "t.lance") == [{column: 12}]
+
+
 def test_lists_of_numbers_in_texts_become_vectors(tmp_path: Path) -> None:
     path, uri = tmp_path / "a.csv", tmp_path / "t.lance"
     path.write_text(

@@ -17,11 +17,11 @@ from glaive.errors import FormatError, OptionError, SchemaError
 from glaive.ingestion.formats.lists import holds_numbers, numbers_of, vectors_checked
 from glaive.ingestion.formats.options import known_options, option
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
+from glaive.ingestion.formats.quotes import GOES_ON, Quotes, block_size
 from glaive.ingestion.formats.ranges import byte_pieces
 from glaive.ingestion.records import first_block, parse_blocks, record_starts
 from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import SourceFile
-from glaive.memory import as_array
 
 __all__ = ["Csv"]
 
@@ -46,10 +46,6 @@ _COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?")
 _ROW = re.compile(r"Row #\d+: ")
 _ANY_BYTES = "latin-1"
 """An encoding in which all bytes are characters, and those of ASCII the same."""
-_LINE_END = (
-    "A value in quotation marks that goes on in the next line is read with reader_options="
-    "{'multiline': True}"
-)
 _ENCODING = (
     "The encoding of the files is named by reader_options, such as {'encoding': 'cp1252'}; files "
     "in UTF-16 are to be converted to UTF-8"
@@ -173,15 +169,18 @@ class Csv(SourceFormat):
         fields = [field for field in schema if field.name in names]
         types = {field.name: self._parsed(field.type) for field in fields}
         hint: list[str] = []
+        quotes = self._quotes(file)
 
         def parse(data: pa.Buffer) -> pa.Table:
             try:
-                return self._completed(self._parse(data, names, types, file), fields)
+                table = self._parse(data, names, types, file)
+                quotes.check_closed(data, table.num_rows, quoted=head.quoted)
+                return self._completed(table, fields)
             except pa.ArrowInvalid as error:
                 reason = _reason(error, names)
                 # A block fails before the records in it do.
-                if not (hint or head.quoted) and self._has_line_ends(data, file):
-                    hint.append(f". {_LINE_END}")
+                if not (hint or GOES_ON in reason) and self._has_line_ends(data, quotes):
+                    hint.append(f". {GOES_ON}")
                 raise pa.ArrowInvalid("".join([reason, *hint])) from None
             except UnicodeDecodeError as error:
                 raise pa.ArrowInvalid(f"{error}. {_ENCODING}") from None
@@ -198,26 +197,17 @@ class Csv(SourceFormat):
 
     def _head(self, file: SourceFile) -> _Head:
         """Read the beginning of a file; twice, if that finds values with line ends."""
-        csv: Any = import_module("pyarrow.csv")
-
         quoted = bool(self._multiline)
         sample = first_block(file, _SAMPLE_BYTES, quoted=quoted).data
-        if self._has_line_ends(sample, file):
+        if self._has_line_ends(sample, self._quotes(file)):
             quoted = True
             sample = first_block(file, _SAMPLE_BYTES, quoted=True).data
         if not sample.size:
             raise FormatError(f"{file.uri} is empty: it has no line with the names of columns")
         end = int(record_starts(sample, quoted=quoted)[1])
-        read_options = csv.ReadOptions(
-            autogenerate_column_names=not self._header, encoding=self._encoding, use_threads=False
-        )
+        line = sample.slice(0, end)
         try:
-            first = csv.read_csv(
-                pa.BufferReader(sample.slice(0, end)),
-                read_options=read_options,
-                parse_options=self._parse_options(file),
-            )
-            names = first.column_names
+            names = self._names(line, self._separator(file))
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             hint = f". {_ENCODING}" if isinstance(error, UnicodeDecodeError) else ""
             raise FormatError(f"{file.uri}, line 1: {error}{hint}") from error
@@ -225,55 +215,53 @@ class Csv(SourceFormat):
         if repeated:
             raise FormatError(f"{file.uri}, line 1: several columns are called {repeated[0]!r}")
         if self._header and not self._sep:
-            self._refuse_other_separator(names, file)
+            self._refuse_other_separator(names, line, file)
         size = end if self._header else 0
         return _Head(names, sample.slice(size), size, quoted)
 
-    def _refuse_other_separator(self, names: list[str], file: SourceFile) -> None:
-        """Refuse a file of one column that another character seems to cut into several."""
+    def _names(self, line: pa.Buffer, sep: str) -> list[str]:
+        csv: Any = import_module("pyarrow.csv")
+
+        first = csv.read_csv(
+            pa.BufferReader(line),
+            read_options=csv.ReadOptions(
+                autogenerate_column_names=not self._header,
+                encoding=self._encoding,
+                use_threads=False,
+            ),
+            parse_options=self._parse_options(sep),
+        )
+        names: list[str] = first.column_names
+        return names
+
+    def _refuse_other_separator(self, names: list[str], line: pa.Buffer, file: SourceFile) -> None:
+        """Refuse a file of one column that another character seems to cut into several.
+
+        Characters in quotation marks cut nothing.
+        """
         own = self._separator(file)
-        held = {one: names[0].count(one) for one in _SEPARATORS if one != own and one in names[0]}
-        if len(names) > 1 or not held:
+        if len(names) > 1:
             return
-        likely = max(held, key=lambda one: held[one])
+        held = {one: len(self._names(line, one)) for one in _SEPARATORS if one in names[0]}
+        likely = max(held, key=lambda one: held[one], default=own)
+        if held.get(likely, 1) == 1:
+            return
         raise FormatError(
             f"{file.uri}, line 1: the only column would be called {names[0]!r}. Name the character "
             f"between fields: reader_options={{'sep': {likely!r}}}; with {{'sep': {own!r}}} the "
             "name is that. Files that differ are ingested by calls of their own, with mode='append'"
         )
 
-    def _has_line_ends(self, sample: pa.Buffer, file: SourceFile) -> bool:
-        """Whether the parser finds fewer records than there are lines; unless the caller says."""
-        csv: Any = import_module("pyarrow.csv")
-
-        if self._multiline is not None or self._quote != '"':
-            return False
-        starts = record_starts(sample, quoted=False)
-        values = as_array(sample)
-        marks = np.flatnonzero(values == ord('"'))
-        if not np.any(np.searchsorted(marks, starts) % 2):
-            return False  # where a value ends a line, marks before this line end are odd
-        blank = np.diff(starts) == 1
-        returns = np.flatnonzero(np.diff(starts) == 2)
-        blank[returns] = values[starts[returns]] == ord("\r")
-        invalid: list[Any] = []
-        table = csv.read_csv(
-            pa.BufferReader(sample),
-            read_options=csv.ReadOptions(
-                autogenerate_column_names=True,
-                use_threads=False,
-                block_size=sample.size + 1,
-                encoding=_ANY_BYTES,
-            ),
-            parse_options=self._parse_options(file, skipped=invalid, quoted=True),
-            convert_options=csv.ConvertOptions(
-                include_columns=["f0"], column_types={"f0": pa.binary()}
-            ),
-        )
-        return bool(table.num_rows + len(invalid) < np.count_nonzero(~blank))
-
     def _separator(self, file: SourceFile) -> str:
         return self._sep or ("\t" if file.suffix == ".tsv" else ",")
+
+    def _quotes(self, file: SourceFile) -> Quotes:
+        return Quotes(self._separator(file), self._quote, self._escape)
+
+    def _has_line_ends(self, sample: pa.Buffer, quotes: Quotes) -> bool:
+        """Whether values go on in the next line; False where the caller says."""
+        known = self._multiline is not None or self._quote != '"'
+        return not known and quotes.go_on(sample)
 
     def _parsed(self, data_type: Any) -> Any:
         """The type that the parser makes, to be cast to that of the column."""
@@ -292,9 +280,7 @@ class Csv(SourceFormat):
                 table = table.set_column(number, field.name, lists)
         return vectors_checked(table, pa.schema(fields))
 
-    def _parse_options(
-        self, file: SourceFile, *, skipped: list[Any] | None = None, quoted: bool | None = None
-    ) -> Any:
+    def _parse_options(self, sep: str, *, skipped: list[Any] | None = None) -> Any:
         """Options of the parser; rows of a wrong number of fields are skipped if there is a list.
 
         The list gets them.
@@ -307,10 +293,10 @@ class Csv(SourceFormat):
             return "skip"
 
         return csv.ParseOptions(
-            delimiter=self._separator(file),
+            delimiter=sep,
             quote_char=self._quote or False,
             escape_char=self._escape or False,
-            newlines_in_values=bool(self._multiline) if quoted is None else quoted,
+            newlines_in_values=bool(self._multiline),
             invalid_row_handler=None if skipped is None else skip,
         )
 
@@ -328,12 +314,14 @@ class Csv(SourceFormat):
             read_options=csv.ReadOptions(
                 column_names=names,
                 use_threads=False,
-                block_size=data.size + 1,
+                block_size=block_size(data),
                 # Texts that cannot be decoded are bad records when they are read; types do not
                 # depend on them.
                 encoding=_ANY_BYTES if types is None else self._encoding,
             ),
-            parse_options=self._parse_options(file, skipped=[] if types is None else None),
+            parse_options=self._parse_options(
+                self._separator(file), skipped=[] if types is None else None
+            ),
             convert_options=csv.ConvertOptions(
                 column_types=types,
                 include_columns=None if types is None else list(types),

@@ -1,0 +1,147 @@
+"""Which lines of CSV are records: values in quotation marks may go on in the next line."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.dataclass import dataclass
+from glaive.ingestion.records import record_starts
+from glaive.memory import as_array
+from glaive.types import Int64s
+
+__all__ = ["GOES_ON", "Quotes", "block_size"]
+
+GOES_ON = (
+    "A value in quotation marks that goes on in the next line is read with reader_options="
+    "{'multiline': True}"
+)
+_NOT_CLOSED = "a quotation mark is not closed"
+_ANOTHER = b"\nx\n"
+"""A record, and nothing but the end of a value where a quotation mark is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quotes:
+    """How the parser finds the ends of records.
+
+    Parameters
+    ----------
+    sep, quote, escape
+        Characters as of the options; none where empty.
+    """
+
+    sep: str
+    quote: str
+    escape: str
+
+    def go_on(self, data: pa.Buffer) -> bool:
+        """Whether values go on in the next line, and end in one of the lines.
+
+        A mark that is never closed, as in ``7,"x``, tells nothing: it would make one value of all
+        lines behind it.
+        """
+        marks = np.flatnonzero(as_array(data) == ord(self.quote))
+        starts = record_starts(data, quoted=False)
+        if not np.any(np.searchsorted(marks, starts) % 2):
+            return False  # where a value ends a line, marks before this line end are odd
+        lines = _lines(data, starts)
+        records = self._records(data)
+        if records == len(lines):
+            return False
+        if not self._is_open(data, records):
+            return True
+        before = data.slice(0, int(lines[records - 1]))
+        return self._records(before) < records - 1
+
+    def check_closed(self, data: pa.Buffer, rows: int, *, quoted: bool) -> None:
+        """Check that no value took in lines that are records of their own.
+
+        The parser takes the end of its data for the end of a value that is open.
+
+        Parameters
+        ----------
+        rows
+            That were parsed.
+        quoted
+            Values may go on in the next line.
+
+        Raises
+        ------
+        pyarrow.ArrowInvalid
+            A mark is not closed, where ``quoted`` in the last record.
+        """
+        if not self.quote:
+            return
+        marks = as_array(data) == ord(self.quote)
+        if not marks.any():
+            return
+        if quoted:
+            if np.count_nonzero(marks) % 2 and self._is_open(data, self._records(data)):
+                raise pa.ArrowInvalid(_NOT_CLOSED)
+            return
+        starts = record_starts(data, quoted=False)
+        last = data.slice(int(starts[-2]))
+        shorter = rows < len(starts) - 1 and rows < len(_lines(data, starts))
+        ends_open = marks[int(starts[-2]) :].any() and self._is_open(last, self._records(last))
+        if shorter or ends_open:
+            raise pa.ArrowInvalid(f"{_NOT_CLOSED} in its line. {GOES_ON}")
+
+    def _is_open(self, data: pa.Buffer, records: int) -> bool:
+        """Whether the data end within a value; ``records`` are in them."""
+        return self._records(pa.py_buffer(data.to_pybytes() + _ANOTHER)) == records
+
+    def _records(self, data: pa.Buffer) -> int:
+        """Records that the parser finds; those of too many or too few fields, too."""
+        csv: Any = import_module("pyarrow.csv")
+
+        if not data.size:
+            return 0
+        invalid: list[Any] = []
+
+        def skip(row: Any) -> str:
+            invalid.append(row)
+            return "skip"
+
+        whole = data.to_pybytes() + b"\n"
+        try:
+            table = csv.read_csv(
+                pa.BufferReader(whole),
+                read_options=csv.ReadOptions(
+                    autogenerate_column_names=True,
+                    use_threads=False,
+                    block_size=block_size(whole),
+                    encoding="latin-1",  # in which all bytes are characters
+                ),
+                parse_options=csv.ParseOptions(
+                    delimiter=self.sep,
+                    quote_char=self.quote,
+                    escape_char=self.escape or False,
+                    newlines_in_values=True,
+                    invalid_row_handler=skip,
+                ),
+                convert_options=csv.ConvertOptions(
+                    include_columns=["f0"], column_types={"f0": pa.binary()}
+                ),
+            )
+        except pa.ArrowInvalid:
+            return 1  # it cannot tell the columns of a first record that is open
+        return int(table.num_rows) + len(invalid)
+
+
+def block_size(data: pa.Buffer | bytes) -> int:
+    """A size of blocks by which the parser sees all data at once, also as UTF-8."""
+    return min(3 * len(data) + 1, 2**31 - 1)
+
+
+def _lines(data: pa.Buffer, starts: Int64s) -> Int64s:
+    """Where lines start that are not empty."""
+    values = as_array(data)
+    blank = np.diff(starts) == 1
+    returns = np.flatnonzero(np.diff(starts) == 2)
+    blank[returns] = values[starts[returns]] == ord("\r")
+    filled: Int64s = starts[:-1][~blank]
+    return filled
