@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,9 @@ def no_session() -> Any:
 
 @pytest.mark.spec("rel-27")
 def test_parameters_that_are_credentials_are_in_no_record_report_or_message(tmp_path: Path) -> None:
-    text = SHOP.replace("minimum = 1", 'minimum = 1\nkey = "MARKED-0"\npass = "no"\nend = "no"')
+    text = SHOP.replace(
+        "minimum = 1", 'minimum = 1\nkey = "MARKED-0"\npass = "no"\nend = "no"\nshared = ""'
+    )
     text += """
 [storage]
 aws_secret_access_key = "${key}"
@@ -165,9 +168,11 @@ aws_secret_access_key = "${key}"
 remote = "sc://host/;token=${end}"
 [spark.conf]
 "spark.hadoop.fs.s3a.secret.key" = "x${pass}"
+"spark.hadoop.fs.azure.sas.c.a.net" = "${shared}"
 "spark.app.name" = "${folder}"
 """
     given = {"key": "MARKED-1", "pass": "MARKED-2", "end": "MARKED-3", "folder": "far"}
+    given["shared"] = "sig=MARKED-4"
     pipeline = load(written(tmp_path, text), given)
     assert pipeline.storage == {"aws_secret_access_key": "MARKED-1"}
     assert pipeline.conf["spark.hadoop.fs.s3a.secret.key"] == "xMARKED-2"
@@ -187,6 +192,13 @@ remote = "sc://host/;token=${end}"
     again = load(written(tmp_path, text), {**given, "key": "new"})
     with pytest.raises(ConnectionError):
         run(again, no_session, record=runs.find("one"))
+    # So does one that an earlier release began, whose record has them.
+    older = replace(runs.find("one"), parameters={**given, "minimum": 1})
+    with pytest.raises(ConnectionError):
+        run(again, no_session, record=older)
+    with pytest.raises(OptionError, match="it had the parameters") as refused:
+        run(load(written(tmp_path, text), {**given, "folder": "near"}), record=older)
+    assert "MARKED" not in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", kinds())

@@ -83,6 +83,10 @@ def test_plans_do_not_show_options_of_stores(
         for row in spark.sql(f"EXPLAIN {mode} {view}").collect()
     ]
     assert "columns" in plans[0]
+    # What Spark does not show by itself stays hidden.
+    other = "CREATE TEMPORARY VIEW other USING jdbc OPTIONS (url 'MARKED-6', dbtable 'rows')"
+    plans.append(spark.sql(f"EXPLAIN EXTENDED {other}").collect()[0][0])
+    assert "dbtable" in plans[-1]
     frame.explain("formatted")
     assert "MARKED" not in "".join([*plans, capsys.readouterr().out])
 

@@ -25,7 +25,7 @@ __all__ = ["load"]
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 _MAX_BYTES: Final = 1 << 20
 _FILLED_LATER: Final = ("parameters", "steps")
-_SECRET: Final = re.compile(r"(?i)secret|password|token|key|credential")
+_SECRET: Final = re.compile(r"(?i)secret|passw|passphrase|token|key|credential|[._]sas[._]")
 """Settings of Spark whose values are not shown."""
 
 

@@ -105,10 +105,11 @@ def run(
 
 def _check_same(pipeline: Pipeline, record: RunRecord) -> None:
     """Refuse to go on with steps that were done otherwise."""
-    if record.parameters != pipeline.shown_parameters:
+    kept = record.parameters.items()  # older records have credentials, too
+    recorded = {name: value for name, value in kept if name not in pipeline.credentials}
+    if recorded != pipeline.shown_parameters:
         raise OptionError(
-            f"run {record.id}: it had the parameters {record.parameters}. Give these, or start a "
-            "new run"
+            f"run {record.id}: it had the parameters {recorded}. Give these, or start a new run"
         )
     for name, step in record.steps.items():
         if step.state == "done" and step.digest != pipeline.digests.get(name):

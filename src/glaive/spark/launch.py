@@ -164,7 +164,7 @@ def register(spark: SparkSession) -> None:
     # sources that it finds by itself.
     if spark.conf.get(REGISTERED, None) is not None:
         return
-    hidden = spark.conf.get(REDACTED)  # by default those of Spark, such as addresses with passwords
+    hidden = spark.conf.get(REDACTED)  # those of Spark (urls), unless somebody chose others
     if OF_STORES not in (hidden or ""):
         spark.conf.set(REDACTED, f"{hidden}|{OF_STORES}" if hidden else OF_STORES)
     found = importlib.util.find_spec("pyspark_glaive") is not None
