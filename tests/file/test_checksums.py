@@ -22,12 +22,13 @@ from glaive.file.comparison import compare_file
 from glaive.file.open import create_writer, open_reader
 from glaive.format.checksums import FileChecksums
 from glaive.format.fields import LanceSchema
-from glaive.io.checksums import checksum_function
+from glaive.io.checksums import Expected, VerifyingReader, checksum_function
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
 from glaive.table.load import open_latest
+from glaive.types import ByteRange, Where
 
 ON = {"checksums": "true"}
 VERSIONS = ["2.0", "2.1", "2.2"]
@@ -246,6 +247,43 @@ def test_damaged_checksums_are_an_error(tmp_path: Path) -> None:
     store.put("a.lance", [data[: start + size - len(fewer)], fewer, data[start + size :]])
     with pytest.raises(CorruptFileError, match="checksum"):
         open_reader(store, "a.lance", verify="always")
+
+
+@pytest.mark.spec("checksum-4")
+def test_checksums_of_another_number_of_global_buffers_are_an_error(tmp_path: Path) -> None:
+    own = checksum_function()
+    assert own is not None
+    store = LocalStore(tmp_path)
+    data = written(store, rows(10), "2.1")
+    start, size = open_reader(store, "a.lance").container.global_ranges()[-1]  # type: ignore[attr-defined]  # of 2.x
+    read = FileChecksums.parse(data[start : start + size], 4, where="a")
+    assert read is not None
+    columns = [read.of_column(column) for column in range(4)]
+    moved = [*read.global_buffers.tolist(), columns[0].pop()]
+    more = FileChecksums.build(read.metadata, moved, columns, own)
+    store.put("a.lance", [data[:start], more, data[start + size :]])
+    with pytest.raises(CorruptFileError, match="checksums of global buffers: expected 1, found 2"):
+        open_reader(store, "a.lance", verify="always")
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_range_at_the_end_of_one_with_a_checksum_is_compared_and_one_beyond_is_whole(
+    tmp_path: Path, name: str
+) -> None:
+    store = open_store(f"memory://{tmp_path.name}-around") if name == "a" else LocalStore(tmp_path)
+    own = checksum_function()
+    assert own is not None
+    content = bytes(range(40))
+    store.put(name, [content])
+    reader = VerifyingReader(store.open(name), always=True)
+    whole = ByteRange(0, 20)
+    reader.expect([(whole, Expected(own(content[:20]), "a range", Where(name)))])
+    assert reader.read([ByteRange(10, 20)])[0].to_pybytes() == content[10:30]
+    assert reader.read([ByteRange(10, 10)])[0].to_pybytes() == content[10:20]
+    fresh = VerifyingReader(store.open(name), always=True)
+    fresh.expect([(whole, Expected(own(content), "a range", Where(name)))])
+    with pytest.raises(CorruptFileError, match="a range: expected bytes with the checksum"):
+        fresh.read([ByteRange(10, 10)])
 
 
 @pytest.mark.parametrize("columns", [0, 1, 3])
