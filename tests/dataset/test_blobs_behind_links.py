@@ -1,7 +1,8 @@
-"""Values of blobs behind links: those that lead out are read only where that is allowed."""
+"""Values of blobs behind links, and above copied branches: what leads out is not read by itself."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +105,21 @@ def test_a_blob_file_that_is_a_link_to_another_file_is_not_read(
     (blobs / "0123").unlink()
     key.rename(blobs / "0123")
     assert glaive.dataset(where).read_blobs("b", indices=[0]) == value
+
+
+@pytest.mark.spec("rel-26")
+def test_folders_above_a_copied_branch_are_no_dataset_that_it_may_lead_to(key: Path) -> None:
+    home = key.parent
+    (home / "d").mkdir()
+    (home / "d" / "own.bin").write_bytes(b"own")
+    base = glaive.DatasetBasePath(str(home))
+    uris = [(home / "d" / "own.bin").as_uri(), key.as_uri()]
+    made = glaive.write_dataset(rows(uris), home / "d", initial_bases=[base])
+    made.create_branch("dev")
+    branch = home / "d" / "tree" / "dev"
+    assert glaive.dataset(branch).read_blobs("b", indices=[0]) == [(0, b"own")]
+    copied = home / "tree" / "dev"
+    shutil.copytree(branch, copied)
+    for where in (branch, copied):
+        with pytest.raises(AccessError, match="id_rsa', below base path 1"):
+            glaive.dataset(where).read_blobs("b", indices=[1])

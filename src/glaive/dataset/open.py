@@ -78,8 +78,8 @@ def dataset(
         Storage options for base paths of the dataset, by path or URI; each applies to everything
         below it. Also allows access to these base paths; see ``docs/guide/stores.md``.
     allow_external_blobs
-        Whether blob values may be fetched from outside of the dataset and its base paths:
-        ``True``, or a list of allowed locations. Not by default.
+        Whether blob values may be fetched from outside of the dataset, also from below its base
+        paths: ``True``, or a list of allowed locations. Not by default.
     verify
         Whether all that is read of data and index files is compared with their checksums, where
         they have any; by default what is fetched over a network. Reads whole buffers of pages.

@@ -41,8 +41,8 @@ class AccessPolicy:
     given
         Locations that the caller names, with the storage options for all that lies below each.
     external
-        Whether values of blob columns may be fetched from outside of the dataset and its base
-        paths; or the only locations they may be fetched from.
+        Whether values of blob columns may be fetched from outside of the dataset, also from below
+        its base paths; or the only other locations they may be fetched from.
     """
 
     given: tuple[tuple[Location, Mapping[str, str]], ...] = field(default=(), repr=False)

@@ -15,12 +15,13 @@ from dataclasses import replace
 from glaive.errors import AccessError
 from glaive.format.limits import check_file_name
 from glaive.format.manifest import Manifest
+from glaive.format.paths import VERSIONS
 from glaive.io.access import AccessPolicy, open_external
 from glaive.io.confined import is_link
 from glaive.io.location import Location
 from glaive.io.store import ObjectStore
 from glaive.table.bases import base_of
-from glaive.table.refs import root_of_branch
+from glaive.table.refs import root_store
 from glaive.table.root import access_of
 
 __all__ = ["ExternalValues", "refuse_link_out"]
@@ -33,7 +34,7 @@ class ExternalValues:
         self._store = store
         self._manifest = manifest
         self._access = access_of(store)
-        self._home = Location.parse(root_of_branch(store.uri, manifest.wire.branch))
+        self._home: Location | None = None
         self._folders: dict[str, str] = {}
         self._own: dict[int | None, Location] = {None: Location.parse(store.uri)}
         for base in manifest.wire.base_paths:
@@ -73,10 +74,12 @@ class ExternalValues:
         base = self._own[base_id]
         folder = f"{base.path.rstrip('/')}/" if base.path else ""
         location = replace(base, path=f"{folder}{path}")
-        home = self._home if self._home.contains(location) else None
-        place = home or self._access.place_of(location)
         if self._access.allows_external(location):
             return store, path
+        home = self._own[None]
+        if not home.contains(location):
+            home = self._dataset()
+        place = home if home.contains(location) else self._access.place_of(location)
         if place is None:
             raise AccessError(
                 f"{source} is {location.uri!r}, below base path {base_id} of "
@@ -88,6 +91,22 @@ class ExternalValues:
         if location.is_local:
             self._refuse_links(location, place, source)
         return store, path
+
+    def _dataset(self) -> Location:
+        """Where the dataset lies; for a branch, the dataset that has it.
+
+        That a manifest names a branch does not make the folders above it a dataset: whoever copied
+        ``tree/dev`` into a home directory has no dataset there. One request for a branch.
+        """
+        if self._home is None:
+            store, branch = self._store, self._manifest.wire.branch or None
+            root = root_store(store, branch)
+            home = Location.parse(root.uri)
+            listed = root is not store and not home.is_http  # few web servers list anything
+            if listed and next(iter(root.list(VERSIONS)), None) is None:
+                home = self._own[None]
+            self._home = home
+        return self._home
 
     def _refuse_links(self, location: Location, place: Location, source: str) -> None:
         """Refuse a value that really lies outside of the place that contains its name."""
