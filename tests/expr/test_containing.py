@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.expr.patterns import containing, prefiltered
+from glaive.errors import FilterError
+from glaive.expr.patterns import containing, like, prefiltered
 from glaive.testing import force_tier
 
 KINDS: list[Any] = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
@@ -50,3 +51,16 @@ def test_only_strings_with_the_word_are_tested(texts: list[str | None]) -> None:
     holding = sum(string is not None and "aab" in string for string in texts)
     if holding * 4 <= len(texts):
         assert tested in ([], [holding])
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize("part", ["a%", "_%", "%b_"])
+def test_patterns_of_too_many_parts_are_refused_as_each_takes_time_for_each_character(
+    part: str,
+) -> None:
+    array: Any = pa.array(["ab", None])
+    allowed, refused = (pa.scalar(part * count) for count in (300, 40_000))
+    assert like(array, allowed, "!", ignore_case=False).to_pylist() == [False, None]
+    with pytest.raises(FilterError, match=r"0 parts: .* at most 1000 are supported") as error:
+        like(array, refused, "!", ignore_case=True)
+    assert len(str(error.value)) < 300

@@ -14,6 +14,7 @@ from glaive.arrow.buffers import integer_array
 from glaive.arrow.chunked import as_numpy
 from glaive.arrow.scalars import FALSE
 from glaive.arrow.slices import slice_bits
+from glaive.errors import FilterError
 from glaive.expr.rows import map_constants
 from glaive.kernels.contains import contains
 from glaive.kernels.strings import Strings
@@ -30,6 +31,9 @@ _OFFSET_BITS: dict[pa.DataType, Literal[32, 64]] = {
 _RARE = 4
 """If at most one row in so many contains the word, only those rows are tested further."""
 
+_MAX_PARTS = 1_000
+"""Parts of a pattern that takes time by their number for each character."""
+
 
 def like(strings: Any, pattern: Any, escape: str, *, ignore_case: bool) -> Any:
     """Which strings match a pattern; null where one of them is.
@@ -42,6 +46,11 @@ def like(strings: Any, pattern: Any, escape: str, *, ignore_case: bool) -> Any:
         An array or a scalar of the same type.
     escape
         Makes ``%``, ``_`` and itself literal.
+
+    Raises
+    ------
+    FilterError
+        The pattern has too many parts.
     """
     if strings.type == pa.string_view():
         strings = strings.cast(pa.large_string())
@@ -66,6 +75,11 @@ def _matching(strings: Any, pattern: str, escape: str, *, ignore_case: bool) -> 
         return containing(strings, word)
     if not parts:
         return pc.equal(strings, pa.scalar("", strings.type))
+    if len(parts) > _MAX_PARTS:
+        raise FilterError(
+            f"LIKE: the pattern {pattern!r:.60} has {len(parts)} parts: words, '_' and '%'; at "
+            f"most {_MAX_PARTS} are supported, as each character of a text is compared with all"
+        )
     regex = partial(pc.match_substring_regex, pattern=_regex(parts), ignore_case=ignore_case)
     if words and not ignore_case:
         return prefiltered(strings, max(map(str, words), key=len), regex)

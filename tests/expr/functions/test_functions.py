@@ -82,6 +82,24 @@ def test_distances_of_long_texts_are_refused_as_they_take_the_square_of_the_time
 
 
 @pytest.mark.spec("rel-25")
+@pytest.mark.parametrize("test", ["regexp_match(s, '{}b')", "regexp_instr(s, '{}b')"])
+def test_groups_are_limited_as_they_take_the_square_of_the_time(test: str) -> None:
+    values(test.format("(a)|" * 1000), s=["ab"])
+    for more in (1001, 50_000):
+        with pytest.raises(FilterError, match=rf"{more} groups, at most 1000") as refused:
+            values(test.format("(a)|" * more), s=["ab"])
+        assert len(str(refused.value)) < 500
+
+
+@pytest.mark.spec("rel-25")
+def test_an_error_of_a_long_regular_expression_shows_its_beginning() -> None:
+    for wrong in ("(" * 5000, "\\q" * 5000, "a.*b" * 100_000):
+        with pytest.raises(FilterError, match="regular expression") as refused:
+            values(f"regexp_like(s, '{wrong}')", s=["ab"])
+        assert len(str(refused.value)) < 600
+
+
+@pytest.mark.spec("rel-25")
 @pytest.mark.parametrize(
     ("call", "name"),
     [

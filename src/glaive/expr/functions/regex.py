@@ -33,20 +33,30 @@ from glaive.expr.sizes import MAX_BATCH_BYTES, bytes_of
 __all__: list[str] = []
 
 _MAX_MATCHES = 10_000
+_MAX_GROUPS = 1_000
+"""Groups whose places are asked for: the engine takes time by the square of their number."""
 
 
 def _run(compute: Callable[[], Any], source: str, text: Any, pattern: Pattern) -> Any:
     if pattern.bounded and not pc.all(pc.string_is_ascii(text)).as_py() and len(text):
         raise FilterError(
-            f"regular expression {source!r}: \\b and \\B support ASCII letters only, and a row has "
-            "others; match the characters next to the word instead, such as [^\\w]"
+            f"regular expression {source!r:.100}: \\b and \\B support ASCII letters only, and a "
+            "row has others; match the characters next to the word instead, such as [^\\w]"
         )
     try:
         return compute()
     except pa.ArrowInvalid as error:
         if too_large(error):
             raise
-        raise FilterError(f"regular expression {source!r}: {error}") from None
+        raise FilterError(f"regular expression {source!r:.100}: {error!s:.200}") from None
+
+
+def _check_groups(pattern: Pattern, source: str) -> None:
+    if len(pattern.names) > _MAX_GROUPS:
+        raise FilterError(
+            f"regular expression {source!r:.100}: it has {len(pattern.names)} groups, at most "
+            f"{_MAX_GROUPS} can be told apart; (?:...) is no group"
+        )
 
 
 def _letters(flags: str | None, name: str) -> str:
@@ -83,6 +93,7 @@ def _match(*arguments: Any) -> Any:
         if flags == "":
             raise FilterError("regexp_match: the flags are empty; omit them")
         pattern = translate(source, _letters(flags, "regexp_match"))
+        _check_groups(pattern, source)
         groups = pattern.groups if pattern.names else f"(?P<g1>{pattern.groups})"
         spans = _run(lambda: pc.extract_regex_span(text, groups), source, text, pattern)
         return _matched_groups(text, spans, kind)
@@ -175,7 +186,9 @@ def _template(other: str, pattern: Pattern, source: str) -> str:
         if number > len(pattern.names):
             return ""
         if number > 9:
-            raise FilterError(f"regexp_replace: {source!r}: only groups 1 to 9 can be inserted")
+            raise FilterError(
+                f"regexp_replace: {source!r:.100}: only groups 1 to 9 can be inserted"
+            )
         return f"\\{number}"
 
     return _REFERENCE.sub(written, other)
@@ -255,6 +268,7 @@ def _match_positions(
     if not source:
         return pa.repeat(pa.scalar(0, pa.int64()), len(text))
     pattern = translate(source, _letters(flags, "regexp_instr"))
+    _check_groups(pattern, source)
     groups = f"(?P<g0>{pattern.groups})"
     rest = _from(text, start, "regexp_instr")
     before = np.full(len(text), start - 1, np.int64)

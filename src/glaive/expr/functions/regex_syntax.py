@@ -71,7 +71,7 @@ class _Reader:
 
     def refuse(self, problem: str) -> FilterError:
         return FilterError(
-            f"regular expression {self.source!r}: {problem}, at character {self.at + 1}; "
+            f"regular expression {self.source!r:.100}: {problem}, at character {self.at + 1}; "
             "docs/guide/functions.md lists what is supported"
         )
 
