@@ -55,7 +55,7 @@ def _check_groups(pattern: Pattern, source: str) -> None:
     if len(pattern.names) > _MAX_GROUPS:
         raise FilterError(
             f"regular expression {source!r:.100}: it has {len(pattern.names)} groups, at most "
-            f"{_MAX_GROUPS} can be told apart; (?:...) is no group"
+            f"{_MAX_GROUPS} can be extracted; (?:...) is no group"
         )
 
 
