@@ -105,6 +105,9 @@ def test_a_mark_that_is_not_closed_is_told_in_the_last_line_and_behind_values_of
         path.write_text(f'id,s\n{early}\n2,"x\n')
         with pytest.raises(FormatError, match=r"line \d: a quotation mark is not closed"):
             ingest(path, tmp_path / "t.lance")
+    path.write_text(f'id,s\n{early}\n2,5" pipe\n3,"x\n')
+    with pytest.raises(FormatError, match=r"line 4: a quotation mark is not closed"):
+        ingest(path, tmp_path / "t.lance")
     path.write_text(f'id,s\n{early}\n2,5" pipe\n')
     assert ingest(path, tmp_path / "t.lance").rows == 2
 
