@@ -24,7 +24,6 @@ PICTURED = (
 """Workloads of the picture: the usual ones, of every kind."""
 
 _WIDTH, _LEFT, _BAR, _STEP = 720, 230, 18, 28
-_TICKS = (1, 2, 5, 10, 20, 50, 100)
 
 
 def draw_ratios(ratios: Mapping[str, float], path: Path) -> None:
@@ -34,11 +33,11 @@ def draw_ratios(ratios: Mapping[str, float], path: Path) -> None:
 
 
 def _svg(ratios: Mapping[str, float]) -> str:
-    most = max(_TICKS[-1], *ratios.values())
+    ticks = _ticks(max(ratios.values(), default=1))
     height = _STEP * len(ratios) + 70
 
     def across(ratio: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - 70) * log10(max(1.0, ratio)) / log10(most)
+        return _LEFT + (_WIDTH - _LEFT - 70) * log10(max(1.0, ratio)) / log10(ticks[-1])
 
     parts = [
         (
@@ -49,7 +48,7 @@ def _svg(ratios: Mapping[str, float]) -> str:
         f'<text x="{_LEFT}" y="18" fill="#444">times less CPU time than pylance 14</text>',
     ]
     bottom = 30 + _STEP * len(ratios)
-    for tick in _TICKS:
+    for tick in ticks:
         x = across(tick)
         parts.append(f'<path d="M{x:.0f} 28V{bottom}" stroke="#ddd"/>')
         parts.append(
@@ -64,3 +63,11 @@ def _svg(ratios: Mapping[str, float]) -> str:
             f'<text x="{_LEFT + width + 6:.0f}" y="{y + 14}">{ratio:.1f}×</text>',
         ]
     return "\n".join([*parts, "</svg>\n"])
+
+
+def _ticks(largest: float) -> list[int]:
+    """Return 1, 2, 5, 10, 20, … up to the first number that no ratio exceeds."""
+    ticks = [1, 2]
+    while ticks[-1] < largest:
+        ticks.append((1, 2, 5)[len(ticks) % 3] * 10 ** (len(ticks) // 3))
+    return ticks
