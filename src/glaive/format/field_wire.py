@@ -38,6 +38,39 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
     UnsupportedFeatureError
         Fields are nested deeper than :data:`MAX_NESTING`, or a field of a leaf type has children.
     """
+    top, below = _find_parents(wire, where)
+    built: dict[int, Field] = {}
+    for position in range(len(wire) - 1, -1, -1):
+        message = wire[position]
+        built[position] = field = Field(
+            id=message.id,
+            name=message.name,
+            logical_type=message.logical_type,
+            nullable=message.nullable,
+            children=tuple(built.pop(child) for child in below[position]),
+            metadata=_wire_metadata(message),
+            dictionary=(
+                (message.dictionary.offset, message.dictionary.length)
+                if message.dictionary.length
+                else None
+            ),
+        )
+        if field.children and not field.is_nested:
+            raise UnsupportedFeatureError(
+                f"field {field.name!r} of type {field.logical_type!r} has children (in {where}), "
+                "which this reader does not support. The schema is damaged, or was written by a "
+                "newer Lance: upgrade glaive."
+            )
+        unfit = unfit_members(field)
+        if unfit is not None:
+            raise CorruptFileError(
+                f"members of blob column {field.name!r}", expected=MEMBERS, found=unfit, where=where
+            )
+    return tuple(built[position] for position in top)
+
+
+def _find_parents(wire: Sequence[file_pb2.Field], where: str) -> tuple[list[int], list[list[int]]]:
+    """Find the positions of fields at the top, and for each field those of its children."""
     at: dict[int, int] = {}
     below: list[list[int]] = []
     depth: list[int] = []
@@ -84,34 +117,7 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
             f"fields are nested {max(depth)} levels deep (in {where}); this reader supports at "
             f"most {MAX_NESTING} levels."
         )
-    built: dict[int, Field] = {}
-    for position in range(len(wire) - 1, -1, -1):
-        message = wire[position]
-        built[position] = field = Field(
-            id=message.id,
-            name=message.name,
-            logical_type=message.logical_type,
-            nullable=message.nullable,
-            children=tuple(built.pop(child) for child in below[position]),
-            metadata=_wire_metadata(message),
-            dictionary=(
-                (message.dictionary.offset, message.dictionary.length)
-                if message.dictionary.length
-                else None
-            ),
-        )
-        if field.children and not field.is_nested:
-            raise UnsupportedFeatureError(
-                f"field {field.name!r} of type {field.logical_type!r} has children (in {where}), "
-                "which this reader does not support. The schema is damaged, or was written by a "
-                "newer Lance: upgrade glaive."
-            )
-        unfit = unfit_members(field)
-        if unfit is not None:
-            raise CorruptFileError(
-                f"members of blob column {field.name!r}", expected=MEMBERS, found=unfit, where=where
-            )
-    return tuple(built[position] for position in top)
+    return top, below
 
 
 def _wire_metadata(field: file_pb2.Field) -> dict[str, bytes]:
