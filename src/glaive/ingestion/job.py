@@ -87,8 +87,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     uri
         The dataset.
     format
-        ``csv``, ``json``, ``parquet``, ``orc``, ``text``, ``images`` or ``binary``; default: from
-        the names of the files.
+        ``csv``, ``json``, ``parquet``, ``orc``, ``avro``, ``text``, ``images`` or ``binary``;
+        default: from the names of the files.
     mode
         ``create`` fails if there is a dataset; ``append``, ``overwrite``; ``merge`` updates the
         rows whose ``merge_keys`` are there already, and inserts the others.
