@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from glaive.format.manifest import Manifest
+
 __all__ = ["SaveMode", "write"]
 
 SaveMode = Literal["errorifexists", "ignore", "append", "overwrite"]
@@ -177,42 +179,68 @@ def write(  # noqa: PLR0913  # one keyword for each option
             "storage": storage_options,
         }
     )
-    from glaive.spark.jobs.replace import replace_rows
-    from glaive.spark.write_job import app_transaction, open_target
+    from glaive.spark.write_job import open_target
 
     checked = from_spark(options | {"path": uri})
-    app = app_transaction(checked)
-    _, base = open_target(checked)
-    if job_id is not None and base is not None:
-        made = _made_by(job, checked, max(0, base.version - LOOK_BACK))
-        if made is not None:
-            return made
-    if base is not None and app is not None and app.is_applied(base):
-        return base.version
-    if creating and base is not None:
-        if mode == "ignore":
-            return base.version
-        from glaive.dataset.writing.plan import exists_already
-
-        raise exists_already(uri, base.version)
+    base = open_target(checked)[1]
+    if base is not None:
+        done = _made_before(checked, base, mode, None if job_id is None else job)
+        if done is not None:
+            return done
     register(frame.sparkSession)
     if cluster_by:
         frame = frame.repartitionByRange(*cluster_by).sortWithinPartitions(*cluster_by)
     before = 0 if base is None else base.version
-    made = None
-    try:
-        with naming_job(job, uri, named=job_id is not None), as_glaive_errors():
-            if replace_where is not None and before and mode == "overwrite":
-                replace_rows(frame, checked, replace_where)
-            else:
-                _save(frame, uri, options, mode)
-    except (DatasetExistsError, JobError) as error:
-        # Spark commits in a process of its own, which may be lost after the commit.
-        made = _made_by(job, checked, before)
-        if made is None and not (mode == "ignore" and isinstance(error, DatasetExistsError)):
-            raise
-    made = made or _made_by(job, checked, before)
+    named = naming_job(job, uri, named=job_id is not None)
+    with _committed_though_lost(checked, mode, job, before), named, as_glaive_errors():
+        if replace_where is not None and before and mode == "overwrite":
+            from glaive.spark.jobs.replace import replace_rows
+
+            replace_rows(frame, checked, replace_where)
+        else:
+            _save(frame, uri, options, mode)
+    made = _made_by(job, checked, before)
     return _newest(checked) if made is None else made
+
+
+def _made_before(options: Options, base: Manifest, mode: SaveMode, job: str | None) -> int | None:
+    """The version to return if there is nothing to write.
+
+    Raises
+    ------
+    DatasetExistsError
+        The mode forbids that there is a dataset.
+    """
+    from glaive.spark.write_job import app_transaction
+
+    if job is not None:
+        made = _made_by(job, options, max(0, base.version - LOOK_BACK))
+        if made is not None:
+            return made
+    app = app_transaction(options)
+    if mode == "ignore" or (app is not None and app.is_applied(base)):
+        return base.version
+    if mode == "errorifexists":
+        from glaive.dataset.writing.plan import exists_already
+
+        raise exists_already(options.uri, base.version)
+    return None
+
+
+@contextmanager
+def _committed_though_lost(
+    options: Options, mode: SaveMode, job: str, before: int
+) -> Iterator[None]:
+    """Let errors pass by that the write ended in although it, or a dataset to ignore, is there.
+
+    Spark commits in a process of its own, which may be lost after the commit.
+    """
+    try:
+        yield
+    except (DatasetExistsError, JobError) as error:
+        is_there = mode == "ignore" and isinstance(error, DatasetExistsError)
+        if not is_there and _made_by(job, options, before) is None:
+            raise
 
 
 def _save(frame: DataFrame, uri: str, options: Mapping[str, str], mode: SaveMode) -> None:
