@@ -44,6 +44,8 @@ __all__ = ["DatasetMachine"]
 TURNS = st.integers(0, 5)
 COUNTS = st.sampled_from([1, 2, 5, 17])
 SEEDS = st.integers(0, 99)
+MOST_PASSES = 10
+"""Compactions until nothing is left to merge: some 30 fragments, of which each merges two."""
 
 _INDICES = {
     "number": ("BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER"),
@@ -138,12 +140,20 @@ class DatasetMachine(Walker):
 
     @rule(turn=TURNS, size=st.sampled_from([3, 10, 1000]), threshold=st.sampled_from([0.0, 0.1]))
     def compact(self, turn: int, size: int, threshold: float) -> None:
-        """Compact fragments; the rows stay the same and indices are remapped."""
+        """Compact fragments; the rows stay the same and indices are remapped.
+
+        A library may leave neighbours that another call merges: both go on until none is left.
+        """
         options = {
             "target_rows_per_fragment": size,
             "materialize_deletions_threshold": threshold,
         }
-        self.do(turn, lambda lib, at: lib.dataset(at).optimize.compact_files(**options))
+
+        def until_none_is_left(lib: Any, at: str) -> None:
+            calls = (lib.dataset(at).optimize.compact_files(**options) for _ in range(MOST_PASSES))
+            expect(any(not done.fragments_removed for done in calls), "compactions do not end")
+
+        self.do(turn, until_none_is_left)
 
     # ---------------------------------------------------------------- columns
 
