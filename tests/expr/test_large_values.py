@@ -168,7 +168,10 @@ VECTORS = pa.table({"v": pa.FixedSizeListArray.from_arrays(np.zeros(8 * 512, np.
         "array_resize(make_array(v), 200000, v)",
         "array_repeat(repeat('a', 1000), 1000000)",
         # A text may have 256 MiB; these wait for each other.
-        f"{'concat(repeat(chr(97), 268435456), ' * 40}'x'{')' * 40}",
+        pytest.param(
+            f"{'concat(repeat(chr(97), 268435456), ' * 40}'x'{')' * 40}",
+            marks=pytest.mark.nightly(reason="makes a gigabyte of text"),
+        ),
     ],
 )
 def test_a_short_expression_does_not_take_any_amount_of_memory(
