@@ -13,8 +13,10 @@ import pytest
 from glaive.errors import (
     CommitConflictError,
     CommitContentionError,
+    CommitError,
     DatasetExistsError,
     DatasetNotFoundError,
+    ObjectExistsError,
     UnsupportedFeatureError,
 )
 from glaive.format.fields import LanceSchema
@@ -390,6 +392,27 @@ def test_a_commit_that_was_made_does_not_fail_for_lack_of_time(
     base = create(store)
     made = commit_transaction(Asking(store), append(base), base=base, options=options)
     assert (made.version, open_latest(store).version) == (2, 2)
+
+
+def test_a_commit_whose_version_was_cleaned_up_before_it_was_read_may_have_been_made(
+    store: ObjectStore,
+) -> None:
+    """The request was repeated, so its second answer says that the version exists."""
+    base = create(store)
+
+    class Cleaned(CountingStore):
+        def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
+            super().put(path, data, mode=mode)
+            if mode == "create" and path == manifest_path(2):
+                made = open_latest(self.inner)
+                commit_transaction(self.inner, append(made), base=made)
+                self.inner.delete([path])
+                raise ObjectExistsError(path)
+
+    with pytest.raises(CommitError, match="may or may not have been committed") as caught:
+        commit_transaction(Cleaned(store), append(base), base=base)
+    assert not isinstance(caught.value, CommitConflictError)
+    assert len(open_latest(store).fragments()) == 3
 
 
 class Racing(CountingStore):

@@ -362,7 +362,7 @@ class _Commit:
             else:
                 try:
                     yield load_numbered(self.store, version, scheme)
-                except ObjectNotFoundError:
+                except ObjectNotFoundError as missing:
                     # A listing may be stale, so it is asked last whether the hint is wrong.
                     last = self.base.version if self.base is not None else None
                     if version <= reach and not was_made(self.store, version, scheme, reach, last):
@@ -372,7 +372,7 @@ class _Commit:
                     if self.transaction.read_version:
                         reason = "it was cleaned up, so its changes are unknown"
                         unknown = Conflict(reason, retryable=False)
-                        raise self._conflict(version, None, unknown) from None
+                        raise self._conflict(version, None, unknown) from missing
             version += 1
 
     def _conflict(

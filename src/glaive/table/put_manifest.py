@@ -111,12 +111,20 @@ def unknown_until_read(store: ObjectStore, version: int) -> Iterator[None]:
     Raises
     ------
     CommitError
-        The store failed.
+        The store failed, or the version was cleaned up meanwhile. What the commit wrote must stay.
     """
     try:
         yield
     except StoreError as error:
         raise _unknown(store, version, error) from error
+    except CommitConflictError as error:
+        if error.version != version or not isinstance(error.__cause__, ObjectNotFoundError):
+            raise
+        raise CommitError(
+            f"version {version} of {store.uri} may or may not have been committed: it was there "
+            "when it was to be made, and nobody can say by whom, as it was cleaned up since. Look "
+            "whether the newest version has the change before you repeat it."
+        ) from error
 
 
 def emit_committed(store: ObjectStore, transaction: Transaction, manifest: Manifest) -> None:
