@@ -412,7 +412,7 @@ def test_a_commit_whose_version_was_cleaned_up_before_it_was_read_may_have_been_
     with pytest.raises(CommitError, match="may or may not have been committed") as caught:
         commit_transaction(Cleaned(store), append(base), base=base)
     assert not isinstance(caught.value, CommitConflictError)
-    assert len(open_latest(store).fragments()) == 3
+    assert len(open_latest(store).fragment_ids) == 3
 
 
 class Racing(CountingStore):
