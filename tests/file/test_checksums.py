@@ -65,6 +65,13 @@ def written(store: Any, table: pa.Table, version: str, *, checksums: bool = True
     return bytes(store.get("a.lance").to_pybytes())
 
 
+def with_checksums(store: LocalStore) -> tuple[bytes, slice]:
+    """A file of four columns, and where in it its checksums are."""
+    data = written(store, rows(10), "2.1")
+    start, size = open_reader(store, "a.lance").container.global_ranges()[-1]  # type: ignore[attr-defined]  # of 2.x
+    return data, slice(start, start + size)
+
+
 def changed(data: bytes, trials: int) -> Iterator[tuple[int, bytes]]:
     """The data with one bit changed, at some places spread over it."""
     for at in np.linspace(0, len(data) - 1, trials).astype(int).tolist():
@@ -233,9 +240,8 @@ def test_damaged_checksums_are_an_error(tmp_path: Path) -> None:
     own = checksum_function()
     assert own is not None
     store = LocalStore(tmp_path)
-    data = written(store, rows(10), "2.1")
-    start, size = open_reader(store, "a.lance").container.global_ranges()[-1]  # type: ignore[attr-defined]  # of 2.x
-    raw = data[start : start + size]
+    data, place = with_checksums(store)
+    raw = data[place]
     read = FileChecksums.parse(raw, 4, where="a")
     assert read is not None
     for wrong in (raw[:-20], raw[:20], b""):
@@ -244,7 +250,7 @@ def test_damaged_checksums_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError, match="5 columns"):
         FileChecksums.parse(raw, 5, where="a")
     fewer = FileChecksums.build(1, [2], [[3], [], [], []], own)
-    store.put("a.lance", [data[: start + size - len(fewer)], fewer, data[start + size :]])
+    store.put("a.lance", [data[: place.stop - len(fewer)], fewer, data[place.stop :]])
     with pytest.raises(CorruptFileError, match="checksum"):
         open_reader(store, "a.lance", verify="always")
 
@@ -254,14 +260,13 @@ def test_checksums_of_another_number_of_global_buffers_are_an_error(tmp_path: Pa
     own = checksum_function()
     assert own is not None
     store = LocalStore(tmp_path)
-    data = written(store, rows(10), "2.1")
-    start, size = open_reader(store, "a.lance").container.global_ranges()[-1]  # type: ignore[attr-defined]  # of 2.x
-    read = FileChecksums.parse(data[start : start + size], 4, where="a")
+    data, place = with_checksums(store)
+    read = FileChecksums.parse(data[place], 4, where="a")
     assert read is not None
     columns = [read.of_column(column) for column in range(4)]
     moved = [*read.global_buffers.tolist(), columns[0].pop()]
     more = FileChecksums.build(read.metadata, moved, columns, own)
-    store.put("a.lance", [data[:start], more, data[start + size :]])
+    store.put("a.lance", [data[: place.start], more, data[place.stop :]])
     with pytest.raises(CorruptFileError, match="checksums of global buffers: expected 1, found 2"):
         open_reader(store, "a.lance", verify="always")
 
