@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.table.places import change_newest
 
 import glaive
 from glaive.errors import (
@@ -21,11 +22,8 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.flags import Feature
-from glaive.format.manifest import encode_manifest
-from glaive.format.paths import manifest_path
 from glaive.io.uri import open_store
 from glaive.table.index_coverage import has_covering_fields
-from glaive.table.load import open_latest
 
 TABLE = pa.table(
     {"id": np.arange(3000), "name": [f"name {i % 70}" for i in range(3000)], "f": np.ones(3000)}
@@ -153,21 +151,9 @@ def test_a_place_where_nothing_can_be_made_is_named() -> None:
         glaive.write_dataset(TABLE, "/proc/glaive/t")
 
 
-def change_manifest(place: Path, **values: int) -> None:
-    """Set fields of the newest manifest, as another writer might."""
-    store = open_store(place)
-    base = open_latest(store)
-    wire = type(base.wire)()
-    wire.CopyFrom(base.wire)
-    for name, value in values.items():
-        setattr(wire, name, value)
-    pieces = encode_manifest(wire, transaction=base.transaction or b"", index_section=None)
-    store.put(manifest_path(base.version), pieces)
-
-
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_a_dataset_that_may_not_be_written_is_left_alone(place: Path, mode: str) -> None:
-    change_manifest(place, writer_feature_flags=1 << 12)
+    change_newest(open_store(place), writer_feature_flags=1 << 12)
     before = sorted(place.rglob("*"))
     with pytest.raises(UnsupportedFeatureError, match=r"writing this dataset needs clustering"):
         glaive.write_dataset(TABLE, place, mode=mode)
@@ -176,15 +162,17 @@ def test_a_dataset_that_may_not_be_written_is_left_alone(place: Path, mode: str)
 
 
 def test_a_dataset_that_may_not_be_read_names_why(place: Path) -> None:
-    change_manifest(place, reader_feature_flags=1 << 9 | 1 << 40)
+    change_newest(open_store(place), reader_feature_flags=1 << 9 | 1 << 40)
     message = r"needs fragment_reuse_with_stable_row_ids, flag 40 .*upgrade"
     with pytest.raises(UnsupportedFeatureError, match=message):
         glaive.dataset(place)
 
 
 def test_field_ids_are_not_used_again_where_the_dataset_says_so(place: Path) -> None:
-    change_manifest(
-        place, writer_feature_flags=int(Feature.UNIQUE_FIELD_IDS), max_allocated_field_id=7
+    change_newest(
+        open_store(place),
+        writer_feature_flags=int(Feature.UNIQUE_FIELD_IDS),
+        max_allocated_field_id=7,
     )
     written = glaive.write_dataset(TABLE, place, mode="overwrite")
     assert written.lance_schema.field_ids() == [8, 9, 10]

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from tests.table.places import change_newest
 
 import glaive
 import glaive.spark
@@ -30,14 +31,11 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.flags import Feature
-from glaive.format.manifest import encode_manifest
-from glaive.format.paths import manifest_path
 from glaive.fragment import write_fragments
 from glaive.io.uri import open_store
 from glaive.spark.options import Options
 from glaive.spark.write_job import WriteJob, plan_frame
 from glaive.spark.writer import LanceArrowWriter
-from glaive.table.load import open_latest
 
 ONE = pa.array([1])
 BASE = pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["a", None]})
@@ -269,7 +267,7 @@ def test_a_dataset_that_may_not_be_written_is_refused_before_rows_are(
     for name, way in {**WAYS, "Spark": spark_job}.items():
         uri = str(tmp_path / name)
         glaive.write_dataset(BASE, uri)
-        change_manifest(uri, writer_feature_flags=1 << 12)
+        change_newest(open_store(uri), writer_feature_flags=1 << 12)
         found.append(message_of(case, uri, way))
     assert "needs clustering" in found[0]
     assert len(set(found)) == 1
@@ -280,23 +278,11 @@ def test_an_overwrite_counts_ids_of_columns_on(way: str, tmp_path: Path) -> None
     uri = str(tmp_path / "t")
     glaive.write_dataset(BASE, uri)
     flag = int(Feature.UNIQUE_FIELD_IDS)
-    change_manifest(uri, writer_feature_flags=flag, max_allocated_field_id=7)
+    change_newest(open_store(uri), writer_feature_flags=flag, max_allocated_field_id=7)
 
     written = WAYS[way](Case(BASE, mode="overwrite"), uri)
 
     assert written.lance_schema.field_ids() == [8, 9]
-
-
-def change_manifest(uri: str, **values: int) -> None:
-    """Set fields of the newest manifest, as another writer might."""
-    store = open_store(uri)
-    base = open_latest(store)
-    wire = type(base.wire)()
-    wire.CopyFrom(base.wire)
-    for name, value in values.items():
-        setattr(wire, name, value)
-    pieces = encode_manifest(wire, transaction=base.transaction or b"", index_section=None)
-    store.put(manifest_path(base.version), pieces)
 
 
 # --- values -----------------------------------------------------------------------------------

@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import DataFile, Fragment
-from glaive.format.manifest import Manifest
-from glaive.format.paths import new_data_file_name
+from glaive.format.manifest import Manifest, encode_manifest
+from glaive.format.paths import manifest_path, new_data_file_name
 from glaive.format.transaction import Transaction
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 from glaive.table.commit import commit_transaction
+from glaive.table.load import open_latest
 from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.protocol import CommitOptions
@@ -59,6 +60,17 @@ def overwrite(base: Manifest, rows: int = 10) -> Transaction:
     """A transaction that replaces a version."""
     operation = Overwrite(fragments=(fragment(rows),), schema=SCHEMA)
     return Transaction(read_version=base.version, operation=operation)
+
+
+def change_newest(store: ObjectStore, **values: int) -> None:
+    """Set fields of the newest manifest in its place, as another writer might have."""
+    base = open_latest(store)
+    wire = type(base.wire)()
+    wire.CopyFrom(base.wire)
+    for name, value in values.items():
+        setattr(wire, name, value)
+    pieces = encode_manifest(wire, transaction=base.transaction or b"", index_section=None)
+    store.put(manifest_path(base.version, base.scheme), pieces)
 
 
 def names(store: ObjectStore, folder: str) -> Iterator[str]:

@@ -17,8 +17,7 @@ from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.fragment import DataFile, Fragment
-from glaive.format.manifest import Manifest, encode_manifest
-from glaive.format.paths import manifest_path
+from glaive.format.manifest import Manifest
 from glaive.format.transaction import Transaction
 from glaive.fragment import write_fragments
 from glaive.io.local import LocalStore
@@ -32,21 +31,9 @@ from glaive.table.operations.rewrite import Rewrite, RewriteGroup
 from glaive.table.protocol import TableOperation
 
 from .native import as_read, index
-from .places import V2_2, append, create, fragment, make_store, overwrite
+from .places import V2_2, append, change_newest, create, fragment, make_store, overwrite
 
 ROWS = pa.table({"id": [1, 2, 3]})
-
-
-def set_numbers(store: ObjectStore, **values: int) -> Manifest:
-    """Change fields of the newest manifest, as another writer might."""
-    base = open_latest(store)
-    wire = type(base.wire)()
-    wire.CopyFrom(base.wire)
-    for name, value in values.items():
-        setattr(wire, name, value)
-    pieces = encode_manifest(wire, transaction=base.transaction or b"", index_section=None)
-    store.put(manifest_path(base.version), pieces)
-    return open_latest(store)
 
 
 def committed(store: ObjectStore, operation: TableOperation) -> Manifest:
@@ -73,8 +60,8 @@ def test_the_highest_field_id_stays_where_rows_of_lower_ones_replace_all(tmp_pat
     store = make_store("local", tmp_path)
     create(store)
     flags = int(Feature.UNIQUE_FIELD_IDS)
-    base = set_numbers(store, writer_feature_flags=flags, max_allocated_field_id=7)
-    assert commit_transaction(store, overwrite(base)).wire.max_allocated_field_id == 7
+    change_newest(store, writer_feature_flags=flags, max_allocated_field_id=7)
+    assert commit_transaction(store, overwrite(open_latest(store))).wire.max_allocated_field_id == 7
 
 
 def test_ids_of_fragments_are_not_given_out_again_where_reserved_ones_come_in_any_order(
@@ -127,7 +114,7 @@ def test_row_ids_that_a_target_gave_out_are_not_given_again_by_what_is_published
 ) -> None:
     main = glaive.write_dataset(ROWS, tmp_path / "t", enable_stable_row_ids=True)
     main.create_branch("dev").insert(ROWS)
-    set_numbers(LocalStore(tmp_path / "t"), next_row_id=900)
+    change_newest(LocalStore(tmp_path / "t"), next_row_id=900)
     main.branches.publish("dev")
     main.insert(ROWS)
     ids = main.to_table(with_row_id=True)["_rowid"].to_pylist()

@@ -25,7 +25,7 @@ from glaive.table.load import describe_versions, open_latest, open_version
 from glaive.table.protocol import CommitOptions
 from glaive.table.versions import latest, list_versions, read_hint, write_hint
 
-from .places import KINDS, append, create, make_store
+from .places import KINDS, append, change_newest, create, make_store
 
 V1 = CommitOptions(enable_v2_manifest_paths=False)
 
@@ -104,13 +104,8 @@ def test_a_manifest_that_was_cut_off_is_reported(tmp_path: Path, keep: int) -> N
 
 def test_a_version_that_needs_unknown_features_is_refused(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    manifest = create(store)
-    wire = type(manifest.wire)()
-    wire.CopyFrom(manifest.wire)
-    from glaive.format.manifest import encode_manifest
-
-    wire.reader_feature_flags = 1 << 30
-    store.put(latest(store).path, encode_manifest(wire, transaction=b"", index_section=None))
+    create(store)
+    change_newest(store, reader_feature_flags=1 << 30)
     with pytest.raises(UnsupportedFeatureError, match="flag 30"):
         open_latest(store)
 
