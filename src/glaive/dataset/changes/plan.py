@@ -143,7 +143,7 @@ class _Side:
         """Fragments that only this version has."""
         deleted = self.manifest.deleted_rows[positions]
         live = self.manifest.physical_rows[positions] - np.maximum(deleted, 0)
-        return self._cut(self._alike(), positions, live)
+        return self._cut(self._template(), positions, live)
 
     def some_rows(self, parts: _Parts) -> Iterator[TaskGroup]:
         """Changed rows of fragments that both versions have; neighbours alike are a group."""
@@ -156,8 +156,8 @@ class _Side:
         stated = 0
         for start, stop in zip(starts, [*starts[1:], len(parts)], strict=True):
             kind = int(kinds[start])
-            alike = replace(
-                self._alike(),
+            template = replace(
+                self._template(),
                 shared=True,
                 rewritten=RewrittenRows(by_version=kind == 1) if kind else None,
             )
@@ -165,9 +165,9 @@ class _Side:
             if kind == 2:
                 offsets = parts.offsets[stated : stated + stop - start]
                 stated += stop - start
-            yield self._cut(alike, positions[start:stop], rows[start:stop], offsets)
+            yield self._cut(template, positions[start:stop], rows[start:stop], offsets)
 
-    def _alike(self) -> ChangeTask:
+    def _template(self) -> ChangeTask:
         return ChangeTask(
             commit_version=self.commit.version,
             commit_timestamp=self.commit.timestamp,
@@ -181,7 +181,7 @@ class _Side:
 
     def _cut(
         self,
-        alike: ChangeTask,
+        template: ChangeTask,
         positions: Int64s,
         rows: Int64s,
         offsets: Sequence[bytes | None] | None = None,
@@ -192,7 +192,7 @@ class _Side:
         places = np.empty((len(positions), 5), np.int64)
         places[:, 0] = self.manifest.fragment_ids[positions]
         places[:, 1], places[:, 2], places[:, 3], places[:, 4] = 0, physical, rows, size
-        return TaskGroup(alike, places, offsets).cut(np.full(len(places), TASK_ROWS))
+        return TaskGroup(template, places, offsets).cut(np.full(len(places), TASK_ROWS))
 
 
 class _Comparison:

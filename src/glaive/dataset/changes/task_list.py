@@ -27,16 +27,16 @@ class TaskGroup:
 
     Parameters
     ----------
-    alike
+    template
         One of them; its fragment and rows mean nothing.
     places
         ``fragment_id``, ``start``, ``stop``, ``rows`` and ``file_bytes`` of each; shape
         ``(tasks, 5)``.
     offsets
-        Of each, ``offsets`` of its rewritten rows; ``None`` if these are those of ``alike``.
+        Of each, ``offsets`` of its rewritten rows; ``None`` if these are those of ``template``.
     """
 
-    alike: ChangeTask
+    template: ChangeTask
     places: Int64s
     offsets: Sequence[bytes | None] | None = None
 
@@ -48,16 +48,16 @@ class TaskGroup:
 
     def __getitem__(self, at: slice) -> TaskGroup:
         offsets = None if self.offsets is None else self.offsets[at]
-        return TaskGroup(self.alike, self.places[at], offsets)
+        return TaskGroup(self.template, self.places[at], offsets)
 
     def task(self, at: int) -> ChangeTask:
         """The task with this number."""
-        rewritten = self.alike.rewritten
+        rewritten = self.template.rewritten
         if self.offsets is not None:
             rewritten = RewrittenRows(offsets=self.offsets[at])
         number, start, stop, rows, file_bytes = self.places[at].tolist()
         return replace(
-            self.alike,
+            self.template,
             fragment_id=number,
             start=start,
             stop=stop,
@@ -80,7 +80,7 @@ class TaskGroup:
         parts[:, 3:] = np.rint(parts[:, 3:] * share[:, None])
         given = self.offsets
         offsets = None if given is None else [given[number] for number in whole.tolist()]
-        return TaskGroup(self.alike, parts, offsets)
+        return TaskGroup(self.template, parts, offsets)
 
 
 class ChangeTasks(Sequence[ChangeTask]):
@@ -182,8 +182,8 @@ class ChangeTasks(Sequence[ChangeTask]):
         return ChangeTasks(
             TaskGroup(
                 replace(
-                    group.alike,
-                    same_fields=None if since is None else group.alike.read_version >= since,
+                    group.template,
+                    same_fields=None if since is None else group.template.read_version >= since,
                 ),
                 group.places,
                 group.offsets,

@@ -50,14 +50,14 @@ class ChangePartition(InputPartition):
 
     def __init__(self, schema: bytes, tasks: ChangeTasks) -> None:
         # Without rows and bytes, which only planning needs.
-        groups = [(one.alike, one.places[:, :3].copy(), one.offsets) for one in tasks.groups]
+        groups = [(one.template, one.places[:, :3].copy(), one.offsets) for one in tasks.groups]
         super().__init__((schema, _packed(groups)))
 
 
 def tasks_in(partition: InputPartition) -> Iterator[ChangeTask]:
     """The tasks of a :class:`ChangePartition`."""
-    for alike, places, offsets in _unpacked(partition.value[1]):
-        yield from TaskGroup(alike, np.pad(places, ((0, 0), (0, 2))), offsets)
+    for template, places, offsets in _unpacked(partition.value[1]):
+        yield from TaskGroup(template, np.pad(places, ((0, 0), (0, 2))), offsets)
 
 
 def _packed(value: object) -> bytes:
@@ -94,7 +94,7 @@ def partitions_of(
 
 def _cut(group: TaskGroup, target: int) -> TaskGroup:
     """Tasks in parts of about ``target`` bytes, if all their rows are read."""
-    if not group.alike.complete:
+    if not group.template.complete:
         return group
     _, start, stop, _, size = group.places.T
     parts = np.maximum(-(-size // target), 1)

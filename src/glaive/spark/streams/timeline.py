@@ -82,7 +82,7 @@ class Timeline:
     def _selected(self, commit: Commit, tasks: ChangeTasks) -> ChangeTasks:
         """The tasks of a commit that belong to the stream."""
         options = self._options
-        sides = {group.alike.after for group in tasks.groups}
+        sides = {group.template.after for group in tasks.groups}
         if options.read_change_feed or False not in sides:
             return tasks
         if options.skip_change_commits:
