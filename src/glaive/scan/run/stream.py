@@ -92,6 +92,9 @@ _EARLY_BYTES_FETCHED = 1024 * 1024
 _ALONE = 2
 """Parts that are read alone though batches are as large as windows."""
 
+_GROWTH = 2
+"""How much larger the next of these parts is."""
+
 
 def _from_small(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanPart]:
     """The parts; the first rows in small ones that grow, as many streams are soon left.
@@ -127,10 +130,6 @@ def _from_small(run: ScanRun, parts: Sequence[ScanPart]) -> Iterator[ScanPart]:
         remaining = FragmentRows(position, max(start, done), stop)
         yield FragmentWindows([remaining, *ranges[at + 1 :]])
     yield from parts[1:]
-
-
-_GROWTH = 2
-"""How much larger the next of these parts is."""
 
 
 def _end_of(bound: BoundFragment, start: int, stop: int, size: int) -> int:
