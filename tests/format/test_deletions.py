@@ -52,6 +52,21 @@ def arrow_file(
     return sink.getvalue()
 
 
+@given(st.sets(st.integers(0, 200), min_size=1), st.integers(0, 2**31))
+def test_few_rows_are_not_compressed_and_many_are_where_that_is_smaller(
+    rows: set[int], first: int
+) -> None:
+    offsets = np.array(sorted(rows), np.uint32) + np.uint32(first)
+    for count in (1, len(offsets) // 2 + 1, len(offsets)):
+        data = encode_deletions(offsets[:count], bitmap=False)
+        sizes = {
+            codec: arrow_file(pa.array(offsets[:count]), "row_id", compression=codec).size
+            for codec in (None, "zstd")
+        }
+        assert len(data) == sizes[None if count <= 16 else "zstd"]
+        assert count > 16 or sizes[None] <= sizes["zstd"]
+
+
 @pytest.mark.spec("del-5")
 @given(
     parts=st.lists(st.lists(st.integers(0, 99), max_size=40), max_size=4),

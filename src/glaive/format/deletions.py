@@ -29,6 +29,13 @@ BITMAP_FROM: Final = 5000
 MAX_DELETED_ROWS: Final = 1 << 27
 """Limit of deleted rows per fragment: they take 20 bytes each when the fragment is read."""
 
+_PLAIN_UNTIL: Final = 16
+"""Maximum deleted rows of an Arrow file without compression.
+
+Up to 20 rows its file is never larger than with zstd, whatever the offsets: a frame and the length
+before it take more bytes than are saved. Making a context of zstd takes longer than all else.
+"""
+
 _SCHEMA: Final = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 
 
@@ -81,7 +88,8 @@ def encode_deletions(offsets: NDArray[np.uint32], *, bitmap: bool) -> bytes:
         serialized: bytes = BitMap(numbers).serialize()
         return serialized
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    codec = "zstd" if len(offsets) > _PLAIN_UNTIL else None
+    options = pa.ipc.IpcWriteOptions(compression=codec)
     with pa.ipc.new_file(sink, _SCHEMA, options=options) as writer:
         column = pa.array(offsets, pa.uint32())
         writer.write_batch(pa.record_batch([column], schema=_SCHEMA))
