@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from glaive.index.scalar.ordering import sort_keys
+from glaive.index.scalar.sorted_runs import sorted_runs
 from glaive.index.scalar.sorting import sorted_batch
 from glaive.index.source import ValueBatch
 
@@ -63,3 +66,19 @@ def test_numbers_far_apart_and_close_together_are_sorted(high: int) -> None:
     check(pa.array(random.integers(-high, high, 5000)))
     check(pa.array(random.integers(0, high * 2, 5000).astype(np.uint64)))
     check(pa.array([2**63 - 1, -(2**63), 0] * 100))
+
+
+def test_a_temporary_folder_is_made_for_values_beyond_the_memory_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    values = pa.array(range(1000))
+    batches = [ValueBatch(values, np.arange(1000, dtype=np.uint64))] * 3
+    with sorted_runs(batches, 1 << 20) as runs:
+        assert [run.num_rows for run in runs] == [3000]
+        assert not list(tmp_path.iterdir())
+    with sorted_runs(batches, 1) as runs:
+        assert [run.num_rows for run in runs] == [1000, 1000, 1000]
+        (folder,) = tmp_path.iterdir()
+        assert len(list(folder.iterdir())) == 2
+    assert not list(tmp_path.iterdir())

@@ -6,7 +6,7 @@ Specification: "Building" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -81,15 +81,20 @@ def _array(column: Any) -> Any:
 def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[list[SortedRun]]:
     """All rows as sorted runs: one, in memory, if the limit of memory allows.
 
-    Spilled runs are Arrow IPC files in a temporary folder, which is removed at the end.
+    Spilled runs are Arrow IPC files in a temporary folder, which is made with the first of them
+    and removed at the end.
     """
-    with TemporaryDirectory(prefix="glaive-sort-") as folder:
-        runs: list[SortedRun] = []
+    folder: Path | None = None
+    runs: list[SortedRun] = []
+    with ExitStack() as stack:
         pending = _Pending()
         limit = max(1, memory_limit // _COPIES)
         for batch in batches:
             if pending.nbytes and pending.nbytes + batch.values.nbytes > limit:
-                runs.append(_spilled(pending.sorted(), Path(folder) / f"{len(runs)}.arrow"))
+                if folder is None:
+                    made = TemporaryDirectory(prefix="glaive-sort-")
+                    folder = Path(stack.enter_context(made))
+                runs.append(_spilled(pending.sorted(), folder / f"{len(runs)}.arrow"))
                 pending = _Pending()
             pending.add(batch)
         if pending.nbytes:
