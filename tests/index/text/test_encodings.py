@@ -286,8 +286,28 @@ def test_damaged_automata_are_errors_or_other_tokens() -> None:
             read(data[:size], len(tokens))
 
 
-def test_the_checksum_is_the_known_one() -> None:
-    # CRC-32C of "123456789" is 0xe3069283.
-    total = 0xE3069283
+@pytest.mark.parametrize(
+    ("data", "total"),
+    [
+        (b"123456789", 0xE3069283),
+        # RFC 3720, B.4
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+    ],
+)
+def test_the_checksum_is_the_known_one(data: bytes, total: int) -> None:
     expected = ((total >> 15 | total << 17) + 0xA282EAD8) & 0xFFFF_FFFF
-    assert masked_crc32c(np.frombuffer(b"123456789", np.uint8)) == expected
+    assert masked_crc32c(np.frombuffer(data, np.uint8)) == expected
+
+
+def test_the_checksum_is_that_of_one_bit_after_the_other() -> None:
+    for size in (*range(4, 40), 999, 5000):
+        data = np.random.default_rng(size).integers(0, 256, size).astype(np.uint8)
+        total = 0xFFFF_FFFF
+        for byte in data.tolist():
+            total ^= byte
+            for _ in range(8):
+                total = total >> 1 ^ 0x82F63B78 * (total & 1)
+        total ^= 0xFFFF_FFFF
+        assert masked_crc32c(data) == ((total >> 15 | total << 17) + 0xA282EAD8) & 0xFFFF_FFFF
