@@ -49,6 +49,16 @@ def test_describing_and_counting_costs_nothing_more(tmp_path: Path) -> None:
     assert store.requests == 0
 
 
+def test_compaction_opens_each_file_once(tmp_path: Path) -> None:
+    glaive.write_dataset(pa.table({"a": range(300)}), tmp_path, max_rows_per_file=100)
+    store = CountingStore(open_store(tmp_path))
+    opened = LanceDataset.of(store, open_latest(store))
+    store.reset()
+    opened.optimize.compact_files()
+    tails = [request.path for request in store.log if request.method == "tail"]
+    assert len(tails) == len(set(tails)) == 3
+
+
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)

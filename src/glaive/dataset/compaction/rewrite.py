@@ -78,13 +78,14 @@ def rewrite(
     # There are more files than that where bytes fill them first; none has fewer rows than aimed at.
     writing = replace(writing, max_rows_per_file=most, full_files=rows % count or None)
     plan = plan_write(dataset.store, manifest.schema, writing, manifest)
-    if plan.checksums is None and _has_checksums(dataset.snapshot, old):
-        plan = replace(plan, checksums=True)
     reading = ScanOptions.of(fragments=fragment_ids, use_cache=False, batch_size=options.batch_size)
     reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
     # Writers of such pages accept dictionary-encoded strings as they were read.
     keep_dictionaries = getattr(plan.profile, "pages", None) == "layouts"
     query = make_query(Views(dataset.snapshot), reading)
+    # Opened as the scan opens it, so that it is opened once.
+    if plan.checksums is None and _has_checksums(query.source.snapshot, old):
+        plan = replace(plan, checksums=True)
     batches = coalesced(query.tables(keep_dictionaries=keep_dictionaries))
     stable, addressed = manifest.uses(Feature.STABLE_ROW_IDS), any_holds_addresses(manifest)
     if stable or addressed:  # fail before the rows are written
