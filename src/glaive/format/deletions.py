@@ -88,8 +88,7 @@ def encode_deletions(offsets: NDArray[np.uint32], *, bitmap: bool) -> bytes:
         serialized: bytes = BitMap(numbers).serialize()
         return serialized
     sink = pa.BufferOutputStream()
-    codec = "zstd" if len(offsets) > _PLAIN_UNTIL else None
-    options = pa.ipc.IpcWriteOptions(compression=codec)
+    options = pa.ipc.IpcWriteOptions(compression="zstd" if len(offsets) > _PLAIN_UNTIL else None)
     with pa.ipc.new_file(sink, _SCHEMA, options=options) as writer:
         column = pa.array(offsets, pa.uint32())
         writer.write_batch(pa.record_batch([column], schema=_SCHEMA))
