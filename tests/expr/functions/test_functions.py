@@ -37,6 +37,11 @@ def test_the_guide_names_every_function() -> None:
     assert missing == set()
 
 
+def test_the_guide_says_how_many_functions_there_are() -> None:
+    counted = len(set(map(id, functions().values())))
+    assert f"{counted} [functions](functions.md)" in GUIDE.with_name("api.md").read_text("utf-8")
+
+
 @given(st.lists(st.text(max_size=12)), st.integers(-15, 15), st.integers(0, 15))
 def test_parts_of_text_are_those_of_python(texts: list[str], start: int, count: int) -> None:
     texts = [text for text in texts if text.isprintable()]
