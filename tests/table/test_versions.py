@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Barrier
 
+import pyarrow as pa
 import pytest
 
 from glaive.errors import (
@@ -20,6 +22,8 @@ from glaive.format.paths import HINT, manifest_path
 from glaive.io.counting import CountingStore, Fault
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.io.wrapped import WrappedStore
+from glaive.table.cleanup import CleanupPolicy, plan_cleanup
 from glaive.table.commit import commit_transaction
 from glaive.table.load import describe_versions, open_latest, open_version
 from glaive.table.protocol import CommitOptions
@@ -162,6 +166,31 @@ def test_a_version_cleaned_up_while_versions_are_described_is_left_out(store: Ob
             return iter(listed)
 
     assert [one.version for one in describe_versions(CleanedUp(store))] == [2]
+
+
+class FourAtATime(WrappedStore):
+    """A store over a network that answers for manifests when four are asked for."""
+
+    is_remote = True
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.asked = Barrier(4, timeout=20)
+
+    def get(self, path: str) -> pa.Buffer:
+        if path.endswith(".manifest"):
+            self.asked.wait()
+        return self.inner.get(path)
+
+
+def test_manifests_over_a_network_are_asked_for_side_by_side(store: ObjectStore) -> None:
+    base = create(store)
+    for _ in range(7):
+        base = commit_transaction(store, append(base), base=base)
+    remote = FourAtATime(store)
+    assert [one.version for one in describe_versions(remote)] == list(range(1, 9))
+    planned = plan_cleanup(remote, remote, base, CleanupPolicy(retain_versions=1))
+    assert planned.versions == tuple(range(1, 8))
 
 
 @pytest.mark.spec("commit-4")

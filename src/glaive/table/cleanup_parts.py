@@ -20,10 +20,9 @@ from typing import Final, Literal, Protocol, TypeVar
 from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError
 from glaive.format.manifest import Manifest
-from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.cleanup_division import BATCH, Division, Span
-from glaive.table.load import load_manifest
+from glaive.table.load import each_manifest, load_manifest
 from glaive.table.packed_files import PackedFiles
 from glaive.table.references import FileKind, FileSet, IdRange, is_own_folder, kind_of
 from glaive.table.versions import ManifestLocation
@@ -45,9 +44,6 @@ __all__ = [
 
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
-
-_AHEAD: Final = 8
-"""Manifests in memory, about: each can be of a million fragments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +285,7 @@ def loaded(
                 raise  # another file is missing, so the files of the version are unknown
             return None
 
-    manifests = ordered_map(load, locations, ahead=_AHEAD)
+    manifests = each_manifest(store, load, locations)
     for location, manifest in zip(locations, manifests, strict=True):
         if manifest is not None:
             yield location, manifest

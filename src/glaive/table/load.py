@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from glaive.config import settings
 from glaive.dataclass import dataclass
 from glaive.errors import (
     CorruptFileError,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "VersionInfo",
     "describe_versions",
+    "each_manifest",
     "find_transaction",
     "load_manifest",
     "load_numbered",
@@ -45,6 +48,14 @@ __all__ = [
     "open_version",
     "read_transaction",
 ]
+
+R = TypeVar("R")
+
+_AHEAD: Final = 8
+"""Manifests that are read ahead, at least: each can be of a million fragments."""
+
+_AHEAD_BYTES: Final = 16 * 1024 * 1024
+"""Bytes that may be read ahead of small manifests, as many requests as there may be at a time."""
 
 _ATTEMPTS: Final = 3
 """How often to look for the newest version if it is deleted before it is read."""
@@ -233,13 +244,35 @@ class VersionInfo:
         return cls(manifest.version, manifest.timestamp, _totals(manifest))
 
 
+def each_manifest(
+    store: ObjectStore, work: Callable[[ManifestLocation], R], locations: Sequence[ManifestLocation]
+) -> Iterator[R]:
+    """Apply ``work``, which reads the manifest, to each location; results come in order.
+
+    Where that takes requests over a network, several are under way at a time. Elsewhere threads
+    would only cost time: messages are parsed by one at a time.
+    """
+    if not store.is_remote:
+        return map(work, locations)
+    from glaive.io.pool import ordered_map
+
+    largest = max((location.size or 0 for location in locations), default=0)
+    ahead = min(settings.io_concurrency, _AHEAD_BYTES // max(1, largest))
+    workers = settings.io_concurrency
+    return ordered_map(work, locations, ahead=max(_AHEAD, ahead), workers=workers)
+
+
 def describe_versions(store: ObjectStore) -> list[VersionInfo]:
     """All versions with time and totals, oldest first. One request per version."""
-    infos = []
-    for location in list_versions(store):
-        with suppress(ObjectNotFoundError):  # cleaned up after the listing
-            infos.append(VersionInfo.of(load_manifest(store, location)))
-    return infos
+
+    def described(location: ManifestLocation) -> VersionInfo | None:
+        try:
+            return VersionInfo.of(load_manifest(store, location))
+        except ObjectNotFoundError:  # cleaned up after the listing
+            return None
+
+    infos = each_manifest(store, described, list_versions(store))
+    return [info for info in infos if info is not None]
 
 
 def _totals(manifest: Manifest) -> dict[str, str]:
