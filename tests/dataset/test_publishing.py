@@ -16,6 +16,10 @@ from glaive.dataset.tasks import InProcess, Job, SharingTask, Task
 from glaive.dataset.version import OpenedVersion
 from glaive.dataset.versions.publish import publish_branch
 from glaive.errors import CommitConflictError, OptionError, RefNotFoundError
+from glaive.table.load import open_latest
+from glaive.testing.simulated_bucket import Bucket
+from glaive.testing.simulated_store import SimulatedStore
+from glaive.testing.simulation import Actor, Faults, Simulation
 
 ROWS = pa.table({"id": list(range(20)), "x": [1] * 20})
 ADDED = pa.table({"id": [50], "x": [5]})
@@ -240,3 +244,40 @@ def test_a_branch_that_pylance_made_is_published(main: LanceDataset) -> None:
     assert main.count_rows() == 21
     main.branches.delete("theirs")
     assert lance.dataset(main.uri).count_rows() == 21
+
+
+def published_in_a_simulation(faults: Faults) -> tuple[LanceDataset, SimulatedStore]:
+    """A dataset with a branch of two commits that an actor made and published; and its store."""
+    root = "memory://published-in-a-simulation"
+    made = glaive.write_dataset(ROWS, root, max_rows_per_file=5)
+    made.create_branch("dev")
+    bucket = Bucket.of(made.store)
+    simulation = Simulation(1, bucket, faults)
+
+    def act(actor: Actor) -> None:
+        store = SimulatedStore(actor)
+        main = LanceDataset.of(store, open_latest(store))
+        branch = main.checkout_version(("dev", None))
+        branch.insert(ADDED)
+        branch.delete("id = 3")
+        main.branches.publish("dev")
+
+    simulation.add("publisher", act)
+    simulation.run()
+    made.drop(root)
+    store = SimulatedStore(simulation.observer())
+    return LanceDataset.of(store, open_latest(store)), store
+
+
+def test_files_are_copied_within_the_store_in_which_the_dataset_was_opened() -> None:
+    main, store = published_in_a_simulation(Faults(wait=0.0))
+    copied = {meta.path.removeprefix("tree/dev/") for meta in store.walk("tree/dev/data")}
+    assert len(copied) == 1
+    assert copied <= {meta.path for meta in store.walk("data")}
+    assert main.count_rows() == 20
+
+
+def test_commits_that_a_stale_listing_of_the_branch_lacks_are_published() -> None:
+    main, _ = published_in_a_simulation(Faults(wait=1.0, stale=1.0, stale_seconds=60.0))
+    assert main.count_rows() == 20
+    assert 3 not in main.to_table()["id"].to_pylist()

@@ -15,6 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from glaive.config import settings
 from glaive.errors import AccessError, CorruptFileError, ObjectNotFoundError
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.footer import MAGIC
@@ -33,7 +34,7 @@ from glaive.types import ByteRange
 __all__ = ["copy_files"]
 
 _COPIES: Final = 8
-"""Files copied concurrently."""
+"""Files copied concurrently, at most."""
 
 _WINDOW: Final = 8 << 20
 """Bytes of a file that are held at a time."""
@@ -105,7 +106,8 @@ def copy_files(
         return 1
 
     copies = _copies(source, manifest, files)
-    return sum(ordered_map(copy, copies, workers=_COPIES, in_order=False))
+    workers = min(_COPIES, settings.io_concurrency)
+    return sum(ordered_map(copy, copies, workers=workers, in_order=False))
 
 
 def _is_there(copied: _Copy, target: ObjectStore) -> bool:

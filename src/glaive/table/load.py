@@ -32,6 +32,7 @@ from glaive.table.versions import (
     list_versions,
     locate,
     newest_name,
+    read_hint,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ __all__ = [
     "load_manifest",
     "load_numbered",
     "open_latest",
+    "open_newest",
     "open_version",
     "read_transaction",
 ]
@@ -82,6 +84,24 @@ def open_latest(
             newest = newest_name(store)
             return load_manifest(store, newest, keep=True, seen=seen, cache=cache)
     return load_manifest(store, latest(store), cache=cache)
+
+
+def open_newest(store: ObjectStore) -> Manifest:
+    """The newest version, also where listings are not up to date.
+
+    For what takes over all that was committed. Two requests more than :func:`open_latest`, the hint
+    and the next version, and one for each version that the listing lacked.
+    """
+    newest = open_latest(store)
+    hint = read_hint(store) or 0
+    if hint > newest.version:
+        with suppress(ObjectNotFoundError):  # those before it may have been cleaned up
+            newest = load_numbered(store, hint, newest.scheme)
+    while True:
+        try:
+            newest = load_numbered(store, newest.version + 1, newest.scheme)
+        except ObjectNotFoundError:
+            return newest
 
 
 def _still_newest(

@@ -108,6 +108,8 @@ def open_beside(store: ObjectStore, uri: str) -> ObjectStore:
     folder = uri.removeprefix(f"{store.uri}/")
     opened = None if folder == uri else store.below(folder)
     if opened is None:
+        opened = store.beside(uri)
+    if opened is None:
         opened = open_sibling(store, uri)
     root = _root(store)
     if root is None:

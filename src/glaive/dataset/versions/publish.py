@@ -17,7 +17,7 @@ from glaive.errors import CommitConflictError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.table.branches import Branch, read_branch
 from glaive.table.copying import copy_files
-from glaive.table.load import open_latest, read_transaction
+from glaive.table.load import open_newest, read_transaction
 from glaive.table.publishing import PUBLISHED, Publish, Published, root_bases
 from glaive.table.references import fragment_files, index_folders
 from glaive.table.refs import MAIN, branch_store, root_store
@@ -95,7 +95,7 @@ def publish_branch(opened: OpenedVersion, branch: str, job: Job = LOCAL) -> tupl
             f"{here or MAIN!r}. Publish it there"
         )
     store = branch_store(root, branch)
-    source = open_latest(store)
+    source = open_newest(store)
     before = _published(opened, branch, made_from)
     if source.version == before.version:
         return newest, 0
