@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,36 @@ def test_a_forked_child_reads_what_its_parent_has_open(tmp_path: Path) -> None:
     child.join(60)
     assert child.exitcode == 0
     assert sum(batch.num_rows for batch in streaming) > 0
+
+
+@pytest.mark.spec("conflict-7")
+def test_rows_with_values_of_a_column_that_is_cast_meanwhile_are_a_conflict(tmp_path: Path) -> None:
+    place, rows = tmp_path / "t", pa.table({"id": [1], "x": [10]})
+    late = glaive.write_dataset(rows, place)
+    glaive.dataset(place).alter_columns({"path": "x", "data_type": pa.int32()})
+    with pytest.raises(
+        CommitConflictError, match="replaced field 1, of which the new rows"
+    ) as told:
+        late.insert(rows)
+    assert told.value.retryable
+    assert glaive.dataset(place).count_rows() == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda dataset: dataset.drop_columns(["x"]),
+        lambda dataset: dataset.alter_columns({"path": "x", "name": "y"}),
+        lambda dataset: dataset.add_columns({"y": "x + 1"}),
+        lambda dataset: (dataset.drop_columns(["x"]), dataset.add_columns({"y": "id + 1"})),
+    ],
+    ids=["drop", "rename", "add", "drop and add"],
+)
+def test_rows_are_appended_whatever_other_columns_become_meanwhile(
+    tmp_path: Path, change: Callable[[LanceDataset], object]
+) -> None:
+    rows = pa.table({"id": [1], "x": [10]})
+    late = glaive.write_dataset(rows, tmp_path / "t")
+    change(glaive.dataset(tmp_path / "t"))
+    late.insert(rows)
+    assert late.to_table()["id"].to_pylist() == [1, 1]

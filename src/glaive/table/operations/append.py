@@ -5,7 +5,7 @@ Specification: "Append" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
@@ -16,7 +16,14 @@ from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.concurrent_changes import INCREMENTAL, incompatible, makes_non_nullable
 from glaive.table.fragment_ids import copy_of, edit_fragments, mark_file_versions, new_fragments
-from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.protocol import (
+    BuildContext,
+    Conflict,
+    Draft,
+    Offsets,
+    TableOperation,
+    needs_dataset,
+)
 from glaive.table.registry import operation
 
 __all__ = ["Append"]
@@ -52,6 +59,21 @@ class Append(TableOperation):
                 return Conflict(f"{name} may have made a column non-nullable")
             return None
         return incompatible(theirs, replaced="the dataset the new rows were written for")
+
+    def rebase(
+        self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
+    ) -> Self | Conflict:
+        """Conflicts with casts of columns of which the new rows have values: they would be null."""
+        schemas = [one for one in theirs if one.wire_name in ("merge", "project")]
+        files = (file for fragment in self.fragments if schemas for file in fragment.files)
+        written = {number for file in files for number in file.fields if number >= 0}
+        for their in schemas:
+            remaining = written & {field.id for field in their.to_wire().schema}
+            if their.wire_name == "merge" and remaining != written:
+                gone = min(written - remaining)
+                return Conflict(f"merge replaced field {gone}, of which the new rows have values")
+            written = remaining
+        return self
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The fragments of ``base``, then the new ones."""
