@@ -70,8 +70,8 @@ class Append(TableOperation):
         for their in schemas:
             remaining = written & {field.id for field in their.to_wire().schema}
             if their.wire_name == "merge" and remaining != written:
-                gone = min(written - remaining)
-                return Conflict(f"merge replaced field {gone}, of which the new rows have values")
+                lost = min(written - remaining)
+                return Conflict(f"merge replaced field {lost}, of which the new rows have values")
             written = remaining
         return self
 
