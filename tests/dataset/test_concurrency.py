@@ -150,3 +150,27 @@ def test_rows_are_appended_whatever_other_columns_become_meanwhile(
     change(glaive.dataset(tmp_path / "t"))
     late.insert(rows)
     assert late.to_table()["id"].to_pylist() == [1, 1]
+
+
+@pytest.mark.spec("conflict-8")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda dataset: dataset.drop_columns(["x"]),
+        lambda dataset: dataset.alter_columns({"path": "x", "data_type": pa.int32()}),
+    ],
+    ids=["drop", "cast"],
+)
+def test_no_index_is_left_of_a_column_that_is_removed_while_it_is_built(
+    tmp_path: Path, change: Callable[[LanceDataset], object]
+) -> None:
+    place = tmp_path / "t"
+    late = glaive.write_dataset(pa.table({"id": [1, 2], "x": [10, 20]}), place)
+    change(glaive.dataset(place))
+    with pytest.raises(CommitConflictError, match="removed field 1 of an index") as told:
+        late.create_scalar_index("x", "BTREE")
+    assert told.value.retryable
+    late.create_scalar_index("id", "BTREE")
+    found = glaive.dataset(place)
+    assert [entry.name for entry in found.describe_indices()] == ["id_idx"]
+    found.validate()

@@ -58,3 +58,6 @@ EXPECTED = {
     for ours, cells in _ROWS
     for theirs, cell in zip(ALL_THEIRS, cells, strict=True)
 }
+
+STRICTER = {("index b", "project ac"): "retry"}
+"""What glaive refuses, and the other library does not: it leaves an index without its column."""

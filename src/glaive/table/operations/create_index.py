@@ -37,7 +37,7 @@ from glaive.table.registry import operation
 
 __all__ = ["CreateIndex"]
 
-_COMPATIBLE = INCREMENTAL - {"create_index", "data_replacement", "rewrite"}
+_COMPATIBLE = INCREMENTAL - {"create_index", "data_replacement", "merge", "project", "rewrite"}
 
 
 @operation
@@ -70,11 +70,14 @@ class CreateIndex(TableOperation):
         return table_pb2.Transaction.CreateIndex(new_indices=self.new, removed_indices=self.removed)
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Conflicts on the same index, and on changed fragments or fields of an index."""
+        """Conflicts on the same index, and on changed fragments or fields, or removed ones."""
         name = theirs.wire_name
         if name in _COMPATIBLE:
             return None
         message = theirs.to_wire()
+        if name in ("merge", "project"):
+            lost = self._fields() - {field.id for field in message.schema}
+            return Conflict(f"{name} removed field {min(lost)} of an index") if lost else None
         if name == "create_index":
             mine = {index.name for index in (*self.new, *self.removed)}
             other = {index.name for index in (*message.new_indices, *message.removed_indices)}
@@ -83,11 +86,13 @@ class CreateIndex(TableOperation):
         if name == "rewrite":
             return rewritten_under(self.new, changed_fragments(theirs))
         if name == "data_replacement":
-            both_fields = {field for index in self.new for field in index.fields}
-            if both_fields & replaced_fields(theirs):
+            if self._fields() & replaced_fields(theirs):
                 return Conflict("data_replacement changed values of an indexed column")
             return None
         return incompatible(theirs, replaced="the dataset the index was built from")
+
+    def _fields(self) -> frozenset[int]:
+        return frozenset(field for index in self.new for field in index.fields)
 
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
