@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self, overload
 
+import numpy as np
+
 from glaive.format.fragment import Fragment, check_fragment, storage_version
 from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.pb import table_pb2
@@ -20,6 +22,7 @@ __all__ = [
     "FragmentList",
     "encode_lists",
     "file_versions",
+    "ids_and_rows",
     "ids_of",
     "messages_of",
     "packed_fragments",
@@ -74,9 +77,14 @@ class FragmentList(Sequence[Fragment]):
         return FragmentColumns(self._wire, _TRANSACTION).ids
 
     @property
+    def physical_rows(self) -> Int64s:
+        """Physical rows of each fragment; shape ``(fragments,)``."""
+        return FragmentColumns(self._wire, _TRANSACTION).physical_rows
+
+    @property
     def row_count(self) -> int:
         """Physical rows of all fragments."""
-        return int(FragmentColumns(self._wire, _TRANSACTION).physical_rows.sum())
+        return int(self.physical_rows.sum())
 
     @property
     def file_count(self) -> int:
@@ -143,6 +151,14 @@ def ids_of(fragments: Iterable[Fragment]) -> list[int]:
         ids: list[int] = fragments.ids.tolist()
         return ids
     return [fragment.id for fragment in fragments]
+
+
+def ids_and_rows(fragments: Sequence[Fragment]) -> Int64s:
+    """Ids and physical rows of fragments; shape ``(2, fragments)``."""
+    if isinstance(fragments, FragmentList):
+        return np.stack([fragments.ids, fragments.physical_rows])
+    pairs = [(fragment.id, fragment.physical_rows) for fragment in fragments]
+    return np.array(pairs, np.int64).reshape(-1, 2).T
 
 
 def file_versions(fragments: Iterable[Fragment]) -> set[FormatVersion]:

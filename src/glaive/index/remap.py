@@ -1,14 +1,19 @@
 """Rebuild the segments that hold addresses of relocated rows.
 
+A segment is rebuilt by one process, any one: it needs the version that was read, and where the rows
+went. What it returns is small, and names its files for the commit.
+
 Specification: "Rows that moved in indices" in ``docs/format/indices.md``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
-from typing import Any
+from typing import Any, Self
+from uuid import UUID
 
 import numpy as np
 
@@ -16,20 +21,90 @@ from glaive.arrow.buffers import ascending
 from glaive.dataclass import dataclass
 from glaive.errors import DataFileMissingError
 from glaive.format.flags import Feature
+from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import ids_and_rows
 from glaive.format.manifest import Manifest
+from glaive.format.paths import INDICES
 from glaive.format.pb import table_pb2
+from glaive.format.wire import parse
 from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.registry import kind_of
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.io.store import ObjectStore
+from glaive.named_tuple import NamedTuple
 from glaive.table.index_coverage import covered_fragments, holds_addresses
-from glaive.table.relocated_rows import REUSE_INDEX, RelocatedGroup, followed, stored_relocations
-from glaive.types import Flags
+from glaive.table.relocated_rows import REUSE_INDEX, followed, stored_relocations
+from glaive.types import Flags, Int64s
 
-__all__ = ["RemappedIndices", "any_holds_addresses", "pinned_fragments", "remap_segments"]
+__all__ = [
+    "MovedRows",
+    "RemappedIndices",
+    "RemappedSegment",
+    "any_holds_addresses",
+    "pinned_fragments",
+    "remap_segments",
+    "segments_to_remap",
+]
 
 Entry = table_pb2.IndexMetadata
 Rewritten = table_pb2.Transaction.Rewrite.RewrittenIndex
+
+
+class FragmentSize(NamedTuple):
+    """A fragment as address maps need it."""
+
+    id: int
+    physical_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovedRows:
+    """Rows that a rewrite moved from some fragments into others, packed for other processes.
+
+    Parameters
+    ----------
+    survivors
+        Old addresses of the rows, as a 64-bit roaring bitmap.
+    old, new
+        Ids and physical rows of the fragments; shape ``(2, fragments)``.
+    """
+
+    survivors: bytes
+    old: Int64s
+    new: Int64s
+
+    @classmethod
+    def of(cls, survivors: bytes, old: Sequence[Fragment], new: Sequence[Fragment]) -> Self:
+        """Pack what is needed of the fragments: 16 bytes each."""
+        return cls(survivors, ids_and_rows(old), ids_and_rows(new))
+
+    @property
+    def group(self) -> MovedGroup:
+        """The same for an address map."""
+        return self.survivors, _sizes(self.old), _sizes(self.new)
+
+
+MovedGroup = tuple[bytes, Sequence[FragmentSize], Sequence[FragmentSize]]
+
+
+def _sizes(packed: Int64s) -> list[FragmentSize]:
+    return list(map(FragmentSize, *packed.tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class RemappedSegment:
+    """A segment that was rebuilt, not committed; can be pickled.
+
+    Parameters
+    ----------
+    wire
+        What the operation says of it, as on the wire.
+    coverage
+        Fragments that it covers, if its old entry did not list them.
+    """
+
+    wire: bytes
+    coverage: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +117,27 @@ class RemappedIndices:
         Segments that were rebuilt, as on the wire.
     coverage
         Fragments that they cover, by uuid, if their old entries did not list them.
-    writers
-        Their writers.
     """
 
     rewritten: tuple[Rewritten, ...] = ()
     coverage: Mapping[bytes, frozenset[int]] = field(default_factory=dict)
-    writers: tuple[SegmentWriter, ...] = ()
 
-    def discard(self) -> None:
+    @classmethod
+    def of(cls, segments: Iterable[RemappedSegment]) -> Self:
+        """The segments that tasks have rebuilt."""
+        rewritten, coverage = [], {}
+        for segment in segments:
+            message = parse(Rewritten(), segment.wire, "rebuilt index", "the result of a task")
+            rewritten.append(message)
+            if segment.coverage is not None:
+                coverage[message.new_id.uuid] = segment.coverage
+        return cls(tuple(rewritten), coverage)
+
+    def discard(self, store: ObjectStore) -> None:
         """Remove the files; for when no manifest is going to name them."""
-        for writer in self.writers:
-            writer.abort()
+        for message in self.rewritten:
+            folder = f"{INDICES}/{UUID(bytes=message.new_id.uuid)}"
+            store.discard([f"{folder}/{file.path}" for file in message.new_index_files])
 
 
 def any_holds_addresses(manifest: Manifest) -> bool:
@@ -89,24 +173,37 @@ def pinned_fragments(manifest: Manifest) -> frozenset[int]:
     return frozenset(pinned)
 
 
+def segments_to_remap(manifest: Manifest, moved: Sequence[MovedRows]) -> list[bytes]:
+    """Ids of the segments that hold addresses of rows that were moved."""
+    fragments = frozenset(number for rows in moved for number in rows.old[0].tolist())
+    entries = followed(manifest.indices) if moved else ()
+    return list(
+        dict.fromkeys(
+            entry.uuid.uuid
+            for entry in entries
+            if _holds_addresses(manifest, entry) and _covers(entry, fragments)
+        )
+    )
+
+
 def remap_segments(
-    store: ObjectStore, manifest: Manifest, groups: Sequence[RelocatedGroup]
-) -> RemappedIndices:
-    """Rebuild the segments of ``manifest`` that hold addresses of rows in these groups.
+    store: ObjectStore, manifest: Manifest, ids: Iterable[bytes], moved: Sequence[MovedRows]
+) -> list[RemappedSegment]:
+    """Rebuild some segments of ``manifest`` with the new addresses of rows.
 
     Parameters
     ----------
     store
         The dataset's own: new segments are written there, wherever the old ones are.
-    groups
-        Old addresses of the surviving rows, their old and their new fragments. Groups without
-        addresses (no segment needs them) are skipped.
+    ids
+        Of the segments, as :func:`segments_to_remap` tells.
+    moved
+        All rows that were moved. No group without addresses may be among them.
 
     Returns
     -------
-    RemappedIndices
-        For the operation that replaces the fragments; until it is committed, no manifest
-        names the new files.
+    list of RemappedSegment
+        Those that were rebuilt; until the operation is committed, no manifest names their files.
 
     Raises
     ------
@@ -116,24 +213,16 @@ def remap_segments(
     Notes
     -----
     A segment with a missing file is not rebuilt, and so covers nothing of the new fragments.
-    Memory: eight bytes per relocated row, and one segment.
+    Memory: eight bytes per row of the old fragments, and one segment.
     """
-    groups = [group for group in groups if group[0]]
-    rewritten_fragments = frozenset(fragment.id for _, old, _ in groups for fragment in old)
-    entries = [
-        entry
-        for entry in followed(manifest.indices)
-        if _holds_addresses(manifest, entry) and _covers(entry, rewritten_fragments)
-    ]
-    if not entries:
-        return RemappedIndices()
+    wanted = frozenset(ids)
+    entries = [entry for entry in followed(manifest.indices) if entry.uuid.uuid in wanted]
+    groups = [rows.group for rows in moved]
     address_map = AddressMap.of(groups)
     for before in reversed(stored_relocations(store, manifest)):
         address_map = address_map.after(AddressMap.of(before, manifest.where))
-    rewritten: list[Rewritten] = []
-    coverage: dict[bytes, frozenset[int]] = {}
-    writers: list[SegmentWriter] = []
-    try:
+    rebuilt: list[RemappedSegment] = []
+    with _removed_on_failure() as writers:
         for entry in entries:
             writer = SegmentWriter(store, manifest.data_format)
             writers.append(writer)
@@ -142,14 +231,21 @@ def remap_segments(
             )
             message = _rebuild(Segment.of(store, manifest, entry), recorder or address_map, writer)
             if message is not None:
-                rewritten.append(message)
-                if recorder is not None:
-                    coverage[message.new_id.uuid] = recorder.covered(groups)
+                coverage = None if recorder is None else recorder.covered(groups)
+                rebuilt.append(RemappedSegment(message.SerializeToString(), coverage))
+    return rebuilt
+
+
+@contextmanager
+def _removed_on_failure() -> Iterator[list[SegmentWriter]]:
+    """A list of writers, all of whose files are removed where the block raises."""
+    writers: list[SegmentWriter] = []
+    try:
+        yield writers
     except BaseException:
         for writer in writers:
             writer.abort()
         raise
-    return RemappedIndices(tuple(rewritten), coverage, tuple(writers))
 
 
 class _Recorder(AddressMap):
@@ -169,7 +265,7 @@ class _Recorder(AddressMap):
         self._origins |= _fragments(self._before.apply(addresses)[0][kept])
         return new_addresses, kept
 
-    def covered(self, groups: Sequence[RelocatedGroup]) -> frozenset[int]:
+    def covered(self, groups: Sequence[MovedGroup]) -> frozenset[int]:
         """Fragments of the rows; new ones only if rows of all their old fragments were there."""
         partly: set[int] = set()
         for _, old, new in groups:

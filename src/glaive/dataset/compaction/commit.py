@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.compaction.remap_tasks import remapped_indices
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.compaction.rewrite import live_addresses
 from glaive.dataset.tasks import LOCAL, Job
@@ -15,7 +16,7 @@ from glaive.errors import CommitConflictError, CommitContentionError, OptionErro
 from glaive.format.flags import Feature
 from glaive.format.fragment_list import ids_of
 from glaive.format.manifest import Manifest
-from glaive.index.remap import remap_segments
+from glaive.index.remap import MovedRows
 from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
 from glaive.table.relocated_rows import reuse_entry
@@ -36,8 +37,8 @@ def commit_rewrites(
 ) -> tuple[Manifest, CompactionMetrics]:
     """Commit the results of tasks as two versions: one reserves fragment ids, one rewrites.
 
-    Indices that store addresses of the rows are rebuilt, unless that is deferred. The commit
-    records what was done, and what ``earlier`` commits of the same job did.
+    Indices that store addresses of the rows are rebuilt, in tasks, unless that is deferred. The
+    commit records what was done, and what ``earlier`` commits of the same job did.
 
     Raises
     ------
@@ -89,7 +90,9 @@ def commit_rewrites(
         entry = reuse_entry(dataset.store, reserved.manifest, moved)
         operation = Rewrite(groups=tuple(groups), reuse_index=entry)
         return commit_operation(base, operation, **recorded), total
-    indices = remap_segments(dataset.store, base.manifest, moved)
+    # Results without addresses are of tasks that found no segment to need them.
+    needed = [MovedRows.of(live, old, new) for live, old, new in moved if live]
+    indices = remapped_indices(base, needed, job.runner)
     operation = Rewrite(
         groups=tuple(groups),
         rewritten_indices=indices.rewritten,
@@ -98,5 +101,5 @@ def commit_rewrites(
     try:
         return commit_operation(base, operation, **recorded), total
     except (CommitConflictError, CommitContentionError):
-        indices.discard()
+        indices.discard(dataset.store)
         raise
