@@ -223,8 +223,9 @@ def test_a_driver_killed_before_any_change_loses_and_doubles_nothing(
 ) -> None:
     if kind == "publish":
         table(spark, str(base)).createBranch("checked").update("n = 3", {"n": "n + 30"})
-    if kind == "optimizeIndices":
+    if kind in ("optimizeIndices", "compaction"):
         table(spark, str(base)).createIndex("n", "btree")
+    if kind == "optimizeIndices":
         more = pa.table({"id": pa.array([70, 71], pa.int64()), "n": pa.array([1, 9], pa.int64())})
         glaive.write_dataset(more, str(base), mode="append")
     if kind in CREATING:

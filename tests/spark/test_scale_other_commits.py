@@ -16,12 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.spark.many_fragments import many_fragments
-from tests.spark.test_scale import CORES, FRAGMENTS, parts
+from tests.spark.test_scale import CORES, FRAGMENTS, MAX_BYTES, parts
 from tests.spark.test_scale_commits import appended, deleted, new_file
 from tests.spark.test_scale_files import LONG, bounded
 
 import glaive
 from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.compaction.options import CompactionOptions
+from glaive.dataset.compaction.passes import compact, with_old
+from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.indexing.create import index_task
 from glaive.dataset.indexing.optimize import optimize_indices
@@ -39,6 +42,7 @@ from glaive.format.fragment_list import FragmentList
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
+from glaive.index.remap import RemappedSegment
 from glaive.ingestion.commit import commit_ingest
 from glaive.ingestion.drift import Reconciled
 from glaive.ingestion.formats.registry import format_named
@@ -49,6 +53,7 @@ from glaive.ingestion.plan import IngestPlan, Sources, plan_ingest
 from glaive.io.local import LocalStore
 from glaive.spark.jobs.cluster import cluster_rows
 from glaive.spark.jobs.index_build import build_index
+from glaive.spark.jobs.runner import dumps
 from glaive.spark.jobs.worker import dump_results, load_results
 from glaive.spark.replacing import commit_replacement
 from glaive.table.bitmaps import bitmap_of
@@ -56,6 +61,7 @@ from glaive.table.commit import commit_transaction
 from glaive.table.index_coverage import encode_indices
 from glaive.table.load import open_latest
 from glaive.table.operations.append import Append
+from glaive.table.relocated_rows import address_map
 
 SAMPLED = "executeClusterBy"
 SAMPLE_BYTES = 36 << 20
@@ -71,11 +77,13 @@ class Answering:
 
     def __init__(self, answer: Callable[[Any], Any]) -> None:
         self.answer = answer
+        self.sent = 0
 
     def parts(self, dataset: OpenedVersion) -> Sequence[FragmentRange]:
         return parts(dataset)
 
     def run(self, dataset: Any, tasks: Sequence[Any], shared: Any = None) -> list[Any]:
+        self.sent += 0 if shared is None else len(dumps(shared))
         return [load_results(dump_results([self.answer(task)]))[0] for task in tasks]
 
     def job(self) -> Job:
@@ -143,6 +151,44 @@ def index_update(folder: Path, count: int) -> Callable[[], Manifest]:
         return made
 
     return update
+
+
+def compaction(folder: Path, count: int) -> Callable[[], Manifest]:
+    """Of a table with two indices that hold addresses; a row of each fragment is deleted."""
+    opened = version(folder, count)
+    section = encode_indices([entry(range(count)), entry(range(count))])
+    manifest = opened.manifest
+    indexed = Manifest(manifest.wire, where=manifest.where, index_section=section)
+    groups = [range(at, min(at + 1000, count)) for at in range(0, count, 1000)]
+
+    def rewritten(group: range) -> RewriteResult:
+        rows = np.arange(len(group) * 999, dtype=np.uint64)
+        fragments, offsets = np.divmod(rows, np.uint64(999))
+        moved = address_map([((fragments + np.uint64(group.start)) << np.uint64(32)) + offsets])
+        metrics = CompactionMetrics(len(group), 1, len(group), 1)
+        new = FragmentList.of([Fragment(files=(new_file(group.start),), physical_rows=len(rows))])
+        return RewriteResult(manifest.version, metrics, (), new, moved)
+
+    def remapped(task: Any) -> tuple[RemappedSegment, ...]:
+        message = table_pb2.Transaction.Rewrite.RewrittenIndex()
+        (message.old_id.uuid,) = task.segments
+        message.new_id.uuid = uuid4().bytes
+        return (RemappedSegment(message.SerializeToString()),)
+
+    # A task of each kind answers as a worker does; packed until the commit, as a cluster sends it.
+    packed = [dump_results([rewritten(group)]) for group in groups]
+
+    def rewriting(dataset: OpenedVersion, _options: CompactionOptions) -> list[RewriteResult]:
+        return with_old(dataset, groups, [load_results(one)[0] for one in packed])
+
+    def compact_all() -> Manifest:
+        options = CompactionOptions.of({"max_source_fragments": count}, {})
+        runner = Answering(remapped)
+        made = compact(opened.at(indexed), options, rewriting, runner.job())[0]
+        assert runner.sent * (FRAGMENTS / count) < MAX_BYTES
+        return made
+
+    return compact_all
 
 
 def clustering(folder: Path, count: int) -> Callable[[], Manifest]:
@@ -261,9 +307,10 @@ def merged_ingest(folder: Path, count: int) -> Callable[[], Manifest]:
     return merge
 
 
-JOBS: dict[str, tuple[Callable[[Path, int], Callable[[], Manifest]], int]] = {
+JOBS: dict[str, tuple[Callable[[Path, int], Callable[[], Manifest]], int | None]] = {
     "createIndex": (index_build, 0),
     "optimizeIndices": (index_update, 0),
+    "executeCompaction": (compaction, None),
     "executeClusterBy": (clustering, 0),
     "publish": (publication, 0),
     "convertFrom": (conversion, 0),
@@ -272,7 +319,10 @@ JOBS: dict[str, tuple[Callable[[Path, int], Callable[[], Manifest]], int]] = {
     "write with replace_where": (replacement, 0),
     "dropDuplicates": (duplicates, 0),
 }
-"""What makes a job ready, and how many fragments the new version has more than before."""
+"""What makes a job ready, and how many fragments the new version has more than before.
+
+A compaction leaves one of a thousand.
+"""
 
 COUNTS = [
     *((kind, 10_000) for kind in JOBS if kind != SAMPLED),
@@ -287,4 +337,4 @@ def test_a_job_on_many_fragments_holds_little(kind: str, count: int, tmp_path: P
     run = prepare(tmp_path, count)
     with bounded(count, SAMPLE_BYTES if kind == SAMPLED else 0):
         made = run()
-    assert made.num_fragments == count + more
+    assert made.num_fragments == (count // 1000 if more is None else count + more)

@@ -9,6 +9,7 @@ Specification: "Rows that moved in indices" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
@@ -50,7 +51,7 @@ Entry = table_pb2.IndexMetadata
 Rewritten = table_pb2.Transaction.Rewrite.RewrittenIndex
 
 
-class FragmentSize(NamedTuple):
+class _FragmentSize(NamedTuple):
     """A fragment as address maps need it."""
 
     id: int
@@ -59,7 +60,7 @@ class FragmentSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MovedRows:
-    """Rows that a rewrite moved from some fragments into others, packed for other processes.
+    """Rows that a rewrite moved from some fragments into others; compressed where it is pickled.
 
     Parameters
     ----------
@@ -79,16 +80,26 @@ class MovedRows:
         return cls(survivors, ids_and_rows(old), ids_and_rows(new))
 
     @property
-    def group(self) -> MovedGroup:
+    def group(self) -> _MovedGroup:
         """The same for an address map."""
         return self.survivors, _sizes(self.old), _sizes(self.new)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        arrays = (self.old.tobytes(), self.new.tobytes())
+        return _unpacked, tuple(zlib.compress(data, 1) for data in (self.survivors, *arrays))
 
-MovedGroup = tuple[bytes, Sequence[FragmentSize], Sequence[FragmentSize]]
+
+def _unpacked(*compressed: bytes) -> MovedRows:
+    survivors, *arrays = map(zlib.decompress, compressed)
+    old, new = (np.frombuffer(data, np.int64).reshape(2, -1) for data in arrays)
+    return MovedRows(survivors, old, new)
 
 
-def _sizes(packed: Int64s) -> list[FragmentSize]:
-    return list(map(FragmentSize, *packed.tolist()))
+_MovedGroup = tuple[bytes, Sequence[_FragmentSize], Sequence[_FragmentSize]]
+
+
+def _sizes(packed: Int64s) -> list[_FragmentSize]:
+    return list(map(_FragmentSize, *packed.tolist()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +276,7 @@ class _Recorder(AddressMap):
         self._origins |= _fragments(self._before.apply(addresses)[0][kept])
         return new_addresses, kept
 
-    def covered(self, groups: Sequence[MovedGroup]) -> frozenset[int]:
+    def covered(self, groups: Sequence[_MovedGroup]) -> frozenset[int]:
         """Fragments of the rows; new ones only if rows of all their old fragments were there."""
         partly: set[int] = set()
         for _, old, new in groups:

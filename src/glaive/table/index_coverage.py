@@ -9,6 +9,7 @@ Specification: "Building the manifest" in ``docs/format/transactions.md``.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from glaive.errors import CorruptFileError
 from glaive.format.index_section import open_coverage
@@ -194,14 +195,13 @@ def remap(
     so it does not cover the new ones.
     """
     by_old_id = {rewrite.old_id.uuid: rewrite for rewrite in rewritten}
-    removed = frozenset(fragment for old, _ in groups for fragment in old)
     changed = []
     for entry in entries:
         rebuilt = by_old_id.get(entry.uuid.uuid)
         before = covered_fragments(entry)
         new = entry if rebuilt is None else _rebuilt(entry, rebuilt)
         valid = keeps_all and not holds_addresses(entry)
-        after = before
+        after: AbstractSet[int] | None = before
         if before is None:
             if rebuilt is not None:
                 after = (coverage or {}).get(rebuilt.new_id.uuid, frozenset())
@@ -210,19 +210,21 @@ def remap(
         elif rebuilt is not None or valid:
             after = _replaced(before, groups)
         elif keeps_all:
-            after = before - removed
+            after = before.difference(*(old for old, _ in groups))
         changed.append(new if after == before else with_covered(new, after or ()))
     return changed
 
 
 def _replaced(
     covered: frozenset[int], groups: Iterable[tuple[frozenset[int], frozenset[int]]]
-) -> frozenset[int]:
+) -> AbstractSet[int]:
     """The coverage with fully covered groups replaced by their new fragments."""
+    after = set(covered)  # one copy, whatever the number of groups
     for old, new in groups:
-        if old and old <= covered:
-            covered = (covered - old) | new
-    return covered
+        if old and old <= after:
+            after -= old
+            after |= new
+    return after
 
 
 def follow_groups(entry: Entry, groups: Iterable[tuple[frozenset[int], frozenset[int]]]) -> Entry:
