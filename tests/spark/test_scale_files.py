@@ -7,6 +7,7 @@ same part of the limits; ``make nightly`` makes all.
 from __future__ import annotations
 
 import tracemalloc
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,13 +34,14 @@ from glaive.ingestion.formats.registry import format_named
 from glaive.ingestion.plan import Sources, plan_ingest
 from glaive.ingestion.sources import SourceFile
 from glaive.io.local import LocalStore
-from glaive.io.store import ObjectStore
+from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.uri import open_store
+from glaive.io.wrapped import WrappedStore
 from glaive.spark.jobs.convert import convert_tasks
 from glaive.spark.jobs.ingest import divided
 from glaive.spark.jobs.runner import MAX_TASKS, divide, dump_tasks, dumps
 from glaive.spark.jobs.worker import dump_results, load_results
-from glaive.table.cleanup import CleanupPolicy, plan_cleanup
+from glaive.table.cleanup import CleanupPolicy, delete_planned, plan_cleanup
 from glaive.table.cleanup_division import Division
 from glaive.table.cleanup_parts import Part
 from glaive.table.commit import commit_transaction
@@ -50,6 +52,8 @@ R = TypeVar("R")
 
 LONG = [pytest.mark.slow, pytest.mark.nightly(reason="plans for a million files")]
 COUNTS = [20_000, pytest.param(FRAGMENTS, marks=LONG)]
+
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
 pytestmark = pytest.mark.parametrize("count", COUNTS)
 
@@ -152,6 +156,50 @@ class Measured:
         results = [dump_results([part.run(store)]) for part in parts]
         self.returned += sum(map(len, results))
         return [load_results(result)[0] for result in results]
+
+
+class Listing(WrappedStore):
+    """A store that lists data files which are not there, each of a byte, and deletes them."""
+
+    def __init__(self, inner: ObjectStore, names: Sequence[str]) -> None:
+        super().__init__(inner)
+        self.listed = sorted(f"data/{name}" for name in names)
+        self.deleted = 0
+
+    def walk_between(
+        self, prefix: str, start: str | None, stop: str | None
+    ) -> Iterator[ObjectMeta]:
+        if prefix != "data":
+            yield from super().walk_between(prefix, start, stop)
+            return
+        first = bisect_left(self.listed, start or "")
+        last = len(self.listed) if stop is None else bisect_left(self.listed, stop)
+        for name in self.listed[first:last]:
+            yield ObjectMeta(name, 1, LONG_AGO)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self.deleted += sum(path.startswith("data/") for path in paths)
+        super().delete([path for path in paths if not path.startswith("data/")])
+
+
+def test_a_clean_up_holds_the_files_that_it_deletes_packed(count: int, tmp_path: Path) -> None:
+    inner = LocalStore(tmp_path / "t")
+    base = create(inner)
+    many = tuple(fragment() for _ in range(count))
+    store = Listing(inner, [one.files[0].path for one in many])
+    base = commit_transaction(inner, replace(append(base), operation=Append(many)), base=base)
+    del many
+    newest = commit_transaction(inner, overwrite(base), base=base)
+    work = Measured()
+    plan = plan_cleanup(store, store, newest, CleanupPolicy(timedelta(0)), work)
+    assert plan.count("data") == count
+    held = sum(len(one.given) for one in plan.files.runs if isinstance(one.given, bytes))
+    assert 20 * count < held < 35 * count
+    assert len(plan.files.runs) < 10 + count // 200
+    work.sent = 0
+    delete_planned(store, plan, work=work)
+    assert store.deleted == count
+    assert work.sent < 40 * count < MAX_BYTES * count // FRAGMENTS
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["in use", "not any more"])

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Final
 
 from glaive.clock import monotonic, now, sleep
@@ -30,7 +31,6 @@ from glaive.table.branches import list_branches
 from glaive.table.cleanup_division import BATCH, Division, spans_of
 from glaive.table.cleanup_parts import (
     HERE,
-    CleanupFile,
     CleanupWork,
     DeleteFiles,
     ListUnused,
@@ -41,8 +41,9 @@ from glaive.table.cleanup_parts import (
     VersionFiles,
     loaded,
 )
+from glaive.table.found_files import CleanupFile, FoundFiles, PlannedFiles, in_batches
 from glaive.table.protection import Protection
-from glaive.table.references import ALL_IDS, FOLDERS, FileKind, FileSet, is_own_folder, kind_of
+from glaive.table.references import ALL_IDS, FOLDERS, FileKind, FileSet
 from glaive.table.tags import list_tags
 from glaive.table.versions import (
     ManifestLocation,
@@ -117,23 +118,24 @@ class CleanupPolicy:
 class CleanupPlan:
     """The versions and files to delete, manifests first, and warnings about what is kept.
 
-    ``folders`` of indices and blobs are removed then if they are empty.
+    ``folders`` of indices and blobs are empty already: they are removed, too, as are those that
+    become empty.
     """
 
     read_version: int
     versions: tuple[int, ...]
-    files: tuple[CleanupFile, ...]
+    files: PlannedFiles
     warnings: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(file.size for file in self.files)
+        return self.files.size
 
     def count(self, kind: FileKind) -> int:
         """Files of a kind."""
-        return sum(file.kind == kind for file in self.files)
+        return self.files.count_of(kind)
 
 
 def plan_cleanup(
@@ -167,7 +169,7 @@ def plan_cleanup(
     Requests: a listing per folder, one per version, one per tag and branch, and two for versions
     that listings may not show yet. Memory: the names of all files that versions have, and a few
     manifests. Where the work is divided, other processes make these requests and hold the names;
-    this one holds them packed.
+    this one holds them packed, those of files to delete likewise.
     """
     protection = Protection(store, root)
     locations = list_versions_past(store, current.version)
@@ -213,19 +215,22 @@ def plan_cleanup(
         if verdict == "link":
             protection.is_link(one.path)  # adds a warning
     old = [one for one, verdict in judged.items() if verdict == "delete"]
-    files = _manifests(store, old, work)
-    files.extend(unfinished if reachable else ())
+    manifest_files = _manifests(store, old, work)
+    manifest_files.extend(unfinished if reachable else ())
     unused = _unused(store, cuts, read, policy, protection, work)
-    files.extend(file for one in unused for file in one.files)
+    runs = [
+        FoundFiles.of(manifest_files, drawn=False),
+        *(run for one in unused for run in one.files),
+    ]
+    files = PlannedFiles(runs)
     # A version created concurrently may use old files again, for example after a restore.
     newest = max((one.version for one in locations), default=current.version)
     new = [one for one in list_versions_past(store, newest) if one.version not in times]
-    used_again = FileSet.of(manifest for _, manifest in loaded(store, new))
-    files = [file for file in files if file.path not in used_again]
-    folders = {file.path.rpartition("/")[0] for file in files}
-    own = {path for path in folders if is_own_folder(path)}.union(*(one.folders for one in unused))
+    if new:
+        files = files.without(FileSet.of(manifest for _, manifest in loaded(store, new)))
+    folders = tuple(sorted(path for one in unused for path in one.folders))
     versions, warnings = tuple(sorted(one.version for one in old)), tuple(protection.warnings)
-    return CleanupPlan(current.version, versions, tuple(files), warnings, tuple(sorted(own)))
+    return CleanupPlan(current.version, versions, files, warnings, folders)
 
 
 def _refuse_tagged(store: ObjectStore, tags: Sequence[tuple[str, int]]) -> None:
@@ -256,45 +261,44 @@ def delete_planned(
     batch = BATCH if rate is None else min(BATCH, max(1, rate))
     warnings = list(plan.warnings)
     kept: set[str] = set()
-    for file in plan.files:
+    here = [file for run in plan.files.runs if not run.drawn for file in run.files]
+    for file in here:
         if file.unfinished and not store.remove_unfinished(file.path):
             kept.add(file.path)
             warnings.append(
                 f"{store.full(file.path)} is empty, as left by an interrupted writer, and cannot "
                 "be deleted safely now; the next commit replaces it"
             )
-    manifests = [one.path for one in plan.files if one.kind == "manifest" and not one.unfinished]
-    others = [one.path for one in plan.files if one.kind != "manifest"]
+    manifests = [one for one in here if one.kind == "manifest" and not one.unfinished]
+    chosen = [one for one in here if one.kind != "manifest"]
     if manifests:
         advance_hint(store, plan.read_version)
     if rate is None and work.division is not None:
-        _delete_in_parts(store, manifests, others, work, work.division)
-        calls = []
+        _delete_in_parts(store, manifests, chosen, plan.files, work, work.division)
     else:
         # A store may delete those of one call in any order, and stop at any of them.
-        calls = [
-            DeleteFiles(part[at : at + batch])
-            for part in (manifests, others)
-            for at in range(0, len(part), batch)
-        ]
-    for number, call in enumerate(calls, 1):
-        began = monotonic()
-        call.run(store)
-        if note is not None:
-            note(len(call.paths))
-        if rate is not None and number < len(calls):
-            sleep(max(0.0, len(call.paths) / rate - (monotonic() - began)))
+        drawn = (file for run in plan.files.runs if run.drawn for file in run.files)
+        left = len(plan.files) - (len(here) - len(manifests) - len(chosen))
+        for part in (*in_batches(manifests, batch), *in_batches(chain(chosen, drawn), batch)):
+            began = monotonic()
+            DeleteFiles((FoundFiles.of(part, drawn=False),)).run(store)
+            left -= len(part)
+            if note is not None:
+                note(len(part))
+            if rate is not None and left:
+                sleep(max(0.0, len(part) / rate - (monotonic() - began)))
     store.remove_empty(plan.folders)
     for warning in warnings:
         _logger.warning("clean-up of %s: %s", store.uri, warning)
-    files = tuple(file for file in plan.files if file.path not in kept)
+    files = plan.files.without(kept) if kept else plan.files
     return replace(plan, files=files, warnings=tuple(warnings))
 
 
 def _delete_in_parts(
     store: ObjectStore,
-    manifests: Sequence[str],
-    others: Sequence[str],
+    manifests: Sequence[CleanupFile],
+    chosen: Sequence[CleanupFile],
+    files: PlannedFiles,
     work: CleanupWork,
     division: Division,
 ) -> None:
@@ -305,12 +309,18 @@ def _delete_in_parts(
     name is random. Where it is not, for manifests and for names that users chose, a new file may
     have it by then: these are deleted here.
     """
-    drawn = [path for path in others if kind_of(path) is not None]
-    chosen = sorted(set(others).difference(drawn))
-    for paths in (manifests, chosen):
-        DeleteFiles(paths).run(store)
-    step = division.deletions
-    work.run(store, [DeleteFiles(drawn[at : at + step]) for at in range(0, len(drawn), step)])
+    for some in (manifests, chosen):
+        DeleteFiles((FoundFiles.of(some, drawn=False),)).run(store)
+    parts: list[list[FoundFiles]] = []
+    count = division.deletions
+    for run in files.runs:
+        if run.drawn:
+            if count + len(run) > division.deletions:
+                parts.append([])
+                count = 0
+            parts[-1].append(run)
+            count += len(run)
+    work.run(store, [DeleteFiles(tuple(part)) for part in parts])
 
 
 def _candidates(
@@ -374,6 +384,7 @@ def _unused(
             tuple(one.kept[number] for one in read),
             tuple(one.deleted[number] for one in read),
             youngest,
+            None if work.division is None else work.division.deletions,
         )
         for number, span in enumerate(spans_of(cuts))
     ]

@@ -12,7 +12,7 @@ they run.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Final, Literal, Protocol, TypeVar
@@ -22,14 +22,14 @@ from glaive.errors import ObjectNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.cleanup_division import BATCH, Division, Span
+from glaive.table.found_files import CleanupFile, FoundFiles
 from glaive.table.load import each_manifest, load_manifest
 from glaive.table.packed_files import PackedFiles
-from glaive.table.references import FileKind, FileSet, IdRange, is_own_folder, kind_of
+from glaive.table.references import FileSet, IdRange, is_own_folder, kind_of
 from glaive.table.versions import ManifestLocation
 
 __all__ = [
     "HERE",
-    "CleanupFile",
     "CleanupWork",
     "DeleteFiles",
     "ListUnused",
@@ -44,20 +44,6 @@ __all__ = [
 
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class CleanupFile:
-    """A file to delete; ``unverified`` if no known version has used it.
-
-    ``unfinished`` is an empty manifest, deleted only if it is still empty then.
-    """
-
-    path: str
-    kind: FileKind
-    size: int
-    unverified: bool
-    unfinished: bool = False
 
 
 class Part(Protocol[R_co]):
@@ -177,7 +163,7 @@ class ReadVersions:
 class Unused:
     """Files that no kept version uses, links that stay, and empty folders."""
 
-    files: list[CleanupFile]
+    files: tuple[FoundFiles, ...]
     links: list[str]
     folders: list[str]
 
@@ -197,6 +183,8 @@ class ListUnused:
     youngest
         Files changed after it may belong to an active writer unless a version has had them;
         ``None`` if nobody writes.
+    most
+        Files of one deletion; ``None`` for all.
     """
 
     span: Span
@@ -204,11 +192,15 @@ class ListUnused:
     kept: tuple[PackedFiles, ...]
     deleted: tuple[PackedFiles, ...]
     youngest: datetime | None
+    most: int | None = None
 
     def run(self, store: ObjectStore) -> Unused:
         """Files, links and empty folders; deletes nothing."""
         kept, deleted = _united(self.kept), _united(self.deleted)
-        found = Unused([], [], [])
+        drawn: list[CleanupFile] = []
+        others: list[CleanupFile] = []
+        links: list[str] = []
+        folders: list[str] = []
         for folder in filter(self.span.meets, self.folders):
             for meta in self.span.listed(store, folder):
                 verified = meta.path in deleted
@@ -216,20 +208,22 @@ class ListUnused:
                 if kind is None or meta.path in kept or not (verified or self._is_old(meta)):
                     continue
                 if store.is_link(meta.path):
-                    found.links.append(meta.path)
-                else:
-                    file = CleanupFile(meta.path, kind, meta.size, unverified=not verified)
-                    found.files.append(file)
-            found.links.extend(
-                path for path in store.links(folder) if self._is_unused_folder(path, kept)
-            )
+                    links.append(meta.path)
+                    continue
+                file = CleanupFile(meta.path, kind, meta.size, unverified=not verified)
+                random = kind != "manifest" and kind_of(meta.path) is not None
+                (drawn if random else others).append(file)
+            links.extend(path for path in store.links(folder) if self._is_unused_folder(path, kept))
             # As files that no version uses: a writer may just have made a young one.
-            found.folders.extend(
+            folders.extend(
                 meta.path
                 for meta in store.empty_folders(folder)
                 if self._is_unused_folder(meta.path, kept) and self._is_old_folder(meta)
             )
-        return found
+        most = self.most or max(1, len(drawn))
+        cuts = range(0, len(drawn), most)
+        runs = [FoundFiles.of(drawn[at : at + most], drawn=True) for at in cuts]
+        return Unused((FoundFiles.of(others, drawn=False), *runs), links, folders)
 
     def _is_old(self, meta: ObjectMeta) -> bool:
         if self.youngest is None:
@@ -264,12 +258,25 @@ class SizesOf:
 class DeleteFiles:
     """Delete files of a plan; missing ones are no error, so it may run twice."""
 
-    paths: Sequence[str]
+    found: tuple[FoundFiles, ...]
+
+    @property
+    def paths(self) -> list[str]:
+        """Their paths."""
+        return [file.path for run in self.found for file in run.files]
 
     def run(self, store: ObjectStore) -> None:
-        """Delete them, as many per call as stores take."""
-        for at in range(0, len(self.paths), BATCH):
-            store.delete(self.paths[at : at + BATCH])
+        """Delete them, as many per call as stores take, then folders that have become empty."""
+        paths = self.paths
+        for at in range(0, len(paths), BATCH):
+            store.delete(paths[at : at + BATCH])
+        store.remove_empty(_own_folders(paths))
+
+
+def _own_folders(paths: Iterable[str]) -> list[str]:
+    """Folders of blobs or index segments that files are in, which nobody else has."""
+    folders = {path.rpartition("/")[0] for path in paths}
+    return sorted(filter(is_own_folder, folders))
 
 
 def loaded(

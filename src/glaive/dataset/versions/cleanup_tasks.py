@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.dataset.tasks import TaskRunner
@@ -12,10 +14,24 @@ from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.io.store import ObjectStore
 from glaive.table.cleanup_division import Division
 from glaive.table.cleanup_parts import Part
+from glaive.table.found_files import FoundFiles
 
-__all__ = ["CleanupTask", "CleanupTasks"]
+__all__ = ["FILES_DDL", "FILES_SCHEMA", "CleanupTask", "CleanupTasks", "FileRows"]
 
 R = TypeVar("R")
+
+_COLUMNS: Final[dict[str, pa.DataType]] = {
+    "path": pa.string(),
+    "kind": pa.string(),
+    "size_in_bytes": pa.int64(),
+    "unverified": pa.bool_(),
+}
+
+FILES_SCHEMA: Final = pa.schema(_COLUMNS)
+"""Columns of :class:`FileRows`."""
+
+FILES_DDL: Final = "path string, kind string, size_in_bytes bigint, unverified boolean"
+"""The same for Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +68,21 @@ class CleanupTasks:
         if len(parts) < 2:
             return [part.run(store) for part in parts]
         return self.runner.run(self.dataset, [CleanupTask(part) for part in parts])
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """Files of a plan as rows: they are unpacked where somebody reads them. Can be pickled."""
+
+    found: FoundFiles
+
+    def rows(self, dataset: OpenDataset | None = None) -> Iterator[pa.RecordBatch]:
+        """One batch: ``path``, ``kind``, ``size_in_bytes``, ``unverified``."""
+        files = self.found.files
+        columns = [
+            [file.path for file in files],
+            [file.kind for file in files],
+            [file.size for file in files],
+            [file.unverified for file in files],
+        ]
+        yield pa.record_batch(columns, schema=FILES_SCHEMA)

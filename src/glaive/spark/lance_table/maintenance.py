@@ -10,7 +10,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from glaive.dataset.versions.cleanup import clean_up, planned_cleanup
-from glaive.dataset.versions.cleanup_tasks import CleanupTasks
+from glaive.dataset.versions.cleanup_tasks import FILES_DDL, FILES_SCHEMA, CleanupTasks, FileRows
 from glaive.errors import OptionError
 from glaive.spark.failures import naming_job
 from glaive.spark.jobs.job import SparkJob
@@ -24,17 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["TableMaintenance"]
 
-_FILES: Final[dict[str, pa.DataType]] = {
-    "path": pa.string(),
-    "kind": pa.string(),
-    "size_in_bytes": pa.int64(),
-    "unverified": pa.bool_(),
-}
-
 _LEFT: Final = "the files that it has deleted are those that no version needs"
 
-_MAX_FILES: Final = 1 << 20
-"""Files that a dry run lists."""
+_MOST_HERE: Final = 1 << 12
+"""Files of a dry run that become rows in this process; where there are more, tasks unpack them."""
 
 
 class TableMaintenance(TableHandle):
@@ -80,7 +73,7 @@ class TableMaintenance(TableHandle):
             Age of the versions to delete; default: two weeks. With 0, all that neither the
             newest version, nor tags, nor branches need.
         dryRun
-            Delete nothing, and return a frame of the files that would be deleted.
+            Delete nothing, and return a frame of all files that would be deleted.
         delete_unverified
             Also delete files that no version has ever used and that are younger than a week, as
             failed jobs leave them. Only safe when nobody is writing.
@@ -102,6 +95,8 @@ class TableMaintenance(TableHandle):
         -----
         Tasks read manifests, list folders and delete files; manifests are deleted before that, by
         this process. A lone task runs in this process, as of a table with few files and versions.
+        This process holds names of files compressed; those of a dry run are unpacked by tasks, when
+        the frame is used.
         """
         given: Any = retentionHours
         if given is not None and (not isinstance(given, int | float) or not given >= 0):
@@ -109,17 +104,16 @@ class TableMaintenance(TableHandle):
         age = None if given is None else timedelta(hours=given)
         policy = CleanupPolicy(age, delete_unverified=delete_unverified, error_if_tagged=False)
         dataset = self._latest().opened
-        work = CleanupTasks(dataset, SparkRunner(self._spark))
+        runner = SparkRunner(self._spark)
+        work = CleanupTasks(dataset, runner)
         with naming_job(str(uuid4()), dataset.uri, named=False, left=_LEFT):
             if dryRun:
-                files = planned_cleanup(dataset, policy, work).files[:_MAX_FILES]
-                columns = [
-                    [file.path for file in files],
-                    [file.kind for file in files],
-                    [file.size for file in files],
-                    [file.unverified for file in files],
-                ]
-                return self._described(pa.table(columns, schema=pa.schema(_FILES)))
+                files = planned_cleanup(dataset, policy, work).files
+                rows = [FileRows(found) for found in files.runs]
+                if len(files) > _MOST_HERE:
+                    return runner.rows_of(dataset, rows, FILES_DDL)
+                batches = [batch for one in rows for batch in one.rows()]
+                return self._described(pa.Table.from_batches(batches, FILES_SCHEMA))
             stats = clean_up(dataset, policy, None, work=work)
         names = (
             "bytes_removed",
