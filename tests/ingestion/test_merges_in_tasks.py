@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -315,6 +315,98 @@ def test_a_job_that_another_run_finished_while_it_was_retried_merges_once(
     assert len(rows) == 10 + 3 + 2  # of the table, new ones, and those whose key is null
     assert glaive.dataset(uri).version == 3
     glaive.dataset(uri).validate()
+
+
+class Overtaken(Runner):
+    """Has something happen before its first tasks read the files."""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        super().__init__()
+        self.happens: Callable[[], object] | None = happens
+
+    def run(self, *given: Any) -> list[Any]:
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            happens()
+        return super().run(*given)
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_a_job_whose_files_another_run_removed_returns_the_version_of_that_run(
+    tmp_path: Path, source: Path, *, cleaned: bool
+) -> None:
+    """That run wrote again what tasks of both had written; also if its version is gone since."""
+    uri = target(tmp_path / "t.lance", stable=True)
+
+    def other_run() -> None:
+        by_tasks(source, uri, job_id="j")
+        if cleaned:
+            glaive.dataset(uri).delete("id = 41")
+            glaive.dataset(uri).cleanup_old_versions(older_than=timedelta(0))
+
+    again = by_tasks(source, uri, merge_runner=Overtaken(other_run), job_id="j")
+
+    assert (again.repeated, again.version) == (True, 2)
+    assert glaive.dataset(uri).version == 2 + cleaned
+    assert len(rows_of(uri)) == 10 + 3 + 2 - cleaned
+    glaive.dataset(uri).validate()
+
+
+@pytest.mark.parametrize("job_id", [None, "j"])
+def test_a_merge_whose_version_was_cleaned_up_is_made_on_the_newest(
+    tmp_path: Path, source: Path, job_id: str | None
+) -> None:
+    uri = target(tmp_path / "t.lance", stable=False)
+
+    def others() -> None:
+        glaive.dataset(uri).update({"s": "'other'"}, "id < 3")
+        glaive.dataset(uri).delete("id = 8")
+        glaive.dataset(uri).cleanup_old_versions(older_than=timedelta(0))
+
+    result = by_tasks(source, uri, merge_runner=Overtaken(others), job_id=job_id)
+
+    assert (result.repeated, result.version, result.rows) == (False, 4, 8)
+    rows = {row["id"]: row["s"] for row in rows_of(uri)}
+    assert [rows[at] for at in (0, 3, 4, 42)] == ["other", "a3", "old4", "c42"]
+    assert len(rows_of(uri)) == 9 + 3 + 2
+    glaive.dataset(uri).validate()
+
+
+@pytest.mark.parametrize("job_id", [None, "j"])
+def test_a_merge_whose_files_were_cleaned_up_changes_nothing_and_says_to_run_again(
+    tmp_path: Path, source: Path, job_id: str | None
+) -> None:
+    uri = target(tmp_path / "t.lance", stable=False)
+
+    def vacuum() -> None:
+        glaive.dataset(uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+
+    with pytest.raises(CommitConflictError, match=r"files were removed while .*Run it again"):
+        by_tasks(source, uri, merge_runner=Overtaken(vacuum), job_id=job_id)
+    assert glaive.dataset(uri).version == 1
+
+    assert by_tasks(source, uri, job_id=job_id).rows == 8
+    assert len(rows_of(uri)) == 10 + 3 + 2
+
+
+def test_a_merge_in_one_process_whose_version_was_cleaned_up_says_to_run_again(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = target(tmp_path / "t.lance", stable=False)
+    read = IngestTask.rows
+
+    def slowly(task: IngestTask, rejects: Any) -> Iterator[Any]:
+        yield from read(task, rejects)
+        if glaive.dataset(uri).version == 1:
+            glaive.dataset(uri).optimize.compact_files(target_rows_per_fragment=20)
+            glaive.dataset(uri).cleanup_old_versions(older_than=timedelta(0))
+
+    monkeypatch.setattr(IngestTask, "rows", slowly)
+    with pytest.raises(CommitConflictError, match=r"files were removed while .*Run it again"):
+        alone(source, uri)
+    assert rows_of(uri) == rows_of(target(tmp_path / "same.lance", stable=False))
+
+    assert alone(source, uri).rows == 8
 
 
 def test_a_job_that_was_stopped_before_its_commit_runs_again_after_a_clean_up(

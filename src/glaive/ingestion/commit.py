@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final
+from functools import partial
 
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.commit import commit_plan
+from glaive.errors import VersionNotFoundError
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import FragmentList, unpacked_fragments
+from glaive.format.manifest import Manifest
 from glaive.ingestion.ingested import IngestedPieces, IngestResult
+from glaive.ingestion.journal import Journal, NotedCommit
 from glaive.ingestion.plan import IngestPlan
-from glaive.table.load import find_transaction
+from glaive.io.store import ObjectStore
+from glaive.table.named_jobs import made_version, search_forgotten
+from glaive.table.versions import list_versions_past
 
 __all__ = [
     "acknowledged",
     "commit_ingest",
     "committing",
+    "find_made",
     "put_aside",
     "put_aside_all",
+    "version_of",
     "written_fragments",
 ]
-
-LOOK_BACK: Final = 256
-"""Newest versions of bad records among which those of an earlier run are looked for."""
 
 
 def commit_ingest(
@@ -36,13 +40,21 @@ def commit_ingest(
     version = plan.write.read_version
     if fragments or not plan.write.appends:
         with committing(plan, version):
-            version = commit_plan(plan.write, fragments, once=JOB).version
+            version = version_of(plan, commit_plan(plan.write, fragments, once=JOB))
     return acknowledged(plan, results, version=version, rows=fragments.row_count, files=files)
 
 
 def committing(plan: IngestPlan, since: int) -> AbstractContextManager[None]:
     """What a job with an id does around its commit; see :meth:`Journal.committing`."""
-    return nullcontext() if plan.journal is None else plan.journal.committing(since)
+    return nullcontext() if plan.journal is None else plan.journal.committing("rows", since)
+
+
+def version_of(plan: IngestPlan, manifest: Manifest) -> int:
+    """The version that the job made, given the one that its commit returned.
+
+    That is a later one if another run of the job was first.
+    """
+    return made_version(manifest, plan.job_id) or manifest.version
 
 
 def written_fragments(results: Sequence[IngestedPieces]) -> FragmentList:
@@ -59,14 +71,47 @@ def put_aside_all(plan: IngestPlan, results: Sequence[IngestedPieces]) -> None:
 
 def put_aside(plan: IngestPlan, fragments: Sequence[Fragment]) -> None:
     """Commit bad records, unless an earlier run of the job did before it was stopped."""
-    aside = plan.bad_records
+    aside, journal = plan.bad_records, plan.journal
     if aside is None or not fragments:
         return
-    if plan.journal is not None and aside.read_version:
-        since = max(0, aside.read_version - LOOK_BACK)
-        if find_transaction(aside.store, since, JOB, plan.job_id) is not None:
-            return
-    commit_plan(aside, fragments, once=JOB)
+    if journal is None:
+        commit_plan(aside, fragments, once=JOB)
+        return
+    if aside.base is not None and find_made(journal, "bad", aside.store, aside.base) is not None:
+        return
+    with journal.committing("bad", aside.read_version):
+        commit_plan(aside, fragments, once=JOB)
+
+
+def find_made(
+    journal: Journal, commit: NotedCommit, store: ObjectStore, newest: Manifest
+) -> int | None:
+    """The version that an earlier run of a job made.
+
+    Raises
+    ------
+    VersionNotFoundError
+        It may have made one of those that were cleaned up.
+
+    Notes
+    -----
+    The newest manifest tells, unless it has forgotten jobs. Then one listing of the journal, and
+    one request for each version since a run that was stopped while it committed.
+    """
+    begun = partial(journal.begun, commit)
+    made, searched = search_forgotten(store, newest, JOB, journal.job_id, begun)
+    if made is not None or not searched:
+        return made
+    left = {location.version for location in list_versions_past(store, newest.version)}
+    missing = next((number for number in searched if number not in left), None)
+    if missing is not None:
+        raise VersionNotFoundError(
+            f"job {journal.job_id} on {store.uri}: a run of it was stopped while it committed a "
+            f"version after {searched[0] - 1}, and clean-up has removed version {missing}, so it "
+            "cannot be seen whether the rows are there. Look for some of them; if there are none, "
+            "ingest the files with another job_id"
+        )
+    return None
 
 
 def acknowledged(

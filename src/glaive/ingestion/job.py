@@ -12,19 +12,19 @@ import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset as open_dataset
-from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import exists_already
 from glaive.dataset.writing.rolling import discard_fragments
-from glaive.errors import DatasetNotFoundError, OptionError, VersionNotFoundError
+from glaive.errors import DatasetNotFoundError, OptionError
 from glaive.format.fragment_list import unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.columns import parse_columns
 from glaive.ingestion.commit import (
     acknowledged,
     commit_ingest,
-    committing,
+    find_made,
     put_aside_all,
+    version_of,
     written_fragments,
 )
 from glaive.ingestion.drift import DriftRule, Reconciled
@@ -41,9 +41,8 @@ from glaive.ingestion.plan import (
 from glaive.ingestion.task import IngestTask
 from glaive.io.pool import worker_count
 from glaive.io.store import ObjectStore
-from glaive.table.load import find_transaction, open_latest
+from glaive.table.load import open_latest
 from glaive.table.root import open_root
-from glaive.table.versions import list_versions_past
 
 if TYPE_CHECKING:
     from glaive.ingestion.merging import MergeRunner
@@ -206,18 +205,19 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     create_empty(plan)
     dataset = open_dataset(uri, storage_options=storage_options)
     if plan.journal is not None:  # another run may have ended since this one began
-        other = find_transaction(dataset.store, plan.write.read_version, JOB, plan.job_id)
-        if other is not None:
-            return _repeated(plan.journal, other.version)
+        made = find_made(plan.journal, "rows", dataset.store, dataset.manifest)
+        if made is not None:
+            return _repeated(plan.journal, made)
+    merged: int | None
     if merge_runner is None:
-        with committing(plan, dataset.version):
-            rows, others = merge_here(plan, dataset, sources.columns.schema, keys)
-        version = open_latest(dataset.store).version
-        return acknowledged(plan, [others], version=version, rows=rows, files=files)
-    merged = merge_staged(plan, dataset, written_fragments(results), keys, merge_runner)
+        merged, others = merge_here(plan, dataset, sources.columns.schema, keys)
+        results = [others]
+    else:
+        merged = merge_staged(plan, dataset, written_fragments(results), keys, merge_runner)
+    version = version_of(plan, dataset.manifest)
     if merged is None and plan.journal is not None:
-        return _repeated(plan.journal, dataset.version)
-    return acknowledged(plan, results, version=dataset.version, rows=merged or 0, files=files)
+        return _repeated(plan.journal, version)
+    return acknowledged(plan, results, version=version, rows=merged or 0, files=files)
 
 
 def run_tasks(
@@ -283,27 +283,10 @@ def _committed(journal: Journal, base: Manifest | None) -> int | None:
     if version is not None:
         journal.clear()  # of a run that was stopped while it did
         return version
-    found = None if base is None else find_transaction(journal.store, 0, JOB, journal.job_id)
-    if found is None:
-        since = journal.begun()
-        if since is not None and base is not None:
-            _check_versions_since(journal, since, base.version)
-        return None
-    journal.commit(found.version)  # that run was stopped before it did
-    return found.version
-
-
-def _check_versions_since(journal: Journal, since: int, newest: int) -> None:
-    """Check that all versions are left among which that of a job would be."""
-    left = {location.version for location in list_versions_past(journal.store, newest)}
-    missing = next((number for number in range(since + 1, newest) if number not in left), None)
-    if missing is not None:
-        raise VersionNotFoundError(
-            f"job {journal.job_id} on {journal.store.uri}: a run of it was stopped while it "
-            f"committed a version after {since}, and clean-up has removed version {missing}, so it "
-            "cannot be seen whether the rows are there. Look for some of them; if there are none, "
-            "ingest the files with another job_id"
-        )
+    found = None if base is None else find_made(journal, "rows", journal.store, base)
+    if found is not None:
+        journal.commit(found)  # that run was stopped before it did
+    return found
 
 
 def _check_mode(

@@ -1,8 +1,12 @@
 """The journal of a job: what its finished tasks wrote, so that the next run need not repeat it.
 
 No version depends on it: one is made by one commit, which has the id of the job. A job that is run
-again reads the journal to find its commit, or tasks that are done. Where clean-up has removed that
-commit, only the journal can say that there may have been one.
+again finds its commit in the newest manifest, or else in the journal the tasks that are done. Once
+so many other jobs have made versions that the manifest has forgotten it, only the journal can say
+that there may have been a commit.
+
+Runs of a job that overlap share what their tasks wrote. What each notes around its own commit is a
+file of its own, so that none removes the note of another.
 """
 
 from __future__ import annotations
@@ -12,9 +16,10 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from glaive.dataclass import dataclass
+from glaive.entropy import random_bytes
 from glaive.errors import (
     CommitError,
     GlaiveError,
@@ -27,10 +32,13 @@ from glaive.format.paths import data_file_path
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.io.store import ObjectStore
 
-__all__ = ["JOBS", "Journal"]
+__all__ = ["JOBS", "Journal", "NotedCommit"]
 
 JOBS: Final = "_glaive/jobs"
 """Folder of journals below the root of a dataset; other libraries do not look into it."""
+
+NotedCommit: TypeAlias = Literal["rows", "bad"]
+"""A job may make two versions: one of the dataset of bad records, and then its own."""
 
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -108,20 +116,29 @@ class Journal:
         }
         self.store.put(f"{self._folder}/{key}.json", [json.dumps(entry).encode()])
 
-    def begun(self) -> int | None:
-        """The version after which a run of the job began to commit, if its end is unknown."""
-        return self._version("committing")
+    def begun(self, commit: NotedCommit) -> int | None:
+        """The version after which a run of the job began a commit, if the end of one is unknown.
+
+        One listing, and one request for each such run.
+        """
+        wanted = f"{self._folder}/{commit}-"
+        paths = [meta.path for meta in self.store.list(self._folder)]
+        noted = [self._version(path) for path in paths if path.startswith(wanted)]
+        # A note that cannot be read may say any version.
+        return min((version or 0 for version in noted), default=None)
 
     @contextmanager
-    def committing(self, since: int) -> Iterator[None]:
-        """Have it written down, while the job commits, that its version comes next.
+    def committing(self, commit: NotedCommit, since: int) -> Iterator[None]:
+        """Have it written down, while a run of the job commits, that its version comes next.
 
         Parameters
         ----------
+        commit
+            Of the rows, or of the bad records.
         since
             Only later versions can be that of the job.
         """
-        path = f"{self._folder}/committing.json"
+        path = f"{self._folder}/{commit}-{random_bytes(8).hex()}.json"
         self.store.put(path, [json.dumps({"version": since}).encode()])
         try:
             yield
@@ -134,7 +151,7 @@ class Journal:
 
     def committed(self) -> int | None:
         """The version that the job made, if its end was written down."""
-        return self._version("committed") or None
+        return self._version(f"{self._folder}/committed.json") or None
 
     def commit(self, version: int) -> None:
         """Write down the version, and remove the entries of the tasks."""
@@ -154,8 +171,8 @@ class Journal:
             if not meta.path.endswith("/committed.json"):
                 yield meta.path
 
-    def _version(self, name: str) -> int | None:
-        entry = self._read(f"{self._folder}/{name}.json")
+    def _version(self, path: str) -> int | None:
+        entry = self._read(path)
         version = None if entry is None else entry.get("version")
         return version if type(version) is int and version >= 0 else None
 

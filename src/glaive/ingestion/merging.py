@@ -24,11 +24,16 @@ from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.conform import conform
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.rolling import discard_fragments
-from glaive.errors import CommitConflictError
+from glaive.errors import (
+    CommitConflictError,
+    DataFileMissingError,
+    ObjectNotFoundError,
+    VersionNotFoundError,
+)
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import packed_fragments, unpacked_fragments
-from glaive.ingestion.commit import committing, put_aside
+from glaive.ingestion.commit import committing, find_made, put_aside, version_of
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.merge_tasks import (
     CompletedFragment,
@@ -42,7 +47,8 @@ from glaive.ingestion.plan import IngestPlan
 from glaive.ingestion.rejects import Rejects
 from glaive.scan.addresses import find_rows
 from glaive.scan.take import take_physical
-from glaive.table.load import find_transaction
+from glaive.table.load import load_numbered
+from glaive.table.named_jobs import made_version
 from glaive.table.operations.update import Update
 
 if TYPE_CHECKING:
@@ -96,13 +102,13 @@ def merge_here(
         if plan.bad_records is not None and len(rejects):  # before the rows: see commit_ingest
             put_aside(plan, write_fragments(plan.bad_records, rejects.batches()))
 
-    counts = (
-        dataset.merge_insert(keys)
-        .when_matched_update_all()
-        .when_not_matched_insert_all()
-        .transaction_properties(plan.write.options.transaction_properties)
-        .execute(pa.RecordBatchReader.from_batches(schema, batches()))
-    )
+    merge = dataset.merge_insert(keys).when_matched_update_all().when_not_matched_insert_all()
+    merge.transaction_properties(plan.write.options.transaction_properties)
+    try:
+        with committing(plan, dataset.version):
+            counts = merge.execute(pa.RecordBatchReader.from_batches(schema, batches()))
+    except DataFileMissingError as error:
+        raise _removed(plan, dataset.uri, retryable=False) from error
     rows = counts["num_inserted_rows"] + counts["num_updated_rows"]
     return rows, IngestedPieces((), (), len(rejects), rejects.dropped)
 
@@ -130,7 +136,8 @@ def merge_staged(
     SchemaError
         Several rows of the source match the same row of the dataset.
     CommitConflictError
-        The columns of the dataset changed since the fragments were written.
+        The columns of the dataset changed since the fragments were written; or files were removed
+        while tasks read them, and no other run of the job has made a version.
     """
     properties = plan.write.options.transaction_properties
     job = Job(runner=runner, properties=properties, once=JOB)
@@ -138,13 +145,21 @@ def merge_staged(
 
     def change(opened: OpenedVersion) -> tuple[Manifest, int | None]:
         # A commit looks at later versions only: before a retry, another run may have been first.
-        if plan.journal is not None and opened.manifest.version > first:
-            made = find_transaction(opened.store, first, JOB, plan.job_id)
-            if made is not None:
-                return made, None
+        journal = plan.journal if opened.manifest.version > first else None
+        if journal and find_made(journal, "rows", opened.store, opened.manifest) is not None:
+            return opened.manifest, None
         try:
             merge = _Merge.of(opened, plan, fragments, keys, runner)
             operation = merge.operation(job)
+        except (DataFileMissingError, VersionNotFoundError) as error:
+            # Once there is a version, the run that made it removes files that both have read.
+            newest = opened.at_latest()
+            if plan.journal is not None and made_version(newest.manifest, plan.job_id) is not None:
+                return newest.manifest, None
+            cleaned = _is_removed(opened)
+            if not cleaned and plan.journal is None:
+                discard_fragments(plan.write, fragments)
+            raise _removed(plan, opened.uri, retryable=cleaned) from error
         except BaseException:
             # No version has them yet; those of a job with an id stay for its next run.
             if plan.journal is None:
@@ -155,11 +170,31 @@ def merge_staged(
         )
         with committing(plan, opened.manifest.version):
             manifest = commit_operation(opened, operation, properties=recorded, once=job.once)
-        if any(done.written is not None for done in merge.completed.values()):
+        mine = manifest.version == version_of(plan, manifest)
+        if mine and any(done.written is not None for done in merge.completed.values()):
             discard_fragments(plan.write, _unused(fragments, opened.manifest, manifest))
         return manifest, merge.inserted + merge.updated
 
     return with_retries(dataset, change)
+
+
+def _is_removed(opened: OpenedVersion) -> bool:
+    """Whether a version was cleaned up since it was opened. One request."""
+    try:
+        load_numbered(opened.store, opened.manifest.version, opened.manifest.scheme)
+    except ObjectNotFoundError:
+        return True
+    return False
+
+
+def _removed(plan: IngestPlan, uri: str, *, retryable: bool) -> CommitConflictError:
+    """Files that a merge has to read are not there any more."""
+    return CommitConflictError(
+        f"job {plan.job_id} on {uri}: files were removed while the ingest read them, by a clean-up "
+        "or by another run of the job. No row was changed. Run it again: it reads the newest "
+        "version, and writes again what is missing",
+        retryable=retryable,
+    )
 
 
 @dataclass(slots=True)

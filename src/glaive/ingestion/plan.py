@@ -27,6 +27,7 @@ from glaive.ingestion.sources import SourceFile, is_pattern, list_sources
 from glaive.ingestion.task import IngestTask
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
+from glaive.table.named_jobs import NamedJob
 
 __all__ = ["TASK_BYTES", "IngestMode", "IngestPlan", "Sources", "find_sources", "plan_ingest"]
 
@@ -147,7 +148,8 @@ def plan_ingest(
         Bytes of the sources of a task.
     """
     job = job_id or str(uuid4())
-    properties = {**options.transaction_properties, JOB: job}
+    named = {JOB: job} if job_id is None else {JOB: job, **NamedJob(job).properties}
+    properties = {**options.transaction_properties, **named}
     options = replace(options, transaction_properties=properties)
     write = plan_write(store, sources.columns.schema, options, base)
     if expectations is not None:
@@ -155,7 +157,7 @@ def plan_ingest(
     journal = None if job_id is None else Journal(store, job_id)
     aside = None
     if bad_records is not None:
-        aside_options = WriteOptions(mode="append", transaction_properties={JOB: job})
+        aside_options = WriteOptions(mode="append", transaction_properties=named)
         aside = plan_write(bad_records, BAD_RECORDS, aside_options)
     pieces = (
         piece for file in sources.files for piece in sources.source_format.pieces(file, task_bytes)

@@ -7,7 +7,8 @@ The loop, as in the specification's "Commit":
 3. put the manifest if absent; if another writer was first, wait a little and go to 1.
 
 Commits are idempotent: a version with the same transaction uuid, the same value of the property
-named by ``once``, or this transaction of an application or a later one, is returned as this commit.
+named by ``once``, this named job, or this transaction of an application or a later one, is returned
+as this commit.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from glaive.format.manifest import Manifest, encode_manifest
 from glaive.format.paths import DETACHED, VERSIONS, manifest_path, transaction_path
 from glaive.format.transaction import Operation, Transaction
 from glaive.io.store import ObjectStore
-from glaive.table.app_transactions import AppTransaction
 from glaive.table.checksums import checksum_of_metadata
 from glaive.table.deletions import load_deletions, put_deletions
 from glaive.table.dictionaries import embed_dictionaries
@@ -42,6 +42,7 @@ from glaive.table.finish_manifest import finish
 from glaive.table.lineage import load_lineage
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
 from glaive.table.manifest_cache import MANIFESTS, SeenDirectory
+from glaive.table.named_jobs import CommitMarks
 from glaive.table.protocol import (
     BuildContext,
     CommitOptions,
@@ -130,9 +131,9 @@ class _Commit:
             return done
         took = 0.0
         written: str | None = None
-        app = AppTransaction.of(self.transaction.properties)
+        marks = CommitMarks.of(self.transaction.properties)
         for attempt in range(options.max_retries + 1):
-            if app is not None and self.base is not None and app.is_applied(self.base):
+            if self.base is not None and marks.are_applied(self.base):
                 return self.base
             name = self.transaction.file_name
             if written != name:
@@ -140,8 +141,7 @@ class _Commit:
             encoded = self.transaction.encode()
             draft, complete = self._draft()
             draft.wire.transaction_file = name
-            if app is not None:
-                app.record(draft.wire)
+            marks.record(draft.wire)
             no_files = draft.wire.writer_feature_flags & int(Feature.NO_TRANSACTION_FILES)
             if written != name and not no_files:
                 # Its name has the uuid, so nobody reads it before the manifest refers to it.
@@ -293,9 +293,9 @@ class _Commit:
         operation = read_operation(mine.operation)
         seen: list[Operation] = []
         shared: frozenset[int] = frozenset()
-        app = AppTransaction.of(mine.properties)
+        marks = CommitMarks.of(mine.properties)
         for manifest in self._versions_from(start, reach):
-            if app is not None and app.is_applied(manifest):
+            if marks.are_applied(manifest):
                 return manifest
             theirs = read_transaction(self.store, manifest)
             if theirs is None:

@@ -232,14 +232,15 @@ def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | No
 
 
 def find_transaction(
-    store: ObjectStore, since_version: int, key: str, value: str
+    store: ObjectStore, since_version: int, key: str, value: str, *, until: int | None = None
 ) -> Manifest | None:
     """The version after ``since_version`` whose transaction has this property, if any.
 
-    One listing, then one request per version, the newest first.
+    One listing, then one request per version, the newest first, from ``until`` on if it is given.
     """
     newest = latest(store)
-    for version in range(newest.version, since_version, -1):
+    last = newest.version if until is None else min(until, newest.version)
+    for version in range(last, since_version, -1):
         try:
             manifest = load_numbered(store, version, newest.scheme)
         except ObjectNotFoundError:
