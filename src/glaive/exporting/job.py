@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, get_args
 from uuid import uuid4
 
 import pyarrow as pa
@@ -15,23 +14,15 @@ from glaive.dataclass import dataclass
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import LOCAL, FragmentRange, TaskRunner
 from glaive.dataset.version import OpenDataset, OpenedVersion
-from glaive.errors import DatasetExistsError, ObjectNotFoundError, OptionError
+from glaive.errors import CommitConflictError, OptionError, StoreError
+from glaive.exporting.folder import ExportMode, ExportRun, begin, clear, finish, read_mark
 from glaive.exporting.formats import FileFormat, format_named
 from glaive.io.store import ObjectStore, Sink
-from glaive.io.temporary import final_name
 from glaive.io.uri import open_store
 
 __all__ = ["ExportMode", "ExportTask", "export_files"]
 
-ExportMode: TypeAlias = Literal["errorifexists", "ignore", "append", "overwrite"]
-
-DONE: Final = "_SUCCESS"
-"""Written last, as Spark does; holds what the export did."""
-
 BATCH_BYTES: Final = 8 << 20
-
-_EXPORTED: Final = re.compile(r"part-[^/]*|_SUCCESS|\.[^/]*\.crc")
-"""Files that exports write, glaive's and Spark's."""
 
 _COUNTS: Final = ("num_files", "num_rows", "bytes")
 
@@ -40,15 +31,16 @@ _COUNTS: Final = ("num_files", "num_rows", "bytes")
 class ExportTask:
     """Write the rows of some fragments to a file; can be pickled.
 
-    It may run again, or twice at a time: the same rows then take the place of the file.
+    It may run again, or twice at a time: the same rows then take the place of the file. It makes no
+    file visible once another run has taken the place of its own, or its own has ended.
 
     Parameters
     ----------
     fragments
         Of which version.
-    folder
-        Where to write.
-    name
+    run
+        For which run of the export.
+    number
         Of the file.
     file_format
         How.
@@ -57,13 +49,24 @@ class ExportTask:
     """
 
     fragments: FragmentRange
-    folder: ObjectStore = field(repr=False)
-    name: str
+    run: ExportRun = field(repr=False)
+    number: int
     file_format: FileFormat = field(repr=False)
     scan: Mapping[str, Any]
 
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return self.run.name(self.number, self.file_format.suffix)
+
     def execute(self, dataset: OpenDataset) -> tuple[int, int]:
-        """Write the file; returns its rows and bytes. Memory: some batches, a row group."""
+        """Write the file; returns its rows and bytes. Memory: some batches, a row group.
+
+        Raises
+        ------
+        CommitConflictError
+            The run was ended; there is no file.
+        """
         opened = self.fragments.opened(dataset)
         ids = self.fragments.ids(opened)
         scanner = Scanner.of(opened.views, fragments=ids, batch_size_bytes=BATCH_BYTES, **self.scan)
@@ -75,14 +78,22 @@ class ExportTask:
                 rows += batch.num_rows
                 yield batch
 
-        sink = self.folder.create(self.name)
+        sink = self.run.folder.create(self.name)
         try:
             target: Any = _Writable(sink)  # as much of a file as Arrow needs
             with pa.PythonFile(target, "w") as out:
                 self.file_format.write(out, scanner.projected_schema, counted())
-            return rows, sink.finish()
+            self.run.check()
+            return rows, self._finished(sink)
         except BaseException:
             sink.abort()
+            raise
+
+    def _finished(self, sink: Sink) -> int:
+        try:
+            return sink.finish()
+        except StoreError:
+            self.run.check()  # the run that took its place removes unfinished files, too
             raise
 
 
@@ -131,7 +142,8 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
         One of :data:`glaive.exporting.FORMATS`.
     mode
         If there are files: ``errorifexists``; ``ignore`` does nothing; ``append`` adds more;
-        ``overwrite`` removes those of other exports, once the new ones are there.
+        ``overwrite`` removes those of other exports, once the new ones are there, and takes the
+        place of those that still run.
     columns, filter
         As for scans; default: all.
     options
@@ -139,8 +151,8 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
     storage_options
         Of the store of the folder.
     job_id
-        Names this export: run again with the same name, it goes on, removes what killed processes
-        left of its files, or returns what it did.
+        Names this export: run again with the same name, it takes the place of earlier runs and
+        removes their files, or returns what the one did that came to its end.
     runner
         Runs the tasks.
 
@@ -158,11 +170,14 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
         export wrote.
     SchemaError
         The format has no values for a column; names it. No task ran.
+    CommitConflictError
+        Another export to the folder took the place of this one; no file of this one is there.
 
     Notes
     -----
-    One listing of the folder. Readers of the folder see files as they are finished; the file
-    ``_SUCCESS`` is written when all are there.
+    Three listings of the folder, and one request for each task besides its file. Readers of the
+    folder see files as they are finished. The file ``_SUCCESS`` is written last, and removed when
+    another export begins: its ``files`` are those that belong together.
     """
     if mode not in get_args(ExportMode):
         raise OptionError(
@@ -176,53 +191,34 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
     done = None if job_id is None else _done(folder, job)
     if done is not None:
         return done
-    own = re.compile(rf"part-\d+-{re.escape(job)}\.\w+")
-    begun = _EXPORTED if mode == "overwrite" else re.compile(rf"{own.pattern}|{DONE}")
-    found = [meta.path for meta in folder.walk("") if not own.fullmatch(meta.path)]
-    if found and mode == "ignore":
+    run = ExportRun.new(folder, job)
+    replaced = begin(run, mode)
+    if replaced is None:
         return dict.fromkeys(_COUNTS, 0)
-    if found and mode == "errorifexists":
-        raise DatasetExistsError(
-            f"{folder.uri} has files, such as {found[0]}. Pass mode='append' or 'overwrite', or "
-            "choose another folder"
-        )
-    if mode == "overwrite":
-        _refuse_others(folder, found)
-    folder.delete([DONE])
-    tasks = [
-        ExportTask(part, folder, f"part-{number:05}-{job}{file_format.suffix}", file_format, scan)
-        for number, part in enumerate(
-            runner.parts(opened) or [FragmentRange(opened.manifest.version)]
-        )
-    ]
-    names = {task.name for task in tasks}
+    parts = runner.parts(opened) or [FragmentRange(opened.manifest.version)]
+    tasks = [ExportTask(part, run, at, file_format, scan) for at, part in enumerate(parts)]
+    names = frozenset(task.name for task in tasks)
     try:
         written = runner.run(opened, tasks)
-    except BaseException:
-        folder.delete(sorted(names))
-        raise
-    before = found if mode == "overwrite" else []
-    stale = [meta.path for meta in folder.walk("") if own.fullmatch(meta.path)]
-    stale = [name for name in stale if name not in names]
-    folder.delete([*before, *stale, *_unfinished(folder, begun)])
-    counts = dict(
-        zip(
-            _COUNTS,
-            (len(written), sum(rows for rows, _ in written), sum(size for _, size in written)),
-            strict=True,
-        )
-    )
-    facts = {"job": job, "version": opened.manifest.version, **counts}
-    folder.put(DONE, [json.dumps(facts).encode()])
+    except BaseException as error:
+        run.withdraw(names)
+        return _done_elsewhere(run, error, named=job_id is not None)
+    rows, size = sum(rows for rows, _ in written), sum(size for _, size in written)
+    counts = dict(zip(_COUNTS, (len(written), rows, size), strict=True))
+    try:
+        finish(run, names, replaced, {"version": opened.manifest.version, **counts})
+    except CommitConflictError as error:
+        return _done_elsewhere(run, error, named=job_id is not None)
     return counts
 
 
-def _unfinished(folder: ObjectStore, wanted: re.Pattern[str]) -> Iterator[str]:
-    """What killed processes left of such files, where a store shows it."""
-    for meta in folder.unfinished(""):
-        final = final_name(meta.path)
-        if final is not None and wanted.fullmatch(final):
-            yield meta.path
+def _done_elsewhere(run: ExportRun, error: BaseException, *, named: bool) -> dict[str, int]:
+    """What the run of a job did that took the place of another; else the error is raised."""
+    conflict = named and isinstance(error, CommitConflictError)
+    done = _done(run.folder, run.job) if conflict else None
+    if done is None:
+        raise error
+    return done
 
 
 def _checked(job_id: str) -> str:
@@ -236,23 +232,11 @@ def _checked(job_id: str) -> str:
 
 def _done(folder: ObjectStore, job: str) -> dict[str, int] | None:
     """What an earlier run of the job did, if it came to its end."""
-    try:
-        facts = json.loads(folder.get(DONE).to_pybytes())
-    except (ObjectNotFoundError, ValueError, RecursionError):
-        return None
-    if not isinstance(facts, dict) or facts.get("job") != job:
+    facts = read_mark(folder)
+    if facts.get("job") != job:
         return None
     counts = {name: facts.get(name) for name in _COUNTS}
     if not all(isinstance(count, int) for count in counts.values()):
         return None
+    clear(folder, job)
     return {name: int(count) for name, count in counts.items() if count is not None}
-
-
-def _refuse_others(folder: ObjectStore, paths: Sequence[str]) -> None:
-    """Refuse to remove files that no export wrote."""
-    for path in paths:
-        if not _EXPORTED.fullmatch(path):
-            raise OptionError(
-                f"mode 'overwrite': {folder.full(path)} is no file of an export. Remove it, or "
-                "choose another folder"
-            )

@@ -50,8 +50,8 @@ class TableExport(TableHandle):
         storage_options
             Of the store of the folder; default: those of the table.
         job_id
-            Names this export: running it again with the same id returns what it did. Not for
-            Spark's sources.
+            Names this export: running it again with the same id returns what it did, or takes the
+            place of a run that has not ended. Not for Spark's sources.
         **options
             Of the format: ``compression="zstd"`` of Parquet, ``header=False`` and ``sep=";"`` of
             CSV; those of Spark's source.
@@ -69,12 +69,15 @@ class TableExport(TableHandle):
             A format or option is wrong; or ``overwrite`` would remove files that no export wrote.
         SchemaError
             The format has no values for a column; no task ran.
+        CommitConflictError
+            Another export to the folder, which began later, took the place of this one.
         JobError
             The cluster lost processes of the job.
 
         Notes
         -----
-        The file ``_SUCCESS`` is written when all files are there. Blobs are written as bytes.
+        The file ``_SUCCESS`` is written when all files are there, and names them. Blobs are written
+        as bytes.
         """
         dataset = self._latest()
         target = located(path)
