@@ -195,6 +195,7 @@ def finish(
     # From here on the files stay: there may be a mark whatever becomes of writing it.
     _write_mark(run, {"job": run.job, "run": run.id, **facts}, left)
     run.folder.delete([run.claim])
+    _complete_mark(run.folder, names)
 
 
 def _settle(run: ExportRun, names: frozenset[str], replaced: ReplacedFiles) -> list[str]:
@@ -255,6 +256,18 @@ def _write_mark(run: ExportRun, facts: Mapping[str, object], left: Sequence[str]
         listed, ended = _listed(folder), found.get("files")
         also = set(listed).intersection(ended if isinstance(ended, list) else ())
         folder.put(_DONE, mark(sorted(also.union(_whole(listed, run)))))
+
+
+def _complete_mark(folder: ObjectStore, names: frozenset[str]) -> None:
+    """Name files in the mark that an append has written which saw the claim of their run."""
+    found = read_mark(folder)
+    files = found.get("files")
+    if not isinstance(files, list) or names.issubset(files):
+        return
+    listed = set(_listed(folder))
+    if names <= listed:  # else another run replaces them
+        files = sorted(names.union(listed.intersection(files)))
+        folder.put(_DONE, [json.dumps({**found, "files": files}).encode()])
 
 
 def _is_free(run: ExportRun, mode: ExportMode, listed: Sequence[str]) -> bool:
