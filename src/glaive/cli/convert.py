@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from glaive.cli.options import storage_option, storage_pairs
 from glaive.cli.output import examples, human_count, print_json, say
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ KINDS = {
 )
 @click.argument("source")
 @click.argument("target")
+@storage_option
 @click.option("--from", "source_kind", type=click.Choice(sorted(set(KINDS.values()))))
 @click.option("--to", "target_kind", type=click.Choice(sorted(set(KINDS.values()))))
 @click.option("--columns", help="Columns, such as 'carrier,flight'; all when omitted.")
@@ -47,6 +49,7 @@ def command(
     source: str,
     target: str,
     *,
+    storage_options: tuple[str, ...],
     source_kind: str | None,
     target_kind: str | None,
     columns: str | None,
@@ -62,14 +65,21 @@ def command(
     have, want = source_kind or _kind(source, "--from"), target_kind or _kind(target, "--to")
     if condition is not None and have != "lance":
         raise click.UsageError("--filter: only rows of a Lance dataset are filtered")
-    reader = _reader(source, have, columns.split(",") if columns else None, condition)
+    if storage_options and "lance" not in (have, want):
+        raise click.UsageError("--storage-option: only Lance datasets have storage options")
+    storage = storage_pairs(storage_options)
+    reader = _reader(source, have, columns.split(",") if columns else None, condition, storage)
     if want == "lance":
         import glaive
 
         mode = "overwrite" if overwrite else "create"
         try:
             made = glaive.write_dataset(
-                reader, target, mode=mode, data_storage_version=format_version
+                reader,
+                target,
+                mode=mode,
+                data_storage_version=format_version,
+                storage_options=storage,
             )
         except glaive.errors.DatasetExistsError:
             raise click.ClickException(f"{target} exists; --overwrite replaces it") from None
@@ -94,15 +104,19 @@ def _kind(path: str, option: str) -> str:
 
 
 def _reader(
-    source: str, kind: str, columns: list[str] | None, condition: str | None
+    source: str,
+    kind: str,
+    columns: list[str] | None,
+    condition: str | None,
+    storage: dict[str, str] | None,
 ) -> pa.RecordBatchReader:
     if kind != "lance" and not Path(source).exists():
         raise click.ClickException(f"{source} does not exist: expected a file, or a folder of them")
     if kind == "lance":
         from glaive.dataset.open import dataset as open_dataset
 
-        scanner = open_dataset(source).scanner(columns=columns, filter=condition)
-        return scanner.to_reader()
+        opened = open_dataset(source, storage_options=storage)
+        return opened.scanner(columns=columns, filter=condition).to_reader()
     import pyarrow.dataset as pads
 
     files: Any = pads.dataset

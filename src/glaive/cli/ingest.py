@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from glaive.cli.options import storage_option, storage_pairs
 from glaive.cli.output import examples, human_count, say
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def _formats() -> list[str]:
 )
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("dataset")
+@storage_option
 @click.option(
     "--format",
     type=_FormatName(),
@@ -104,6 +106,7 @@ def command(
     sources: tuple[str, ...],
     dataset: str,
     *,
+    storage_options: tuple[str, ...],
     format: str | None,  # the name of the option
     mode: str,
     merge_keys: str | None,
@@ -137,6 +140,7 @@ def command(
         "job_id": job_id,
         "bad_records": bad_records,
         "reader_options": reader_options,
+        "storage_options": storage_pairs(storage_options),
     }
     started = time.perf_counter()
     if master is not None or conf:

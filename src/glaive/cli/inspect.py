@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from glaive.cli.options import storage_option, storage_pairs
 from glaive.cli.output import examples, say
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("path", metavar="FILE_OR_DATASET")
+@storage_option
 @click.option("--columns", help="Columns to show, such as 'carrier,meta'; all when omitted.")
 @click.option(
     "--largest",
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 def command(
     path: str,
     *,
+    storage_options: tuple[str, ...],
     columns: str | None,
     largest: int,
     pages: bool | None,
@@ -73,7 +76,8 @@ def command(
 
     if as_json and html is not None:
         raise click.UsageError("give one of --json and --html")
-    found, versions = _layout(path, version, files, history=html is not None)
+    storage = storage_pairs(storage_options)
+    found, versions = _layout(path, version, files, storage, history=html is not None)
     layout = with_columns(found, columns.split(",") if columns else None)
     if html is not None:
         from glaive.cli.inspect_page import write_page
@@ -89,7 +93,7 @@ def command(
 
 
 def _layout(
-    path: str, version: int | None, files: int, *, history: bool
+    path: str, version: int | None, files: int, storage: dict[str, str] | None, *, history: bool
 ) -> tuple[FileLayout | DatasetLayout, list[dict[str, Any]]]:
     """Describe a file, or else the dataset at this path, and with ``history`` its versions."""
     from glaive.dataset.layout import dataset_layout
@@ -107,12 +111,12 @@ def _layout(
             raise OptionError(f"--version: {path} is a file; only datasets have versions")
         return LanceFileReader(path).layout(), []
     try:
-        opened = open_dataset(path, version=version)
+        opened = open_dataset(path, version=version, storage_options=storage)
     except DatasetNotFoundError as no_dataset:
         if "://" not in path or version is not None:
             raise
         try:
-            return LanceFileReader(path).layout(), []
+            return LanceFileReader(path, storage_options=storage).layout(), []
         except (DataFileMissingError, StoreError):
             raise no_dataset from None
     return dataset_layout(opened, max_files=files), list(opened.versions()) if history else []

@@ -16,6 +16,8 @@ __all__ = [
     "json_option",
     "names_of",
     "opened",
+    "storage_option",
+    "storage_pairs",
     "version_option",
 ]
 
@@ -24,13 +26,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def dataset_argument(function: F) -> F:
     """The argument DATASET, and options for its store."""
-    function = click.argument("dataset")(function)
+    return storage_option(click.argument("dataset")(function))
+
+
+def storage_option(function: F) -> F:
+    """The option ``--storage-option``."""
     return click.option(
         "--storage-option",
         "storage_options",
         multiple=True,
         metavar="KEY=VALUE",
-        help="An option of the object store, such as region=eu-west-1; may be repeated.",
+        help=(
+            "An option of the object store, such as region=eu-west-1, or what a dataset may read "
+            "elsewhere, such as allow_external_blobs=s3://media; may be repeated."
+        ),
     )(function)
 
 
@@ -74,8 +83,19 @@ def opened(
     """
     from glaive.dataset.open import dataset as open_dataset
 
-    pairs = dict(_pair(text) for text in storage_options)
-    return open_dataset(dataset, version=_reference(version), storage_options=pairs or None)
+    given = storage_pairs(storage_options)
+    return open_dataset(dataset, version=_reference(version), storage_options=given)
+
+
+def storage_pairs(storage_options: Sequence[str]) -> dict[str, str] | None:
+    """What ``--storage-option`` was given; None if it was not.
+
+    Raises
+    ------
+    click.BadParameter
+        One is no KEY=VALUE.
+    """
+    return dict(_pair(text) for text in storage_options) or None
 
 
 def _pair(text: str) -> tuple[str, str]:

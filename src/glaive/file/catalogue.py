@@ -10,6 +10,7 @@ from typing import Any
 from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, GlaiveError, NotFoundError, OptionError, StoreError
 from glaive.io.renewed import EXPIRES, ExpiringOptions
+from glaive.io.storage_options import PERMISSIONS
 
 __all__ = ["TableAnswer", "answer_field", "ask_for_table", "catalogued_options"]
 
@@ -154,6 +155,12 @@ def _reported(answer: object, path: tuple[str, ...]) -> dict[str, str] | None:
         return None
     if not isinstance(reported, Mapping):
         raise _wrong(path, "a mapping as storage options", type(reported).__name__)
+    for key in reported:
+        if str(key).lower() in PERMISSIONS:
+            raise StoreError(
+                f"table {list(path)}: the namespace gives the storage option {key!r}, which only "
+                "who opens the table may give. Give it in storage_options."
+            )
     return dict(reported)
 
 

@@ -10,26 +10,32 @@ Decision: ``docs/adr/0014-places-that-a-dataset-names.md``.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from glaive.dataclass import dataclass
 from glaive.errors import AccessError, OptionError
 from glaive.io.local import LocalStore
 from glaive.io.location import Location
-from glaive.io.storage_options import normalise_options
+from glaive.io.storage_options import PERMISSIONS, normalise_options, read_switch
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_sibling, open_store
 
-__all__ = ["NOTHING", "AccessPolicy", "allow_copies", "open_external", "open_named"]
+__all__ = ["AS_OPTION", "NOTHING", "AccessPolicy", "allow_copies", "open_external", "open_named"]
 
 _ACCOUNTS: Final = ("azure_storage_account_name", "account_name")
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 _TREE: Final = "/tree/"
 """Between the root of a dataset and a branch of it."""
+
+_EXTERNAL, _BASES = PERMISSIONS
+
+AS_OPTION: Final = "Commands, pipelines and Spark take it as a storage option, in JSON."
+"""The end of messages that say what to allow: not everybody opens the dataset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +48,12 @@ class AccessPolicy:
         Locations that the caller names, with the storage options for all that lies below each.
     external
         Whether values of blob columns may be fetched from outside of the dataset, also from below
-        its base paths; or the only other locations they may be fetched from.
+        its base paths; or the only other locations they may be fetched from. ``None`` if the
+        caller did not say: they may not.
     """
 
     given: tuple[tuple[Location, Mapping[str, str]], ...] = field(default=(), repr=False)
-    external: bool | tuple[Location, ...] = False
+    external: bool | tuple[Location, ...] | None = None
 
     @classmethod
     def of(
@@ -70,6 +77,46 @@ class AccessPolicy:
             before.given if base_store_params is None else _given(base_store_params),
             before.external if allow_external_blobs is None else _external(allow_external_blobs),
         )
+
+    @classmethod
+    def of_options(
+        cls, storage_options: Mapping[str, str], over: AccessPolicy | None = None
+    ) -> AccessPolicy | None:
+        """The policy that storage options give; what ``over`` says has priority.
+
+        For all who open a dataset for somebody: each has storage options.
+
+        Parameters
+        ----------
+        storage_options
+            Normalised ones. ``allow_external_blobs`` is ``true``, ``false``, a place, or a JSON
+            list of places; ``base_store_params`` is JSON. Others are ignored.
+
+        Raises
+        ------
+        OptionError
+            One of them has an invalid value.
+        """
+        given = {key.lower(): storage_options[key] for key in storage_options}
+        if _EXTERNAL not in given and _BASES not in given:
+            return over
+        bases = _json(_BASES, given[_BASES]) if _BASES in given else None
+        policy = cls.of(bases, _external_in(given))
+        if over is None or policy is None:
+            return policy
+        external = policy.external if over.external is None else over.external
+        return AccessPolicy(over.given or policy.given, external)
+
+    def as_options(self) -> dict[str, str]:
+        """The storage options that give this policy to any process; places are absolute."""
+        options = {}
+        if isinstance(self.external, tuple):
+            options[_EXTERNAL] = json.dumps([place.uri for place in self.external])
+        elif self.external is not None:
+            options[_EXTERNAL] = json.dumps(self.external)
+        if self.given:
+            options[_BASES] = json.dumps({place.uri: dict(own) for place, own in self.given})
+        return options
 
     def naming(
         self,
@@ -118,7 +165,7 @@ class AccessPolicy:
         if isinstance(self.external, tuple):
             return any(allowed.contains(location) for allowed in self.external)
         named = not location.is_fsspec or self.options_for(location) is not None
-        return self.external and named and not location.is_chained
+        return bool(self.external) and named and not location.is_chained
 
 
 NOTHING: Final = AccessPolicy()
@@ -156,6 +203,33 @@ def _external(allowed: object) -> bool | tuple[Location, ...]:
             f"['s3://bucket/media'], found {type(allowed).__name__}"
         )
     return tuple(_named(location, "allow_external_blobs") for location in locations)
+
+
+def _external_in(options: Mapping[str, str]) -> object:
+    """The value of the storage option: a switch, a JSON list of places, or one place."""
+    text = options.get(_EXTERNAL)
+    if text is None:
+        return None
+    if text.lstrip().startswith("["):
+        return _json(_EXTERNAL, text)
+    text = text.strip()
+    if "/" in text or "\\" in text:
+        return [text]
+    try:
+        return read_switch({_EXTERNAL: text}, _EXTERNAL)
+    except OptionError:
+        raise OptionError(
+            f"{_EXTERNAL}: expected true, false, a place such as ./media or s3://bucket/media, or "
+            f"a JSON list of places, found {text!r}"
+        ) from None
+
+
+def _json(option: str, text: str) -> Any:
+    """Parse JSON. It may have credentials, so messages do not show it."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # includes huge numbers and deep nesting
+        raise OptionError(f"{option}: not JSON ({error})") from None
 
 
 def _named(uri: str, option: str) -> Location:
@@ -201,7 +275,7 @@ def open_named(
         raise AccessError(
             f"{subject} is {uri!r}, {why}. It was not opened. If the dataset may read there, name "
             f"the location when opening it: base_store_params={{{location.uri!r}: {{...}}}}, with "
-            "the storage options for it."
+            f"the storage options for it. {AS_OPTION}"
         )
     return _open(root, location, _root_options(root, home, location))
 
@@ -246,13 +320,14 @@ def _not_allowed(location: Location, policy: AccessPolicy) -> str:
     if policy.external is True:
         return (
             "which fsspec would open. It was not fetched. If it is trusted, name the location: "
-            f"base_store_params={{{location.uri!r}: {{...}}}}, with the storage options for it."
+            f"base_store_params={{{location.uri!r}: {{...}}}}, with the storage options for it. "
+            f"{AS_OPTION}"
         )
     listed = ", and below none of the allowed locations" if policy.external else ""
     return (
         f"outside of the dataset and its base paths{listed}. It was not fetched. If it is to be "
         f"trusted, open the dataset with allow_external_blobs=[{location.uri!r}], or a location "
-        "above it; allow_external_blobs=True allows all."
+        f"above it; allow_external_blobs=True allows all. {AS_OPTION}"
     )
 
 

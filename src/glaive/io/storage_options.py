@@ -8,10 +8,11 @@ logged with the closest known one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError, OptionError
@@ -21,6 +22,7 @@ __all__ = [
     "HTTP_OPTIONS",
     "MAX_RETRIES",
     "NAMES",
+    "PERMISSIONS",
     "RETRY_OPTIONS",
     "Connection",
     "StoreKind",
@@ -70,8 +72,12 @@ _CLIENT = HTTP_OPTIONS | {
     "root_certificate",
 }
 RETRY_OPTIONS = frozenset({"client_max_retries", "client_retry_timeout", "download_retry_count"})
+PERMISSIONS: Final = ("allow_external_blobs", "base_store_params")
+"""Keys that allow a dataset to read elsewhere; ``glaive.io.access`` reads them, no store does."""
+
 _ELSEWHERE = frozenset(
     {
+        *PERMISSIONS,
         "checksums",
         "delete_through_links",
         "dynamodb_endpoint",
@@ -188,7 +194,8 @@ def normalise_options(options: Mapping[str, object] | None) -> dict[str, str]:
     Raises
     ------
     OptionError
-        They are no mapping, a key is not a string, or a value is neither a string nor a number.
+        They are no mapping, a key is not a string, or a value is neither a string nor a number;
+        those of :data:`PERMISSIONS` may be lists and mappings, which become JSON.
     """
     if options is not None and not isinstance(options, Mapping):
         raise OptionError(f"storage_options: expected a mapping, found {type(options).__name__}")
@@ -200,10 +207,22 @@ def normalise_options(options: Mapping[str, object] | None) -> dict[str, str]:
             plain[key] = "true" if value else "false"
         elif isinstance(value, str | int | float):
             plain[key] = str(value)
+        elif key.lower() in PERMISSIONS and isinstance(value, list | tuple | Mapping):
+            plain[key] = _json(key, value)
         else:
             kind = type(value).__name__  # not the value, which may be a secret
             raise OptionError(f"storage_options: expected text for {key!r}, found {kind}")
     return plain
+
+
+def _json(key: str, value: object) -> str:
+    """The text of a list or a mapping; messages do not show it, as it may have credentials."""
+    try:
+        return json.dumps(value, default=dict)
+    except (TypeError, ValueError, RecursionError):
+        raise OptionError(
+            f"{key}: expected texts, or options by place, found a {type(value).__name__} of others"
+        ) from None
 
 
 def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Connection:

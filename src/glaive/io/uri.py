@@ -9,7 +9,7 @@ from itertools import count
 from glaive.errors import OptionError
 from glaive.io.local import LocalStore
 from glaive.io.location import LOCAL_SCHEMES, RENAMED, SCHEMES, with_slashes
-from glaive.io.storage_options import normalise_options
+from glaive.io.storage_options import PERMISSIONS, normalise_options
 from glaive.io.store import ObjectStore
 
 _unnamed = count(1)
@@ -42,6 +42,7 @@ def open_store(
     _check_characters(text)
     text = with_slashes(text)
     options = normalise_options(storage_options) if storage_options else {}
+    options = {key: given for key, given in options.items() if key.lower() not in PERMISSIONS}
     scheme, mark, rest = text.partition("://")
     if not mark or len(scheme) < 2:  # "C:\table" is a path
         return LocalStore(os.path.expanduser(text), options)

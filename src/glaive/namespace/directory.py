@@ -12,6 +12,7 @@ from glaive.clock import now_ns
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
 from glaive.dataset.write import write_dataset
+from glaive.io.storage_options import PERMISSIONS
 from glaive.io.uri import open_store
 from glaive.namespace import folders
 from glaive.namespace.call_counts import CallCounts, count_calls
@@ -359,7 +360,8 @@ class DirectoryNamespace(
         """Storage options for a client."""
         if not self.settings.vends_options:
             return None
-        options = dict(self.settings.storage_options)
+        own = self.settings.storage_options
+        options = {key: text for key, text in own.items() if key.lower() not in PERMISSIONS}
         if self.settings.refresh_millis is not None:
             expires = now_ns() // 1_000_000 + self.settings.refresh_millis
             options["expires_at_millis"] = str(expires)

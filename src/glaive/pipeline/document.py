@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
+from glaive.io.storage_options import normalise_options
 from glaive.pipeline.keys import close_names, read_keys
 from glaive.pipeline.parameters import chosen_parameters, parameters_in, substituted
 from glaive.pipeline.pipeline import Pipeline, dependencies
@@ -48,7 +49,7 @@ class _Head:
     modules: tuple[str, ...] = ()
     parameters: Mapping[str, Any] | None = field(default=None, repr=False)
     datasets: Mapping[str, str] | None = None
-    storage: Mapping[str, str] | None = field(default=None, repr=False)
+    storage: Mapping[str, str | bool | tuple[str, ...]] | None = field(default=None, repr=False)
     spark: Mapping[str, Any] | None = field(default=None, repr=False)
     steps: Mapping[str, Mapping[str, Any]] | None = None
 
@@ -105,7 +106,7 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
         parameters=chosen,
         credentials=_credentials(tables),
         datasets=datasets,
-        storage=head.storage or {},
+        storage=normalise_options(head.storage),
         master=spark.master,
         remote=spark.remote,
         conf=spark.conf or {},

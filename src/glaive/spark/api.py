@@ -56,6 +56,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
     allow_truncation: bool = False,
     storage_options: Mapping[str, str] | None = None,
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+    allow_external_blobs: bool | Sequence[str] | None = None,
 ) -> DataFrame:
     """Return a frame over one version of a dataset.
 
@@ -111,6 +112,10 @@ def read(  # noqa: PLR0913  # one keyword for each option
         Settings of the object store, such as ``{"aws_region": "eu-central-1"}``.
     base_store_params
         Settings for base paths of the dataset, by path or URI, as for :func:`glaive.dataset`.
+    allow_external_blobs
+        Whether values of blobs may be read from outside of the dataset, or from where, as for
+        :func:`glaive.dataset`. Other functions and methods for Spark have ``storage_options``,
+        which may contain this and ``base_store_params``.
 
     Raises
     ------
@@ -154,6 +159,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
             "allow_truncation": allow_truncation or None,
             "storage": storage_options,
             "base_store_params": base_store_params,
+            "allow_external_blobs": allow_external_blobs,
         }
     )
     from glaive.spark.frame import open_dataset, pinned

@@ -69,7 +69,9 @@ class SparkCatalogue:
         uri, storage = self._find(table)
         return read(self.spark, uri, storage_options=storage, **options)
 
-    def register_views(self, tables: Sequence[str] | None = None, prefix: str = "") -> list[str]:
+    def register_views(
+        self, tables: Sequence[str] | None = None, prefix: str = "", **options: object
+    ) -> list[str]:
         """Register tables as temporary views of the session; returns the names of the views.
 
         Parameters
@@ -78,6 +80,8 @@ class SparkCatalogue:
             By default all that have rows: tables that are only declared are left out.
         prefix
             Before the name of each view.
+        **options
+            Of each view, as for :func:`glaive.spark.read`, such as ``allow_external_blobs``.
 
         Notes
         -----
@@ -89,7 +93,8 @@ class SparkCatalogue:
         for table in self.list_tables() if tables is None else tables:
             uri, storage = self._find(table)
             try:
-                register_view(self.spark, f"{prefix}{table}", uri, storage_options=storage)
+                view = f"{prefix}{table}"
+                register_view(self.spark, view, uri, storage_options=storage, **options)
             except DatasetNotFoundError:
                 if tables is not None:
                     raise

@@ -32,7 +32,6 @@ def open_dataset(options: Options) -> LanceDataset:
         options.uri,
         version=version,
         storage_options=options.storage or None,
-        base_store_params=options.base_store_params,
     )
     if options.asof is None:
         return opened

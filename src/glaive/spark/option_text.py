@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.errors import OptionError
+from glaive.io.storage_options import PERMISSIONS
 
 __all__ = [
     "ALIASES",
@@ -167,7 +168,7 @@ JSON_OPTIONS = {
 """Options in JSON, with examples."""
 
 READERS: dict[str, Callable[[str, str], object]] = {
-    "base_store_params": _mappings,
+    **dict.fromkeys(PERMISSIONS, text_of),
     "columns": _columns,
     "filter": text_of,
     "push_filters": flag,

@@ -22,8 +22,10 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
+from glaive.io.access import AccessPolicy
 from glaive.io.location import with_slashes
 from glaive.io.renewed import ExpiringOptions
+from glaive.io.storage_options import PERMISSIONS, normalise_options
 from glaive.spark.option_text import ALIASES, JSON_OPTIONS, READERS, STORAGE
 from glaive.spark.table_option import LocatedOptions, with_location
 
@@ -44,10 +46,10 @@ class Options:
     uri
         The dataset: a path or a URI such as ``s3://bucket/flights``.
     storage
-        Settings of the object store, from options such as ``storage.aws_region``.
-    base_store_params
-        Reading: settings for base paths of the dataset, as JSON: ``{"s3://bucket/a": {}}``.
-        Naming a base path also allows access to it.
+        Settings of the object store, from options such as ``storage.aws_region``, and what the
+        dataset may read elsewhere: ``allow_external_blobs`` (``true`` or places) and
+        ``base_store_params``, as JSON: ``{"s3://bucket/a": {}}``. Both may also be given without
+        the prefix ``storage.``.
     columns
         Reading: the columns of the frame, in this order; ``"a,b"``, a JSON list of names, or a
         JSON object of names and expressions: ``{"total": "price * amount"}``.
@@ -141,7 +143,6 @@ class Options:
 
     uri: str
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
-    base_store_params: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
     columns: tuple[str, ...] | Mapping[str, str] | None = None
     filter: str | None = None
     push_filters: bool = False
@@ -196,12 +197,12 @@ def from_spark(options: Mapping[str, str]) -> Options:
         name = ALIASES.get(key.lower(), key.lower())
         if name in SET_BY_SPARK or name.startswith(("option.", "__")):
             continue
-        if name.startswith(STORAGE):
-            values["storage"][name.removeprefix(STORAGE)] = text
-        elif name in READERS:
-            if name in values:
+        of_store = name.startswith(STORAGE) or name in PERMISSIONS
+        known, short = values["storage"] if of_store else values, name.removeprefix(STORAGE)
+        if of_store or name in READERS:
+            if short in known:
                 raise OptionError(f"option {key!r} is also given under another name. Omit one")
-            values[name] = READERS[name](name, text)
+            known[short] = text if of_store else READERS[name](name, text)
         else:
             close = get_close_matches(name, READERS, n=3)
             hint = f"did you mean {', '.join(close)}? " if close else ""
@@ -209,6 +210,7 @@ def from_spark(options: Mapping[str, str]) -> Options:
                 f"option {key!r} of the lance source does not exist; {hint}"
                 f"Options: {', '.join(sorted(READERS))}, and {STORAGE}* for the object store"
             )
+    values["storage"] |= _permissions(values["storage"])
     if isinstance(options, LocatedOptions) and options.renew is not None:
         values["storage"] = ExpiringOptions(values["storage"], options.renew)
     selectors: list[str] = [name for name in ("version", "tag", "asof") if name in values]
@@ -217,6 +219,15 @@ def from_spark(options: Mapping[str, str]) -> Options:
     if len(selectors) > 1:
         raise OptionError(f"options {', '.join(selectors)} all select a version; give only one")
     return Options(**values)
+
+
+def _permissions(storage: Mapping[str, str]) -> dict[str, str]:
+    """What the dataset may read elsewhere; relative paths are those of this process."""
+    try:
+        allowed = AccessPolicy.of_options(storage)
+    except OptionError as error:
+        raise OptionError(f"option {error}") from None
+    return {} if allowed is None else allowed.as_options()
 
 
 def to_spark(options: Mapping[str, object]) -> dict[str, str]:
@@ -236,7 +247,7 @@ def to_spark(options: Mapping[str, object]) -> dict[str, str]:
         elif isinstance(value, datetime):
             strings[name] = value.astimezone().isoformat()
         elif isinstance(value, Mapping):
-            strings |= {f"{STORAGE}{key}": str(setting) for key, setting in value.items()}
+            strings |= {f"{STORAGE}{key}": text for key, text in normalise_options(value).items()}
         elif isinstance(value, list | tuple):
             strings[name] = json.dumps(list(value))
         else:

@@ -21,6 +21,7 @@ from glaive.format.blobs import has_blobs_v2
 from glaive.format.footer import MAGIC
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DATA
+from glaive.io.access import AS_OPTION
 from glaive.io.location import Location
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
@@ -131,7 +132,7 @@ def _check_bases(source: ObjectStore, manifest: Manifest, base_ids: set[int]) ->
                 f"base path {number} of {manifest.where} is the directory {base.path!r}, which "
                 f"is outside of {home.uri}. Nothing was copied. To allow copying from there, name "
                 "the directory when opening the dataset: "
-                f"base_store_params={{{location.uri!r}: {{}}}}."
+                f"base_store_params={{{location.uri!r}: {{}}}}. {AS_OPTION}"
             )
         base_of(source, manifest, number)
 

@@ -16,7 +16,7 @@ from glaive.errors import AccessError
 from glaive.format.limits import check_file_name
 from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS
-from glaive.io.access import AccessPolicy, open_external
+from glaive.io.access import AS_OPTION, AccessPolicy, open_external
 from glaive.io.confined import is_link
 from glaive.io.location import Location
 from glaive.io.store import ObjectStore
@@ -86,7 +86,8 @@ class ExternalValues:
                 f"{self._manifest.where}, which is outside of the dataset. It was not fetched. "
                 "If it is to be trusted, open the dataset with "
                 f"allow_external_blobs=[{base.uri!r}], or base_store_params={{{base.uri!r}: "
-                "{...}} with its storage options; allow_external_blobs=True allows all."
+                "{...}} with its storage options; allow_external_blobs=True allows all. "
+                f"{AS_OPTION}"
             )
         if location.is_local:
             self._refuse_links(location, place, source)
@@ -116,7 +117,7 @@ class ExternalValues:
             raise AccessError(
                 f"{source} is {location.uri!r}, which leads to {real.uri!r} by a link. It was not "
                 "fetched. If it is to be trusted, open the dataset with "
-                f"allow_external_blobs=[{real.uri!r}], or a location above it."
+                f"allow_external_blobs=[{real.uri!r}], or a location above it. {AS_OPTION}"
             )
 
     def _real_path(self, path: str) -> str:
@@ -150,7 +151,7 @@ def refuse_link_out(store: ObjectStore, path: str, access: AccessPolicy, subject
         return
     raise AccessError(
         f"{subject}: {store.full(path)} was not read: {why}. To read what is there, open the "
-        f"dataset with allow_external_blobs=[{real.uri!r}], or a location above it."
+        f"dataset with allow_external_blobs=[{real.uri!r}], or a location above it. {AS_OPTION}"
     )
 
 

@@ -53,7 +53,8 @@ def open_root(
     uri
         As for :func:`glaive.io.uri.open_store`, or ``s3+ddb://bucket/path?ddbTableName=T``.
     storage_options
-        Options of the store; the option ``manifest_store`` specifies a register.
+        Options of the store; the option ``manifest_store`` specifies a register, and
+        ``allow_external_blobs`` and ``base_store_params`` what ``access`` leaves open.
     commit_lock
         Held during commits.
     manifest_store
@@ -74,6 +75,7 @@ def open_root(
     options = normalise_options(storage_options) if storage_options else {}
     from_option = next((options[key] for key in options if key.lower() == OPTION), None)
     register = manifest_store or from_uri or from_option
+    access = AccessPolicy.of_options(options, over=access)
     return guarded(store, commit_lock=commit_lock, manifest_store=register, access=access)
 
 

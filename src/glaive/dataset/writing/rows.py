@@ -99,7 +99,8 @@ def write_rows(
     with showing(wanted.shows_progress, "write", getattr(data, "num_rows", None)):
         written = write_fragments(plan, rows)
     manifest = commit_plan(plan, written)
-    if allow_external_blobs is None and wanted.blobs.outside_bases and not plan.appends:
+    unsaid = access_of(store).external is None
+    if unsaid and wanted.blobs.outside_bases and not plan.appends:
         # The caller has just allowed all of its references.
         access = AccessPolicy.of(allow_external_blobs=True, before=access_of(store))
         store = guarded(store, access=access)

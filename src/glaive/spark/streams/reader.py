@@ -52,7 +52,7 @@ def change_schema(dataset: LanceDataset, options: Options) -> pa.Schema:
     Raises
     ------
     OptionError
-        The options compute columns or filter rows.
+        The options compute columns, filter rows or read values of blobs.
     """
     _refuse_expressions(options)
     rows = frame_schema(dataset, options)
@@ -72,6 +72,11 @@ def _refuse_expressions(options: Options) -> None:
             raise OptionError(
                 f"option {name}: streams and change feeds have whole rows; use where and select"
             )
+    if options.blobs != "descriptor":
+        raise OptionError(
+            "option blobs: streams and change feeds say where values of blobs are. Leave it out "
+            "and read the values with glaive.spark.read, such as in foreachBatch"
+        )
 
 
 class LanceChangesReader(DataSourceReader):
