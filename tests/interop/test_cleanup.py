@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -190,6 +194,41 @@ def test_files_of_failed_writers_go_when_nobody_writes(littered: str) -> None:
     assert all(one.unverified for one in found.candidate_files)
     glaive.dataset(littered).cleanup_old_versions(delete_unverified=True)
     assert files(littered) == before - set(LEFTOVERS)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("tags.create('new', 1)", r"_refs/tags/new\.json\.tmp\.[0-9a-f]{32}#1"),
+        ("tags.update('kept', 1)", r"_refs/tags/\.tmp[0-9A-Za-z]{6}"),
+    ],
+)
+@pytest.mark.spec("clean-4")
+def test_what_a_killed_pylance_leaves_of_a_tag_goes_after_a_week(
+    path: str, call: str, name: str
+) -> None:
+    """It is killed by the first byte that it writes: no file may have any."""
+    lance.dataset(path).tags.create("kept", 5)
+    before = files(path)
+    script = f"""
+import lance, resource, signal
+dataset = lance.dataset({path!r})
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+dataset.{call}
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
+    assert done.returncode == -signal.SIGXFSZ
+    left = {one for one in files(path) - before if one.startswith("_refs/")}
+    assert [re.fullmatch(name, one) is not None for one in left] == [True]
+    glaive.dataset(path).cleanup_old_versions()
+    assert left <= files(path)
+    for one in left:
+        os.utime(Path(path, one), (time.time() - OLD, time.time() - OLD))
+    glaive.dataset(path).cleanup_old_versions()
+    assert files(path).isdisjoint(left)
+    assert list(lance.dataset(path).tags.list()) == ["kept"]
 
 
 def test_files_are_listed_up_to_a_limit(path: str) -> None:

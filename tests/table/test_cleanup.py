@@ -29,6 +29,7 @@ from glaive.table.load import open_version
 from glaive.table.operations.append import Append
 from glaive.table.references import FileSet
 from glaive.table.root import guarded
+from glaive.table.tags import Tag, create_tag, list_tags
 from glaive.table.versions import list_versions, list_versions_past, locate, read_hint
 
 from .pieces import InPieces
@@ -224,6 +225,61 @@ def test_what_pylance_left_unfinished_a_week_ago_goes(
 
 
 OTHERS = ("FO4P9F", "young1", "-mine.txt")
+
+
+@pytest.mark.spec("clean-4")
+@pytest.mark.parametrize("folder", ["_refs/tags", "_refs/branches"])
+def test_what_was_left_of_writing_tags_and_branches_a_week_ago_goes(
+    store: LocalStore, newest: Manifest, work: CleanupWork, folder: str
+) -> None:
+    drawn = "7143b06e5a254046ad75c5f5e24d2eb5"
+    goes = {
+        ".tmpBYz7wB",
+        f"a%2Fb.json.tmp.{drawn}",
+        f"v1.json.tmp.{drawn}#1",
+        ".v1.json.0123456789abcdef.tmp",
+    }
+    stays = {
+        "notes.txt",
+        f"v1.json.tmp.{drawn[1:]}",
+        f"v1.json.tmp.{drawn}#mine",
+        f"v1.tmp.{drawn}",
+        ".notes.txt.0123456789abcdef.tmp",
+    }
+    above, below = Path(store.root, "_refs"), Path(store.root, folder, "mine")
+    below.mkdir(parents=True)
+    for path in (above, below):
+        (path / ".tmpBYz7wB").write_bytes(b"begun")
+    for name in goes | stays:
+        Path(store.root, folder, name).write_bytes(b"begun")
+
+    def cleaned(age: float) -> set[str]:
+        for path in above.rglob("*"):
+            os.utime(path, (time.time() - age, time.time() - age))
+        plan = plan_cleanup(store, store, newest, EVERYTHING, work)
+        delete_planned(store, plan, work=work)
+        assert {one.kind for one in plan.files if one.path.startswith("_refs")} <= {"ref"}
+        return {path.name for path in Path(store.root, folder).iterdir() if path.is_file()}
+
+    assert cleaned(6.5 * 24 * 3600) == goes | stays
+    assert cleaned(7.5 * 24 * 3600) == stays
+    assert (above / ".tmpBYz7wB").exists()
+    assert (below / ".tmpBYz7wB").exists()
+
+
+def test_tags_and_branches_are_no_files_to_be_cleaned_up(
+    store: LocalStore, newest: Manifest, work: CleanupWork
+) -> None:
+    name = "old.json.tmp.7143b06e5a254046ad75c5f5e24d2eb5"
+    create_tag(store, name, Tag(version=newest.version))
+    nobody_writes = replace(EVERYTHING, delete_unverified=True)
+    year_ago = time.time() - 365 * 24 * 3600
+    (tag,) = Path(store.root, "_refs/tags").iterdir()
+    os.utime(tag, (year_ago, year_ago))
+    delete_planned(store, plan_cleanup(store, store, newest, nobody_writes, work), work=work)
+    assert len(list_tags(store)) == 1
+
+
 INDEX, BLOBS = f"_indices/{UUID(int=7)}", "data/" + "01" * 12 + "ab" * 13
 
 

@@ -15,6 +15,8 @@ folder               names
 ``_transactions``    ``<version>-<uuid>.txn``
 ``_indices/<uuid>``  letters, digits, ``_``, ``-``, ``.``, then ``.lance`` or ``.idx``
 ``_versions``        as in :mod:`glaive.format.paths`; staged: with ``-<uuid>`` or ``#<number>``
+``_refs/tags``       while being written: ``<name>.json.tmp.<32 hexadecimal digits>``, also with
+``_refs/branches``   ``#<number>``
 ==================== ==========================================================================
 
 Specification: "Directory layout" in ``docs/format``.
@@ -36,6 +38,7 @@ __all__ = [
     "is_index_folder_name",
     "is_staged_manifest_name",
     "is_transaction_file_name",
+    "is_unfinished_ref_name",
 ]
 
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -48,6 +51,7 @@ _DELETION: Final = re.compile(rf"{_NUMBER}-{_NUMBER}-{_NUMBER}\.(?:arrow|bin)")
 _TRANSACTION: Final = re.compile(rf"{_NUMBER}-{_UUID}\.txn")
 _INDEX_FOLDER: Final = re.compile(_UUID)
 _INDEX: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*\.(?:lance|idx)")
+_UNFINISHED_REF: Final = re.compile(rf"(?s).+\.json\.tmp\.[0-9a-f]{{32}}(?:#{_NUMBER})?")
 _STAGED: Final = re.compile(rf"(.+\.manifest)(?:-{_UUID}|#{_NUMBER})")
 
 
@@ -90,3 +94,11 @@ def is_staged_manifest_name(name: str) -> bool:
     """Whether this is the staged name of a manifest."""
     match = _STAGED.fullmatch(name)
     return match is not None and parse_manifest_name(match[1]) is not None
+
+
+def is_unfinished_ref_name(name: str) -> bool:
+    """Whether pylance gives files such names on local disks while it makes a tag or branch.
+
+    Tags and branches themselves end in ``.json``.
+    """
+    return _UNFINISHED_REF.fullmatch(name) is not None

@@ -27,6 +27,7 @@ __all__ = [
     "DETACHED",
     "HINT",
     "INDICES",
+    "REFS",
     "TRANSACTIONS",
     "VERSIONS",
     "ManifestName",
@@ -47,6 +48,7 @@ DATA: Final = "data"
 TRANSACTIONS: Final = "_transactions"
 DELETIONS: Final = "_deletions"
 INDICES: Final = "_indices"
+REFS: Final = "_refs"
 HINT: Final = "_versions/latest_version_hint.json"
 
 DETACHED: Final = 1 << 63

@@ -25,7 +25,7 @@ from glaive.clock import monotonic, now, sleep
 from glaive.dataclass import dataclass
 from glaive.errors import CleanupError, OptionError, OptionRangeError
 from glaive.format.manifest import Manifest
-from glaive.format.paths import VERSIONS
+from glaive.format.paths import REFS, VERSIONS
 from glaive.io.store import ObjectStore
 from glaive.table.branches import list_branches
 from glaive.table.cleanup_division import BATCH, Division, spans_of
@@ -375,7 +375,9 @@ def _unused(
     work: CleanupWork,
 ) -> list[Unused]:
     """Files that no kept version uses."""
-    folders = tuple(folder for folder in FOLDERS if protection.is_reachable(folder))
+    # Writers leave nothing of tags and branches in a bucket, which need not be asked.
+    present = (folder for folder in FOLDERS if folder != REFS or store.is_local)
+    folders = tuple(folder for folder in present if protection.is_reachable(folder))
     youngest = None if policy.delete_unverified else now() - UNVERIFIED_AGE
     parts = [
         ListUnused(

@@ -15,6 +15,7 @@ from glaive.format.paths import (
     DELETIONS,
     HINT,
     INDICES,
+    REFS,
     TRANSACTIONS,
     VERSIONS,
     blob_folder,
@@ -40,7 +41,7 @@ __all__ = [
     "kind_of",
 ]
 
-FileKind = Literal["manifest", "data", "deletion", "transaction", "index"]
+FileKind = Literal["manifest", "data", "deletion", "transaction", "index", "ref"]
 
 FOLDERS: dict[str, FileKind] = {
     DATA: "data",
@@ -48,6 +49,7 @@ FOLDERS: dict[str, FileKind] = {
     INDICES: "index",
     TRANSACTIONS: "transaction",
     VERSIONS: "manifest",
+    REFS: "ref",
 }
 """Kind of files by folder of a dataset."""
 
@@ -224,6 +226,11 @@ def kind_of(path: str, *, named: bool = False) -> FileKind | None:
                 parse_manifest_name(name) is not None or f"{folder}/{name}" == HINT
             )
             known = not above and (temporary or others or names.is_staged_manifest_name(name))
+        case "ref":
+            # Tags and branches are never files to be cleaned up, only what is left of writing them.
+            temporary = final is not None and name.endswith(".json")
+            unfinished = names.is_unfinished_ref_name(name)
+            known = above in (["tags"], ["branches"]) and (temporary or others or unfinished)
         case None:
             known = False
     return kind if known else None
