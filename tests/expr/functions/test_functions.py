@@ -88,12 +88,40 @@ def test_distances_of_long_texts_are_refused_as_they_take_the_square_of_the_time
 
 @pytest.mark.spec("rel-25")
 @pytest.mark.parametrize("test", ["regexp_match(s, '{}b')", "regexp_instr(s, '{}b')"])
-def test_groups_are_limited_as_they_take_the_square_of_the_time(test: str) -> None:
-    values(test.format("(a)|" * 1000), s=["ab"])
-    for more in (1001, 50_000):
-        with pytest.raises(FilterError, match=rf"{more} groups, at most 1000") as refused:
-            values(test.format("(a)|" * more), s=["ab"])
-        assert len(str(refused.value)) < 500
+def test_groups_are_limited_as_each_place_of_a_pattern_has_those_of_all(test: str) -> None:
+    values(test.format("(a)|" * 220), s=["ab"])
+    with pytest.raises(FilterError, match=r"230 groups and 231 places, the product") as refused:
+        values(test.format("(a)|" * 230), s=["ab"])
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize(
+    ("pattern", "places"),
+    [
+        ("a?" * 100_000, 100_000),
+        ("(?:a?b?){1000}", 2000),
+        ("(?:(?:a?){40}){40}", 1600),
+        (r"\w?" * 101, 1010),
+        ("[a-c]*" * 1001, 1001),
+        ("(?:" + "|".join(f"{n:04}" for n in range(300)) + ")*x", 1201),
+        ("(?:" + "|".join(f"{n:04}" for n in range(300)) + "){2}", 2400),
+    ],
+)
+def test_a_regular_expression_has_few_places_that_a_character_may_be_compared_with(
+    pattern: str, places: int
+) -> None:
+    for call in ("regexp_like(s, '{}')", "regexp_count(s, '{}')", "regexp_replace(s, '{}', '')"):
+        with pytest.raises(FilterError, match=rf"it has {places} places, at most 1000") as refused:
+            values(call.format(pattern), s=["a"])
+        assert len(str(refused.value)) < 600
+
+
+@pytest.mark.spec("rel-25")
+def test_a_list_of_words_may_be_of_any_length_as_few_of_them_are_followed_at_once() -> None:
+    words = "|".join(f"word{n}x" for n in range(5000))
+    for pattern in (words, rf"\b(?:{words})\b", f"(?i)^(?:{words})$"):
+        assert values(f"regexp_like(s, '{pattern}')", s=["word77x", "word"]) == [True, False]
 
 
 @pytest.mark.spec("rel-25")

@@ -24,6 +24,7 @@ from glaive.expr.functions.coercion import (
     widest_string,
 )
 from glaive.expr.functions.regex_syntax import Pattern, translate
+from glaive.expr.functions.regex_width import MAX_GROUPED_WIDTH
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import Characters, check_growth, compute_strings
@@ -33,8 +34,6 @@ from glaive.expr.sizes import MAX_BATCH_BYTES, bytes_of
 __all__: list[str] = []
 
 _MAX_MATCHES = 10_000
-_MAX_GROUPS = 1_000
-"""Groups whose places are asked for: the engine takes time by the square of their number."""
 
 
 def _run(compute: Callable[[], Any], source: str, text: Any, pattern: Pattern) -> Any:
@@ -52,10 +51,11 @@ def _run(compute: Callable[[], Any], source: str, text: Any, pattern: Pattern) -
 
 
 def _check_groups(pattern: Pattern, source: str) -> None:
-    if len(pattern.names) > _MAX_GROUPS:
+    if len(pattern.names) * pattern.width > MAX_GROUPED_WIDTH:
         raise FilterError(
-            f"regular expression {source!r:.100}: it has {len(pattern.names)} groups, at most "
-            f"{_MAX_GROUPS} can be extracted; (?:...) is no group"
+            f"regular expression {source!r:.100}: it has {len(pattern.names)} groups and "
+            f"{pattern.width} places, the product may be at most {MAX_GROUPED_WIDTH}; (?:...) is "
+            "no group"
         )
 
 

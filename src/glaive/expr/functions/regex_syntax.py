@@ -23,6 +23,7 @@ from functools import lru_cache
 
 from glaive.dataclass import dataclass
 from glaive.errors import FilterError
+from glaive.expr.functions.regex_width import MAX_WIDTH, WIDE, Width
 
 __all__ = ["Pattern", "translate"]
 
@@ -31,11 +32,18 @@ _CLASSES = {
     "w": r"\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}",
     "s": r"\x{09}-\x{0D}\x{20}\x{85}\p{Z}",
 }
-_REPETITION = re.compile(r"\{(\d+)(,\d*)?\}")
+_REPETITION = re.compile(r"\{(\d+)(,(\d*))?\}")
 _CODE = re.compile(r"u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|[uUx]\{([0-9A-Fa-f]+)\}|x([0-9A-Fa-f]{2})")
 _FLAGS = re.compile(r"\?([A-Za-z-]+)([:)])")
 _NAMED = re.compile(r"\?P?<([A-Za-z_][A-Za-z0-9_.\[\]]*)>")
 _PLAIN = frozenset(r"\.+*?()|[]{}^$#&-~/ " + "\"'!%,:;=@_`")
+
+
+_WIDE = frozenset("wWpP")
+"""Escapes of classes with hundreds of ranges."""
+
+_MEMBERS = 16
+"""Characters of a class, as Arrow's engine gets it, that count as one place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +60,15 @@ class Pattern:
         The names of the groups in the original pattern, None for those without.
     bounded
         It has a word boundary, and so works for ASCII text only.
+    width
+        Places that the engine may have to follow at once.
     """
 
     text: str
     groups: str
     names: tuple[str | None, ...]
     bounded: bool
+    width: int
 
 
 class _Reader:
@@ -68,6 +79,7 @@ class _Reader:
         self.groups: list[str] = []
         self.names: list[str | None] = []
         self.bounded = False
+        self.width = Width()
 
     def refuse(self, problem: str) -> FilterError:
         return FilterError(
@@ -93,12 +105,29 @@ class _Reader:
                 repetition = _REPETITION.match(self.source, self.at)
                 if repetition is None:
                     raise self.refuse("a brace that does not begin a repetition; write \\{")
+                self.width.repeat(int((repetition[3] or repetition[1])[:9]))
                 self.put(repetition[0], len(repetition[0]))
             else:
+                self.mark(letter)
                 self.put(letter, 1)
+
+    def mark(self, letter: str) -> None:
+        """Count a character outside of classes."""
+        if letter in "*+?":
+            self.width.repeat()
+        elif letter == "|":
+            self.width.alternative()
+        elif letter == ")":
+            self.width.end()
+        elif letter in ".^$":
+            self.width.part()
+        else:
+            self.width.letter(letter)
 
     def escape(self, *, inside: bool) -> None:
         letter = self.source[self.at + 1 : self.at + 2]
+        if not inside:
+            self.count_escaped(letter)
         code = _CODE.match(self.source, self.at + 1)
         if code is not None:
             digits = next(part for part in code.groups() if part is not None)
@@ -129,8 +158,14 @@ class _Reader:
         else:
             raise self.refuse(f"the escape \\{letter}")
 
+    def count_escaped(self, letter: str) -> None:
+        if letter and letter in _PLAIN:
+            self.width.letter(letter)
+        else:
+            self.width.part(WIDE if letter in _WIDE else 1)
+
     def klass(self) -> None:
-        start = self.at
+        start, before = self.at, len(self.text)
         negated = self.source[self.at + 1 : self.at + 2] == "^"
         self.put("[^" if negated else "[", 2 if negated else 1)
         first = True
@@ -142,6 +177,10 @@ class _Reader:
                 raise self.refuse("a class that is not closed")
             if letter == "]" and not first:
                 self.put("]", 1)
+                # Its members are ranges of bytes, each of which is compared.
+                members = "".join(self.text[before:])
+                wide = WIDE if "\\p" in members or "\\P" in members else 1
+                self.width.part(wide + len(members) // _MEMBERS)
                 return
             if letter == "[":
                 self.named_class()
@@ -164,6 +203,8 @@ class _Reader:
         flags = _FLAGS.match(self.source, self.at + 1)
         if flags is not None and set(flags[1]) - set("imsU-"):
             raise self.refuse(f"the flags {flags[1]}")
+        if flags is None or flags[2] == ":":
+            self.width.begin()
         if flags is not None:
             self.put(f"({flags[0]}", 1 + len(flags[0]))
         elif self.source.startswith("(?:", self.at):
@@ -190,10 +231,19 @@ def translate(source: str, flags: str) -> Pattern:
     if unknown:
         raise reader.refuse(f"unknown or unsupported flags {''.join(sorted(unknown))!r}")
     reader.read()
+    width = reader.width.total()
+    if width > MAX_WIDTH:
+        raise FilterError(
+            f"regular expression {source!r:.100}: it has {width} places, at most {MAX_WIDTH} are "
+            "supported, as each character of a text may be compared with all: characters and "
+            "classes, as often as they may be repeated. A list of words that is not repeated, "
+            "(?:one|two|three), may have any length"
+        )
     before = f"(?{flags})" if flags else ""
     return Pattern(
         before + "".join(reader.text),
         before + "".join(reader.groups),
         tuple(reader.names),
         reader.bounded,
+        width,
     )
