@@ -16,7 +16,7 @@ from glaive.expr.constant_list import read_list
 from glaive.expr.cursor import Cursor, negated_number, number_of
 from glaive.expr.intervals import read_interval
 from glaive.expr.tokens import Kind, Token
-from glaive.expr.tree import MAX_DEPTH, MAX_NODES, Node
+from glaive.expr.tree import MAX_ARGUMENTS, MAX_DEPTH, MAX_NODES, Node
 from glaive.expr.vocabulary import (
     COMPARISONS,
     EQUAL,
@@ -289,8 +289,15 @@ class _Parser(Cursor):
     def arguments(self) -> tuple[Node, ...]:
         """The arguments of a call, up to the closing bracket."""
         self.calls += 1
+        at = self.token.at
         arguments = self.items(")")
         self.calls -= 1
+        if len(arguments) > MAX_ARGUMENTS:
+            raise self.wrong(
+                f"a call has {len(arguments)} arguments, at most {MAX_ARGUMENTS} are supported; a "
+                "list in brackets, [1, 2, 3], may have more items",
+                at,
+            )
         return arguments
 
     def name(self, token: Token) -> Node:

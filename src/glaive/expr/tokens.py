@@ -98,6 +98,16 @@ class Tokens:
                 "",
                 -1,
             )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            # The text is not shown: it cannot be written to a terminal or a log either.
+            raise failure(
+                f"character {error.start + 1} of the filter, {text[error.start]!a}, is half of a "
+                "pair of UTF-16 and no character",
+                "",
+                -1,
+            ) from None
         _check_joined(text)
         self._text, self._at = text, 0
         self.found: list[Token] = []

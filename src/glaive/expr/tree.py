@@ -20,6 +20,7 @@ from glaive.dataclass import dataclass
 
 __all__ = [
     "FIRST_VALUE",
+    "MAX_ARGUMENTS",
     "MAX_DEPTH",
     "MAX_JOINED",
     "MAX_NODES",
@@ -58,6 +59,9 @@ MAX_NODES = 250_000
 
 MAX_JOINED = 20_000
 """Words AND and OR in a text: each term costs some 0.1 ms until rows are compared."""
+
+MAX_ARGUMENTS = 10_000
+"""Arguments of a call, each of which takes time for each few rows that are computed at once."""
 
 MAX_DEPTH = 128
 """Levels of a filter: each operator, call and pair of brackets is one. AND and OR of any

@@ -34,6 +34,7 @@ from glaive.expr.functions.jsonb_views import (
 from glaive.expr.functions.list_parts import bracketed
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
+from glaive.expr.functions.values import check_size
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_constants
 
 __all__: list[str] = []
@@ -57,11 +58,25 @@ _FIRST = re.compile(r"""[^\s$.:\[\]"'?@()*=<>!&|,+\-/]+""")
 
 Step = Callable[[JsonItems], JsonItems]
 
+_MAX_PATH = 10_000
+"""Characters of a path."""
+
+_MAX_STEPS = 128
+"""Steps of a path: more than levels of any JSONB that is read as text."""
+
+_MAX_PARTS = 1_000
+"""Positions and ranges in the brackets of one step."""
+
 
 @lru_cache(maxsize=256)
 def _steps(path: str) -> tuple[Step, ...]:
     """Parse a path into functions, one per step."""
     text = path.strip()
+    if len(text) > _MAX_PATH:
+        raise FilterError(
+            f"JSON path {path!r:.100}: it has {len(text)} characters, at most {_MAX_PATH} are "
+            "supported"
+        )
     if _FIRST.match(text) is not None:
         text = f"$.{text}"
     text = text.removeprefix("$")
@@ -71,11 +86,13 @@ def _steps(path: str) -> tuple[Step, ...]:
         match = _STEP.match(text, at)
         if match is None:
             raise FilterError(
-                f"JSON path {path!r}: {text[at : at + 20]!r} is not a step; there are .key, "
+                f"JSON path {path!r:.100}: {text[at : at + 20]!r} is not a step; there are .key, "
                 '["key"], .*, [2], [last], [0, 2], [0 to 2] and [*]'
             )
         steps.append(_step(match, path))
         at = match.end()
+        if len(steps) > _MAX_STEPS:
+            raise FilterError(f"JSON path {path!r:.100}: it has more than {_MAX_STEPS} steps")
     return tuple(steps)
 
 
@@ -96,8 +113,15 @@ def _element_step(text: str, path: str) -> Step:
     for part in text.split(","):
         match = _INDEX_RANGE.match(part)
         if match is None or any(n.isdigit() and int(n) >= 2**31 for n in match.groups() if n):
-            raise FilterError(f"JSON path {path!r}: [{text}] is not a list of indices from 0")
+            raise FilterError(
+                f"JSON path {path!r:.100}: [{text:.40}] is not a list of indices from 0"
+            )
         parts.append((_index(match[1]), _index(match[2]) if match[2] else None))
+    if len(parts) > _MAX_PARTS:
+        raise FilterError(
+            f"JSON path {path!r:.100}: a step has {len(parts)} positions and ranges, at most "
+            f"{_MAX_PARTS} are supported"
+        )
     if len(parts) == 1 and parts[0][1] is None:
         only = parts[0][0]
         return lambda items: items.element(only)
@@ -116,20 +140,45 @@ def _many(items: JsonItems, parts: list[tuple[Any, Any]]) -> JsonItems:
     """Elements of each array in the order of the path."""
     arrays = items.keep(items.kinds == ARRAY)
     counts = arrays.counts()
-    which, positions = [], []
+    _check_repeated(arrays.rows, np.full(len(arrays), len(parts)), _SPAN_BYTES)
+    spans = []
     for first, last in parts:
         begin = first(counts)
         end = begin if last is None else last(counts)
         begin, end = np.maximum(begin, 0), np.minimum(end, counts - 1)
-        sizes = np.maximum(end - begin + 1, 0)
+        spans.append((begin, np.maximum(end - begin + 1, 0)))
+    # An element may be chosen many times, and by each step: nothing else limits their number.
+    _check_repeated(arrays.rows, sum(sizes for _, sizes in spans) - counts, _ITEM_BYTES)
+    which, positions = [], []
+    for begin, sizes in spans:
         owner = np.repeat(np.arange(len(arrays)), sizes)
         start = np.concatenate([[0], np.cumsum(sizes)])[:-1]
         which.append(owner)
         positions.append(begin[owner] + np.arange(len(owner)) - start[owner])
     owners = np.concatenate(which)
     order = np.argsort(owners, kind="stable")
-    chosen = np.concatenate(positions)[order]
-    return arrays.keep(owners[order]).element(lambda _: chosen)
+    chosen = arrays.chosen(owners[order], np.concatenate(positions)[order])
+    sizes = np.bincount(owners[order], chosen.end - chosen.begin, len(arrays))
+    _check_repeated(arrays.rows, sizes - (arrays.end - arrays.begin), _COPIES)
+    return chosen
+
+
+_ITEM_BYTES = 40
+"""Bytes that the description of an item takes."""
+
+_SPAN_BYTES = 16
+"""Bytes that a range of positions takes."""
+
+_COPIES = 8
+"""Bytes taken for each byte of a value that is selected, while it is copied."""
+
+
+def _check_repeated(rows: Any, repeated: Any, unit_bytes: int) -> None:
+    """Check what is selected beyond all elements of an array, once each."""
+    sizes = np.bincount(rows, np.maximum(repeated, 0))
+    check_size(
+        "a JSON path", pa.array(sizes), unit="repeated elements or bytes", unit_bytes=unit_bytes
+    )
 
 
 def _select(values: Any, path: str) -> JsonItems:

@@ -167,6 +167,13 @@ class JsonItems:
         at = (first + wanted)[present]
         return arrays.children(which[at], words[at], positions[at])
 
+    def chosen(self, owners: Longs, positions: Longs) -> JsonItems:
+        """Return elements of these items, which are arrays: of which, and at which positions."""
+        counts = self.counts()
+        which, words, starts = self.entries(counts)
+        at = (np.cumsum(counts) - counts)[owners] + positions
+        return self.children(which[at], words[at], starts[at])
+
     def documents(self) -> tuple[Longs, Any]:
         """Return the items' rows, and each item as a JSONB document (``large_binary``)."""
         scalar = self.kinds < OBJECT

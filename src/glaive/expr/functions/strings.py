@@ -7,7 +7,7 @@ argument is a column; some of them only for distinct values.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -24,9 +24,9 @@ from glaive.expr.functions.coercion import (
 )
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import check_size, patch
+from glaive.expr.functions.values import check_growth, check_size, patch
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_distinct, map_rows
-from glaive.expr.sizes import MAX_VALUE_BYTES, bytes_of, check_bytes
+from glaive.expr.sizes import MAX_VALUE_BYTES, bytes_of, check_bytes, largest
 
 __all__: list[str] = []
 
@@ -35,6 +35,12 @@ _OTHER_LOWER = "[İΣ]"
 
 _MOST_PAIRS: Final = 2**30
 """Pairs of characters that `levenshtein` compares for one row: some seconds."""
+
+_GROWTH: Final = 16
+"""How many times its longest argument `concat` may make, where that is much."""
+
+_MOST_LETTERS: Final = 100_000
+"""Characters that `translate` replaces: each row may have others."""
 
 _TEXT_TO_TEXT = signature(TEXT, result=like_first)
 
@@ -164,7 +170,10 @@ def _joined(strings: Any, separator: Any, nulls: str) -> Any:
     # There is a separator between any two strings.
     size = sum(bytes_of(text, rows) for text in strings)
     size += bytes_of(separator, rows) * max(len(strings) - 1, 0)
-    check_bytes("concat" if nulls == "replace" else "concat_ws", size, rows, kind)
+    name = "concat" if nulls == "replace" else "concat_ws"
+    check_bytes(name, size, rows, kind)
+    # A call may name a column of long values any number of times.
+    check_growth(name, rows, _GROWTH * max(largest(text) for text in given), size)
     columns = [broadcast(text, rows).cast(kind) for text in given]
     # Arrow returns null for rows with only nulls.
     nothing = pc.is_null(pc.coalesce(*columns[:-1]))
@@ -200,17 +209,26 @@ def _translated_type(counted: Any) -> Any:
 
 @function("translate", takes=signature(LOOSE_TEXT, LOOSE_TEXT, LOOSE_TEXT, result=_translated_type))
 def _translate(text: Any, letters: Any, others: Any) -> Any:
-    tables: dict[tuple[str, str], dict[int, str | None]] = {}
+    return map_rows(
+        text.type,
+        lambda text, letters, others: text.translate(_replacements(letters, others)),
+        text,
+        letters,
+        others,
+    )
 
-    def translated(text: str, letters: str, others: str) -> str:
-        table = tables.get((letters, others))
-        if table is None:
-            table = tables[letters, others] = {}
-            for number, letter in enumerate(letters):
-                table.setdefault(ord(letter), others[number] if number < len(others) else None)
-        return text.translate(table)
 
-    return map_rows(text.type, translated, text, letters, others)
+@lru_cache(maxsize=16)
+def _replacements(letters: str, others: str) -> dict[int, str | None]:
+    """What each character becomes; None if nothing. Kept, as rows may come in many parts."""
+    if len(letters) > _MOST_LETTERS:
+        raise FilterError(
+            f"translate: {len(letters)} characters to replace, at most {_MOST_LETTERS} fit"
+        )
+    table: dict[int, str | None] = {}
+    for number, letter in enumerate(letters):
+        table.setdefault(ord(letter), others[number] if number < len(others) else None)
+    return table
 
 
 def _distance_type(counted: Any) -> Any:

@@ -24,6 +24,9 @@ Moment = tuple[dt.datetime, int]
 _SPEC = re.compile(r"%(:z|\.?[369]?f|[-_0]?[A-Za-z%])|(%)", re.DOTALL)
 _MONTHS = "January February March April May June July August September October November December"
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
+_MAX_FORMAT = 1_000
+"""Characters of a format."""
+
 _LONG = {
     "D": "%m/%d/%y",
     "x": "%m/%d/%y",
@@ -108,6 +111,7 @@ def format_moment(moment: Moment, pattern: str, *, clock_only: bool = False) -> 
         The format has an unknown part, or one that a time of day does not have.
     """
     seconds, nanos = moment
+    _check_format(pattern, "to_char")
 
     def written(match: re.Match[str]) -> str:
         spec = match[1]
@@ -129,6 +133,15 @@ def format_moment(moment: Moment, pattern: str, *, clock_only: bool = False) -> 
         return str(number(seconds)).rjust(width, filling) if filling else str(number(seconds))
 
     return _SPEC.sub(written, pattern)
+
+
+def _check_format(pattern: str, name: str) -> None:
+    """Refuse formats whose parts would take time for each of many values."""
+    if len(pattern) > _MAX_FORMAT:
+        raise FilterError(
+            f"{name}: the format {pattern!r:.60} has {len(pattern)} characters, at most "
+            f"{_MAX_FORMAT} are supported"
+        )
 
 
 def _fraction(spec: str, nanos: int) -> str:
@@ -184,6 +197,7 @@ _FIELDS = {
 
 @lru_cache(maxsize=128)
 def _reader(pattern: str) -> re.Pattern[str]:
+    _check_format(pattern, "parsing a date or time")
     for letter, longer in _LONG.items():
         pattern = pattern.replace(f"%{letter}", longer)
     patterns, at = [], 0

@@ -1,0 +1,102 @@
+"""Calls that a stranger's filter may have: short texts that ask for much time or memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.expr.functions.calls import evaluate
+
+from glaive.arrow.jsonb import encode_jsonb
+from glaive.errors import FilterError
+from glaive.expr.parse import parse
+
+
+def extracted(document: str, path: str) -> Any:
+    """What a path selects of a document."""
+    column = pa.table({"j": encode_jsonb(pa.array([document]))})
+    return evaluate(f"json_extract(j, '{path}')", column)[0].as_py()
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("$" + "[0]" * 129, "more than 128 steps"),
+        ("$" + "[0]" * 1_000_000, "has 3000001 characters, at most 10000"),
+        ("$[" + "0," * 1000 + "0]", "1001 positions and ranges, at most 1000"),
+        ("$." + "?" * 9000, "is not a step"),
+        ("$[" + "x" * 9000 + "]", "is not a list of indices"),
+    ],
+)
+def test_a_json_path_has_few_steps_and_an_error_shows_its_beginning(
+    path: str, problem: str
+) -> None:
+    with pytest.raises(FilterError, match=problem) as refused:
+        extracted("[1]", path)
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.spec("rel-24")
+def test_all_elements_of_an_array_take_memory_by_their_number_and_not_its_square() -> None:
+    document = "[" + ",".join(["1"] * 30_000) + "]"
+    extracted("[1]", "$[0 to last]")
+    tracemalloc.start()
+    found = extracted(document, "$[0 to last]")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found == document
+    assert most < 40 << 20
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        ("[" + ",".join(["1"] * 30_000) + "]", "$[" + ",".join(["0 to last"] * 900) + "]"),
+        ("[[[[[1]]]]]", "$" + ("[" + ",".join(["0"] * 900) + "]") * 5),
+        ('["{}",1]'.format("x" * 100_000), "$[" + ",".join(["0"] * 900) + "]"),
+    ],
+)
+def test_a_json_path_repeats_elements_up_to_a_limit(document: str, path: str) -> None:
+    with pytest.raises(FilterError, match="a JSON path would make"):
+        extracted(document, path)
+
+
+def test_elements_of_json_arrays_may_be_selected_more_than_once() -> None:
+    assert extracted("[[1,2],[3,4],[5]]", "$[0 to 1, 1][last, 0]") == "[2,1,4,3,4,3]"
+    assert extracted("[[1,2],[3,4],[5]]", "$[last, 0, 7]") == "[[5],[1,2]]"
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("to_char(t, '{}')".format("%A" * 501), "1002 characters, at most 1000"),
+        ("to_date(s, '{}')".format("%Y-" * 334), "1002 characters, at most 1000"),
+        ("translate(s, '{}', 'b')".format("a" * 100_001), "100001 characters to replace"),
+        ("concat({})".format(",".join(["s"] * 9_000)), "concat would make up to 900000000 bytes"),
+        ("concat_ws(s,{})".format(",".join(["s"] * 5_000)), "concat_ws would make up to 9"),
+    ],
+)
+def test_formats_arguments_and_joined_texts_are_limited(text: str, problem: str) -> None:
+    table = pa.table({"s": ["x" * 100_000], "t": pa.array([0], pa.timestamp("us"))})
+    with pytest.raises(FilterError, match=problem) as refused:
+        evaluate(text, table)
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.spec("rel-25")
+def test_a_call_has_few_arguments_where_a_list_may_have_many_items() -> None:
+    items = ",".join(["1"] * 10_001)
+    with pytest.raises(FilterError, match="a call has 10001 arguments, at most 10000"):
+        parse(f"coalesce({items}) = 1")
+    parse(f"array_has([{items}], 1)")
+
+
+def test_half_of_a_pair_of_utf16_in_a_filter_is_an_error_that_can_be_printed() -> None:
+    with pytest.raises(FilterError, match="character 6 of the filter") as refused:
+        parse("s = '\ud800'")
+    assert str(refused.value).encode()
