@@ -170,3 +170,15 @@ def test_tokens_that_lead_outside_the_lists_are_damage(dataset: Any) -> None:
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises((CorruptFileError, glaive.GlaiveError), match="tokens"):
         ids(glaive.dataset(dataset.uri), "apple")
+
+
+@pytest.mark.spec("rel-25")
+def test_queries_are_nested_up_to_a_limit_and_no_stack_overflows(dataset: Any) -> None:
+    deep: Any = MATCH
+    for _ in range(64):
+        deep = BoostQuery(BooleanQuery([(Occur.MUST, deep)]), MatchQuery("cherry", "text"))
+    assert ids(dataset, deep) == ids(dataset, MATCH)
+    with pytest.raises(OptionError, match="nested deeper than 128 levels"):
+        BooleanQuery([(Occur.SHOULD, deep)])
+    with pytest.raises(OptionError, match="nested deeper than 128 levels"):
+        BoostQuery(MATCH, deep)

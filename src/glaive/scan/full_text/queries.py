@@ -68,8 +68,15 @@ class Occur(Enum):
     MUST_NOT = "MUST_NOT"
 
 
+_MAX_LEVELS = 128
+"""Levels of queries within queries."""
+
+
 class FullTextQuery(ABC):
     """A query. Does not change once it is made; ``&`` and ``|`` combine two."""
+
+    levels = 0
+    """Levels of queries within this one, at most 128."""
 
     @abstractmethod
     def query_type(self) -> FullTextQueryType:
@@ -298,6 +305,7 @@ class BoostQuery(FullTextQuery):
         self.positive = member_of("positive", positive, FullTextQuery)
         self.negative = member_of("negative", negative, FullTextQuery)
         self.negative_boost = number_of("negative_boost", negative_boost)
+        self.levels = _levels(self.positive, self.negative)
 
     def query_type(self) -> FullTextQueryType:
         """The kind of the query."""
@@ -340,6 +348,7 @@ class BooleanQuery(FullTextQuery):
             raise OptionError(
                 "queries: expected at least one MUST or SHOULD query, which says what is found"
             )
+        self.levels = _levels(*self.must, *self.should, *self.must_not)
 
     def query_type(self) -> FullTextQueryType:
         """The kind of the query."""
@@ -352,6 +361,18 @@ class BooleanQuery(FullTextQuery):
 
     def __repr__(self) -> str:
         return f"BooleanQuery(must={self.must}, should={self.should}, must_not={self.must_not})"
+
+
+def _levels(*queries: FullTextQuery) -> int:
+    """Levels of a query of others."""
+    levels = 1 + max(query.levels for query in queries)
+    if levels > _MAX_LEVELS:
+        raise OptionError(
+            f"queries: nested deeper than {_MAX_LEVELS} levels. A BooleanQuery takes any number of "
+            "queries: BooleanQuery([(Occur.SHOULD, one), (Occur.SHOULD, two), ...]) instead of "
+            "one | two | ..."
+        )
+    return levels
 
 
 def _granularity(value: object) -> DocumentGranularity | None:

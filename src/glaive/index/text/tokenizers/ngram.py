@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from glaive.errors import UnsupportedFeatureError
 from glaive.index.text.tokenizers.base import BaseTokenizer, Pieces, base_tokenizer
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.memory import as_array
 
 __all__ = ["NGram"]
+
+_FEW_LENGTHS = 64
+"""Lengths of n-grams that a text of any size may have."""
+
+_MOST_TOKENS = 1 << 22
+"""Tokens of texts that are cut together, if there are more lengths."""
 
 
 @base_tokenizer("ngram")
@@ -27,21 +34,40 @@ class NGram(BaseTokenizer):
         begins = first + np.flatnonzero(leads)
         # Characters of each text: ``bounds[i]`` is where the characters of text i begin.
         bounds = np.searchsorted(begins, ends)
-        shortest, longest = self.params.min_ngram_length, self.params.max_ngram_length
-        longest = min(longest, int(np.diff(bounds).max(initial=0)))
-        lengths = np.arange(shortest, max(longest, shortest - 1) + 1)
+        shortest, longest = self.params.min_ngram_length, self._longest()
         text = np.repeat(np.arange(count), np.diff(bounds))
         at = np.arange(len(begins))
         if self.params.prefix_only:
             at = bounds[:-1][np.diff(bounds) > 0]
             text = text[at]
-        stops = at[:, None] + lengths
-        within = stops <= bounds[text + 1][:, None]
-        owner, _ = np.nonzero(within)
+        # N-grams that begin at each character: as many as there are characters up to the end.
+        most = max(longest - shortest + 1, 0)
+        here = np.clip(bounds[text + 1] - at - shortest + 1, 0, most)
+        self._check(int(here.sum()), int(here.max(initial=0)), len(at))
+        owner = np.repeat(np.arange(len(at)), here)
+        before = np.cumsum(here) - here
+        stops = at[owner] + shortest + np.arange(len(owner)) - before[owner]
         # The end of a text is the start of what follows it, or the end of all.
-        edges = np.append(begins, last)[stops[within]]
+        edges = np.append(begins, last)[stops]
         edges = np.minimum(edges, ends[text[owner] + 1])
         starts = begins[at[owner]]
         sizes = (edges - starts).astype(np.uint32)
         counts = np.bincount(text[owner], minlength=count).astype(np.int64)
         return Pieces(strings.data, starts, sizes, counts, np.zeros(len(starts), np.uint32))
+
+    def _longest(self) -> int:
+        """Characters of the longest n-gram that is no token too long: each has a byte or more."""
+        limit = self.params.max_token_length
+        longest = self.params.max_ngram_length
+        return longest if limit is None else min(longest, limit - 1)
+
+    def _check(self, tokens: int, lengths: int, characters: int) -> None:
+        """Refuse lengths of a stranger's index by which texts have the square of their bytes."""
+        if lengths > _FEW_LENGTHS and tokens > _MOST_TOKENS:
+            raise UnsupportedFeatureError(
+                f"min_ngram_length={self.params.min_ngram_length} and "
+                f"max_ngram_length={self.params.max_ngram_length} make {tokens} tokens of "
+                f"{characters} characters; more than {_MOST_TOKENS} are supported only where each "
+                f"character begins at most {_FEW_LENGTHS}. Build the index again with a smaller "
+                "max_ngram_length, or with a max_token_length"
+            )
