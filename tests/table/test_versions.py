@@ -10,6 +10,7 @@ from threading import Barrier
 import pyarrow as pa
 import pytest
 
+from glaive.dataset.dataset import LanceDataset
 from glaive.errors import (
     CorruptFileError,
     DatasetNotFoundError,
@@ -27,6 +28,7 @@ from glaive.table.cleanup import CleanupPolicy, plan_cleanup
 from glaive.table.commit import commit_transaction
 from glaive.table.load import describe_versions, open_latest, open_version
 from glaive.table.protocol import CommitOptions
+from glaive.table.tags import list_tags
 from glaive.table.versions import latest, list_versions, read_hint, write_hint
 
 from .places import KINDS, append, change_newest, create, make_store
@@ -169,7 +171,7 @@ def test_a_version_cleaned_up_while_versions_are_described_is_left_out(store: Ob
 
 
 class FourAtATime(WrappedStore):
-    """A store over a network that answers for manifests when four are asked for."""
+    """A store over a network that answers for manifests and tags when four are asked for."""
 
     is_remote = True
 
@@ -178,19 +180,25 @@ class FourAtATime(WrappedStore):
         self.asked = Barrier(4, timeout=20)
 
     def get(self, path: str) -> pa.Buffer:
-        if path.endswith(".manifest"):
+        if path.endswith(".manifest") or path.startswith("_refs/"):
             self.asked.wait()
         return self.inner.get(path)
 
 
-def test_manifests_over_a_network_are_asked_for_side_by_side(store: ObjectStore) -> None:
+def test_manifests_and_tags_over_a_network_are_asked_for_side_by_side(store: ObjectStore) -> None:
     base = create(store)
     for _ in range(7):
         base = commit_transaction(store, append(base), base=base)
     remote = FourAtATime(store)
     assert [one.version for one in describe_versions(remote)] == list(range(1, 9))
+    recent = LanceDataset.of(remote, base).get_transactions(8)
+    assert [one.read_version for one in recent if one] == [*range(7, -1, -1)]
     planned = plan_cleanup(remote, remote, base, CleanupPolicy(retain_versions=1))
     assert planned.versions == tuple(range(1, 8))
+    tags = LanceDataset.of(store, base).tags
+    for version in range(1, 5):
+        tags.create(f"v{version}", version)
+    assert [tag.version for tag in list_tags(remote).values()] == [1, 2, 3, 4]
 
 
 @pytest.mark.spec("commit-4")

@@ -15,7 +15,9 @@ from glaive.config import settings
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["gather", "ordered_map", "worker_count"]
+    from glaive.io.store import ObjectStore
+
+__all__ = ["gather", "map_requests", "ordered_map", "worker_count"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -102,6 +104,20 @@ def ordered_map(
     finally:
         for future in waiting:
             future.cancel()
+
+
+def map_requests(
+    store: ObjectStore, work: Callable[[T], R], items: Iterable[T], *, ahead: int | None = None
+) -> Iterator[R]:
+    """Apply ``work``, which makes a request or two to a store, to every item; results in order.
+
+    Over a network ``ahead`` items at most are under way or finished and waiting, by default as many
+    as there may be requests at a time. Elsewhere threads would only cost time.
+    """
+    if not store.is_remote:
+        return map(work, items)
+    most = settings.io_concurrency
+    return ordered_map(work, items, ahead=ahead or most, workers=most)
 
 
 _CHEAP = 2e-3

@@ -270,17 +270,13 @@ def each_manifest(
 ) -> Iterator[R]:
     """Apply ``work``, which reads the manifest, to each location; results come in order.
 
-    Where that takes requests over a network, several are under way at a time. Elsewhere threads
-    would only cost time: messages are parsed by one at a time.
+    Over a network several are read at a time.
     """
-    if not store.is_remote:
-        return map(work, locations)
-    from glaive.io.pool import ordered_map
+    from glaive.io.pool import map_requests
 
     largest = max((location.size or 0 for location in locations), default=0)
     ahead = min(settings.io_concurrency, _AHEAD_BYTES // max(1, largest))
-    workers = settings.io_concurrency
-    return ordered_map(work, locations, ahead=max(_AHEAD, ahead), workers=workers)
+    return map_requests(store, work, locations, ahead=max(_AHEAD, ahead))
 
 
 def describe_versions(store: ObjectStore) -> list[VersionInfo]:

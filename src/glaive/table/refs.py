@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from glaive.errors import CorruptFileError, ObjectNotFoundError, RefNotFoundError
@@ -127,7 +128,10 @@ def read_refs(
             raise damaged(f"name of a file in {folder}", "a valid name", name, root.full(meta.path))
         if not meta.size:
             _logger.warning("%s", _unfinished(root.full(meta.path)))
-    return {name: read(root, name) for name, meta in files.items() if meta.size}
+    from glaive.io.pool import map_requests
+
+    names = [name for name, meta in files.items() if meta.size]
+    return dict(zip(names, map_requests(root, partial(read, root), names), strict=True))
 
 
 def is_unfinished(root: ObjectStore, path: str) -> bool:

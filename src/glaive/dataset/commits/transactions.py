@@ -23,7 +23,13 @@ from glaive.io.checksums import verification
 from glaive.io.store import ObjectStore
 from glaive.table.batch import merge_transactions
 from glaive.table.commit import commit_transaction
-from glaive.table.load import load_manifest, open_latest, open_version, read_transaction
+from glaive.table.load import (
+    each_manifest,
+    load_manifest,
+    open_latest,
+    open_version,
+    read_transaction,
+)
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.operations.restore import Restore
 from glaive.table.protocol import CommitOptions
@@ -102,15 +108,17 @@ def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
     """
     store, newest = dataset.store, dataset.manifest.version
     versions = [location for location in list_versions(store) if location.version <= newest]
-    transactions = []
-    for location in reversed(versions[-count:] if count > 0 else []):
+
+    def transaction(location: ManifestLocation) -> Transaction | None:
         try:
             manifest = load_manifest(store, location)
         except UnsupportedFeatureError:
             manifest = _load_unsupported(store, location)
         read = read_transaction(store, manifest)
-        transactions.append(None if read is None else _public(read))
-    return transactions
+        return None if read is None else _public(read)
+
+    wanted = versions[-count:] if count > 0 else []
+    return list(each_manifest(store, transaction, wanted[::-1]))
 
 
 def _load_unsupported(store: ObjectStore, location: ManifestLocation) -> Manifest:

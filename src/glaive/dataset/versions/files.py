@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from glaive.errors import (
 from glaive.format.manifest import Manifest
 from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.store import ObjectStore
-from glaive.table.load import load_manifest, open_latest
+from glaive.table.load import each_manifest, load_manifest, open_latest
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import files_of, kind_of
 from glaive.table.root import open_root
@@ -80,8 +81,8 @@ def tracked_files(
         wanted = [
             location for location in list_versions(store) if location.version >= (min_version or 0)
         ]
-        for done, location in enumerate(wanted, 1):
-            manifest = load_manifest(store, location)
+        manifests = each_manifest(store, partial(load_manifest, store), wanted)
+        for done, (location, manifest) in enumerate(zip(wanted, manifests, strict=True), 1):
             yield (manifest.version, store.uri, location.path, "manifest")
             for base, path, kind in _files_of(store, manifest):
                 yield (manifest.version, base, path, kind)
