@@ -142,6 +142,11 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         ``create``, and there is a dataset.
     OptionError
         An option is wrong, or a source has no files.
+    CommitConflictError
+        Others changed what the commit needs; or, for ``merge``, files were removed while they were
+        read, and no other run of the job made a version. Run it again.
+    VersionNotFoundError
+        A run of the job may have made one of the versions that were cleaned up.
     StoreError
         A store failed.
 
