@@ -40,11 +40,14 @@ from tests.proof.simulated.changes import (
     restore,
     table,
 )
+from tests.proof.simulated.columns import COLUMN_CHANGES
 from tests.proof.simulated.history import (
     History,
     OutsideOfAssumptionsError,
     observed_store,
 )
+from tests.proof.simulated.indices import INDEX_CHANGES
+from tests.proof.simulated.merges import MERGES
 from tests.proof.simulated.spark_jobs import spark_job, stream
 
 from glaive.dataset.dataset import LanceDataset
@@ -71,14 +74,14 @@ FIXED = {
 COMMAND = [sys.executable, "-m", "tests.proof.simulate"]
 REPEAT = "python -m tests.proof.simulate --"
 _TRIES = 6
-_CHANGES = [*CHANGES, (2, spark_job), (2, stream)]
+_CHANGES = [*CHANGES, *COLUMN_CHANGES, *INDEX_CHANGES, *MERGES, (2, spark_job), (2, stream)]
 _SEQUENCES = [(append, restore, append), (branch, overwrite, clean_up)]
 """Changes that matter one after the other, by one actor."""
 
 
 @cache
-def base(stable: bool, indexed: bool) -> Bucket:
-    """A table of two fragments with deleted rows."""
+def base(stable: bool, wide: bool, indexed: int) -> Bucket:
+    """A table of two fragments with deleted rows; if it is wide, with a third column."""
     bucket = Bucket("memory://simulated/base")
     simulation = Simulation(1, bucket, Faults(wait=0.0))
 
@@ -88,9 +91,11 @@ def base(stable: bool, indexed: bool) -> Bucket:
         plan = plan_write(store, SCHEMA, options)
         rows = table({key: key * 10 for key in range(8)}).to_batches()
         made = LanceDataset.of(store, commit_plan(plan, write_fragments(plan, rows)))
-        if indexed:
-            made.create_scalar_index("key", "BTREE")
         made.tags.create("origin", 1)
+        if wide:
+            made.add_columns({"more": "value + 1"})
+        for name in made.schema.names[:indexed]:
+            made.create_scalar_index(name, "BTREE")
         made.delete("key = 6")
 
     simulation.add("maker", make)
@@ -122,7 +127,7 @@ class Schedule:
 
     def __init__(self, seed: int, *, careless: bool = False) -> None:
         rng = self.rng = random.Random(f"schedule {seed}")
-        source = base(rng.random() < 0.5, rng.random() < 0.4)
+        source = base(rng.random() < 0.5, rng.random() < 0.4, rng.choice([0, 0, 0, 1, 3]))
         self.bucket = source.copied(f"memory://simulated/{seed}", careless=careless)
         self.simulation = Simulation(seed, self.bucket, faults_of(rng))
         store = observed_store(self.bucket)

@@ -45,7 +45,9 @@ def test_every_history_follows_the_rules(first: int) -> None:
     # Everything happened, and each in every way that it can end.
     kinds = {name.split(":")[0] for name in report["outcomes"]}
     assert kinds >= {"append", "delete", "update", "upsert", "clean-up", "restore", "read", "tag"}
-    for kind in ("append", "delete", "update", "upsert", "same rows"):
+    assert kinds >= {"add column", "cast column", "drop column", "rename column", "publish"}
+    rows = ("append", "delete", "update", "upsert", "prune")
+    for kind in (*rows, "same rows", "add column", "update column"):
         for outcome in ("done", "refused", "unknown"):
             assert report["outcomes"][f"{kind}: {outcome}"] > 0, (kind, outcome)
 

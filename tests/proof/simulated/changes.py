@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
 import pyarrow as pa
+from tests.proof.simulated.contents import Contents, Expected
 
+from glaive.dataset.commits.lance_operation import LanceOperation
+from glaive.dataset.commits.transactions import Transaction
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.version import OpenedVersion
 from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.keywords import WriteKeywords, write_options
+from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import plan_write
 
 PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
@@ -26,26 +31,14 @@ JOB = "simulated.job"
 Outcome = Literal["done", "refused", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A row as it is read; ``created`` and ``updated`` are 0 without stable row ids."""
-
-    value: int
-    row_id: int
-    created: int
-    updated: int
-
-
-Rows = Mapping[int, Row]
-"""Rows by key."""
-
-
 @dataclass(slots=True)
 class Change:
     """One call of one actor, and what came of it.
 
     ``since`` is the version it was made for, ``version`` the one that the call returned. One that
-    is repeated has ``first_began`` from its first attempt.
+    is repeated has ``first_began`` from its first attempt. ``after`` says what it makes of the
+    version before, made for another one; ``None`` for kinds that the check of histories knows.
+    ``fields`` are the ids of the columns that it gave values, besides those of all versions.
     """
 
     number: int
@@ -53,8 +46,12 @@ class Change:
     run: Callable[[LanceDataset, Change], object]
     matches: Callable[[int, int], bool] = lambda _key, _value: False
     rows: Mapping[int, int] = field(default_factory=dict)
+    after: Callable[[Change, Contents, Contents], Expected] | None = None
+    fields: Collection[int] = ()
     retried: bool = False
     """Whether it is repeated until its outcome is known."""
+    again: bool = False
+    """Whether it gave a name for the second time, which it had deleted."""
     job: str | None = None
     since: int = 0
     version: int = 0
@@ -83,6 +80,19 @@ def pairs(found: pa.Table) -> list[tuple[int, int]]:
 def append(number: int, rng: random.Random) -> Change:
     rows = {1000 * number + at: rng.randrange(10) for at in range(rng.choice([1, 2, 3]))}
     return Change(number, "append", lambda at, _: at.insert(table(rows)), rows=rows)
+
+
+def appends(number: int, rng: random.Random) -> Change:
+    """Two writers' rows, which are committed together."""
+    rows = {1000 * number + at: rng.randrange(10) for at in range(2)}
+
+    def run(at: LanceDataset, _: Change) -> None:
+        plan = plan_write(at.store, SCHEMA, WriteOptions(mode="append"), at.manifest)
+        made = [write_fragments(plan, table({one: rows[one]}).to_batches()) for one in rows]
+        operations = [LanceOperation.Append(list(map(FragmentMetadata.of, one))) for one in made]
+        LanceDataset.commit_batch(at, [Transaction(at.version, one) for one in operations])
+
+    return Change(number, "append", run, rows=rows)
 
 
 def batch(number: int, rng: random.Random) -> Change:
@@ -152,28 +162,26 @@ def upsert(number: int, rng: random.Random) -> Change:
 
 
 def compact(number: int, rng: random.Random) -> Change:
-    size = rng.choice([4, 100])
+    """Compact; some leave the indices as they are, with a map of the rows that moved."""
+    size, defer = rng.choice([4, 100]), rng.random() < 0.3
     return Change(
         number,
         "same rows",
         lambda at, _: at.optimize.compact_files(
-            target_rows_per_fragment=size, materialize_deletions_threshold=0.0
+            target_rows_per_fragment=size,
+            materialize_deletions_threshold=0.0,
+            defer_index_remap=defer,
         ),
     )
-
-
-def index(number: int, rng: random.Random) -> Change:
-    if rng.random() < 0.5:
-        return Change(number, "same rows", lambda at, _: at.create_scalar_index("key", "BTREE"))
-    return Change(number, "same rows", lambda at, _: at.optimize.optimize_indices())
 
 
 def configure(number: int, _: random.Random) -> Change:
     return Change(number, "same rows", lambda at, _: at.update_config({f"key {number}": "value"}))
 
 
-def restore(number: int, _: random.Random) -> Change:
-    return Change(number, "restore", lambda at, _: at.checkout_version(1).restore())
+def restore(number: int, rng: random.Random) -> Change:
+    first = rng.choice([1, "origin"])  # its number, or its tag
+    return Change(number, "restore", lambda at, _: at.checkout_version(first).restore())
 
 
 def overwrite(number: int, rng: random.Random) -> Change:
@@ -183,15 +191,37 @@ def overwrite(number: int, rng: random.Random) -> Change:
     )
 
 
-def tag(number: int, _: random.Random) -> Change:
-    return Change(number, "tag", lambda at, _: at.tags.create(f"tag-{number}"))
+def tag(number: int, rng: random.Random) -> Change:
+    """Tag the version that was opened; some give the name to another version first."""
+    name, again = f"tag-{number}", rng.choice(["", "", "delete", "update"])
+
+    def run(at: LanceDataset, change: Change) -> None:
+        change.again = again == "delete"
+        if again:
+            at.tags.create(name, 1)
+        if again == "delete":
+            at.tags.delete(name)
+        if again == "update":
+            at.tags.update(name)
+        else:
+            at.tags.create(name)
+
+    return Change(number, "tag", run)
 
 
 def branch(number: int, rng: random.Random) -> Change:
-    """A branch of the version that was opened, and rows that are appended to it."""
-    rows = {1000 * number + at: rng.randrange(10) for at in range(2)}
+    """A branch of the version that was opened, and rows that are appended to it.
 
-    def run(at: LanceDataset, _: Change) -> None:
+    Some are made in the place of one that was deleted.
+    """
+    rows = {1000 * number + at: rng.randrange(10) for at in range(2)}
+    again = rng.random() < 0.3
+
+    def run(at: LanceDataset, change: Change) -> None:
+        change.again = again
+        if again:
+            at.create_branch(f"branch-{number}").insert(table({5_000: number}))
+            at.branches.delete(f"branch-{number}")
         made = at.create_branch(f"branch-{number}")
         made.insert(table(rows))
         made.delete("key = 0")
@@ -235,8 +265,8 @@ CHANGES: list[tuple[int, Callable[[int, random.Random], Change]]] = [
     (4, update),
     (4, upsert),
     (4, compact),
+    (1, appends),
     (2, batch),
-    (2, index),
     (1, configure),
     (1, restore),
     (1, overwrite),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.proof.simulated.changes import Row
+from tests.proof.simulated.contents import Row
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.format.flags import Feature
@@ -35,10 +35,10 @@ _LINEAGE = ("_row_created_at_version", "_row_last_updated_at_version")
 
 
 def rows_of_fragments(
-    store: ObjectStore, manifest: Manifest, positions: list[int], session: Session
+    store: ObjectStore, manifest: Manifest, schema: bytes, positions: list[int], session: Session
 ) -> dict[int, FragmentRows]:
-    """Keys and rows of fragments by position."""
-    contents = {at: _content(store, manifest, at) for at in positions}
+    """Keys and rows of fragments by position; ``schema`` is the manifest's, in wire format."""
+    contents = {at: (schema, *_content(store, manifest, at)) for at in positions}
     unread = [at for at, content in contents.items() if content not in _KNOWN]
     if len(_KNOWN) > _MOST:
         _KNOWN.clear()
@@ -73,14 +73,18 @@ def _read(
     lineage = _LINEAGE if opened.has_stable_row_ids else ()
     numbers = {manifest.fragment(at).id: at for at in positions}
     wanted = list(numbers)
-    names = ["key", "_rowaddr", "value", "_rowid", *lineage]
+    names = [name for name in manifest.schema.names if name != "key"]
     some = None if len(wanted) == manifest.num_fragments else wanted
-    found = opened.to_table(columns=names, fragments=some)
+    system = ["key", "_rowaddr", "_rowid", *lineage]
+    found = opened.to_table(columns=[*system, *names], fragments=some)
     columns: list[list[Any]] = [column.to_pylist() for column in found.columns]
-    keys, addresses, *columns = columns
+    first = len(system)
     if not lineage:
-        columns += [[0] * len(keys)] * 2
+        columns[first:first] = [[0] * found.num_rows] * 2
+        first += 2
     rows: dict[int, FragmentRows] = {at: [] for at in positions}
-    for key, address, values in zip(keys, addresses, zip(*columns, strict=True), strict=True):
-        rows[numbers[address >> 32]].append((key, Row(*values)))
+    for key, address, *rest in zip(*columns, strict=True):
+        ids, values = rest[: first - 2], rest[first - 2 :]
+        row = Row(dict(zip(names, values, strict=True)), *ids)
+        rows[numbers[address >> 32]].append((key, row))
     return rows

@@ -1,0 +1,244 @@
+"""Changes of columns: added, dropped, renamed, cast, and given new values where they lie."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import pyarrow as pa
+from tests.proof.simulated.changes import PRIMARY_KEY, Change
+from tests.proof.simulated.contents import Contents, Expected, Values, changed_meanwhile
+
+from glaive.dataset.columns.column_files import write_column_file
+from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.commits.lance_operation import LanceOperation
+from glaive.dataset.dataset import LanceDataset
+from glaive.format.fields import Field
+from glaive.table.operations.data_replacement import DataReplacement
+
+_KEY = pa.field("key", pa.int64(), nullable=False, metadata=PRIMARY_KEY)
+_TYPES = {"int32": pa.int32(), "int64": pa.int64()}
+
+
+def _other(at: LanceDataset, change: Change) -> Field | None:
+    """A column besides those of all versions, if there is one; noted for the check."""
+    others = [field for field in at.manifest.schema.fields if field.name not in ("key", "value")]
+    change.fields = [field.id for field in others[:1]]
+    change.found = others[0].name if others else None
+    return others[0] if others else None
+
+
+def _name_of(before: Contents, change: Change) -> str:
+    """What the column of a change is called: another change may have renamed it, or replaced it."""
+    names = [name for name, (at, _) in before.columns.items() if at in change.fields]
+    return names[0] if names else change.found  # type: ignore[no-any-return]  # text
+
+
+def _given(keys: Collection[int], name: str, value: int, kind: pa.DataType) -> pa.Table:
+    """One value for some keys."""
+    schema = pa.schema([_KEY, pa.field(name, kind)])
+    return pa.table({"key": list(keys), name: [value] * len(keys)}, schema)
+
+
+# --------------------------------------------------------------------------- added
+
+
+def add_column(number: int, rng: random.Random) -> Change:
+    """Add a column in one of the ways in which its values can be given."""
+    name = f"c{number}"
+    how = rng.choice(["expression", "function", "stream", "table", "fragments", "nothing"])
+    keys = range(4)
+
+    def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        values = [2 * value.as_py() for value in batch["value"]]
+        return pa.RecordBatch.from_arrays([pa.array(values, pa.int64())], names=[name])
+
+    def run(at: LanceDataset, _: Change) -> None:
+        match how:
+            case "expression":
+                at.add_columns({name: "value * 2"})
+            case "function":
+                at.add_columns(doubled, read_columns=["value"])
+            case "stream":
+                at.add_columns(_stream(name, number, at.count_rows()))
+            case "table":
+                at.merge(_given(keys, name, number, pa.int64()), "key")
+            case "fragments":
+                made = [one.merge_columns({name: "value * 2"}) for one in at.get_fragments()]
+                if made:
+                    operation = LanceOperation.Merge([one for one, _ in made], made[0][1])
+                    LanceDataset.commit(at, operation, read_version=at.version)
+            case _:
+                at.add_columns(pa.field(name, pa.int64()))
+
+    def value_of(key: int, values: Values) -> int | None:
+        match how:
+            case "stream":
+                return number
+            case "table":
+                return number if key in keys else None
+            case "nothing":
+                return None
+            case _:
+                return 2 * values["value"]  # type: ignore[no-any-return]  # a number
+
+    def after(_: Change, before: Contents, __: Contents) -> Expected:
+        rows = {key: {**old, name: value_of(key, old)} for key, old in before.values.items()}
+        types = {**before.types, name: "int64"}
+        return Expected(types, rows, () if how == "nothing" else rows)
+
+    return Change(number, "add column", run, after=after)
+
+
+def _stream(name: str, value: int, rows: int) -> pa.RecordBatchReader:
+    """One value for each row of a table, in batches of three."""
+    schema = pa.schema([pa.field(name, pa.int64())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, rows, 3):
+            part = pa.array([value] * min(3, rows - start), pa.int64())
+            yield pa.RecordBatch.from_arrays([part], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+# ------------------------------------------------------------------------- altered
+
+
+def drop_column(number: int, _: random.Random) -> Change:
+    def run(at: LanceDataset, change: Change) -> None:
+        if other := _other(at, change):
+            at.drop_columns([other.name])
+
+    def after(change: Change, before: Contents, _: Contents) -> Expected:
+        name = _name_of(before, change)
+        types = {one: kind for one, kind in before.types.items() if one != name}
+        rows = {
+            key: {one: value for one, value in old.items() if one != name}
+            for key, old in before.values.items()
+        }
+        return Expected(types, rows)
+
+    return Change(number, "drop column", run, after=after)
+
+
+def rename_column(number: int, _: random.Random) -> Change:
+    new = f"r{number}"
+
+    def run(at: LanceDataset, change: Change) -> None:
+        if other := _other(at, change):
+            at.alter_columns({"path": other.name, "name": new})
+
+    def after(change: Change, before: Contents, _: Contents) -> Expected:
+        name = _name_of(before, change)
+        types = {new if one == name else one: kind for one, kind in before.types.items()}
+        rows = {
+            key: {new if one == name else one: value for one, value in old.items()}
+            for key, old in before.values.items()
+        }
+        return Expected(types, rows)
+
+    return Change(number, "rename column", run, after=after)
+
+
+def cast_column(number: int, _: random.Random) -> Change:
+    def run(at: LanceDataset, change: Change) -> None:
+        if other := _other(at, change):
+            kind = pa.int32() if other.logical_type == "int64" else pa.int64()
+            at.alter_columns({"path": other.name, "data_type": kind})
+
+    def after(change: Change, before: Contents, _: Contents) -> Expected:
+        name, types = _name_of(before, change), before.types
+        types[name] = "int32" if types[name] == "int64" else "int64"
+        return Expected(types, before.values, before.rows)
+
+    return Change(number, "cast column", run, after=after)
+
+
+# ---------------------------------------------------------------------- new values
+
+
+def replace_column(number: int, _: random.Random) -> Change:
+    """Give every row of the fragments that there are the same value, by new files for them."""
+
+    def run(at: LanceDataset, change: Change) -> None:
+        if (other := _other(at, change)) is None or at.manifest.num_fragments == 0:
+            return
+        snapshot, columns = at.opened.snapshot, at.manifest.schema.project([other.name])
+        made = []
+        for fragment in map(at.manifest.fragment, range(at.manifest.num_fragments)):
+            values = pa.array([number] * fragment.physical_rows, _TYPES[other.logical_type])
+            rows = pa.RecordBatch.from_arrays([values], names=[other.name])
+            made.append((fragment.id, write_column_file(snapshot, fragment, columns, [rows])))
+        commit_operation(at.opened, DataReplacement(tuple(made)))
+
+    def after(change: Change, before: Contents, opened: Contents) -> Expected:
+        name, rows = _name_of(before, change), before.values
+        there = opened.rows
+        met = [key for key in rows if key in there and there[key].row_id == before.rows[key].row_id]
+        rows |= {key: {**rows[key], name: number} for key in met}
+        return Expected(before.types, rows, met)
+
+    return Change(number, "replace column", run, after=after)
+
+
+def update_column(number: int, rng: random.Random) -> Change:
+    """Give some rows a value where they lie: by fragments that are committed, or by a merge."""
+    keys, by_merge = range(rng.randrange(4), 8), rng.random() < 0.6
+
+    def run(at: LanceDataset, change: Change) -> None:
+        if (other := _other(at, change)) is None:
+            return
+        source = _given(keys, other.name, number, _TYPES[other.logical_type])
+        if by_merge:
+            merge = at.merge_insert("key").when_matched_update_all()
+            merge.write_mode("rewrite_columns").execute(source)
+            return
+        made: list[Any] = [
+            (one.fragment_id, *one.update_columns(source, "key", with_offsets=True))
+            for one in at.get_fragments()
+        ]
+        operation = LanceOperation.Update(
+            updated_fragments=[fragment for _, fragment, _, _ in made],
+            fields_modified=list(change.fields),
+            update_mode="rewrite_columns",
+            updated_fragment_offsets={at: offsets for at, _, _, offsets in made},
+        )
+        if made:
+            LanceDataset.commit(at, operation, read_version=at.version)
+
+    def after(change: Change, before: Contents, opened: Contents) -> Expected:
+        name, rows = _name_of(before, change), before.values
+        met = [key for key in rows if key in keys]
+        rows |= {key: {**rows[key], name: number} for key in met}
+        free = changed_meanwhile(before, opened).intersection(met)
+        return Expected(before.types, rows, met, free)
+
+    return Change(number, "update column", run, after=after)
+
+
+def append_whole(number: int, rng: random.Random) -> Change:
+    """Append rows that have values in all columns."""
+    rows = {1000 * number + at: rng.randrange(10) for at in range(2)}
+
+    def run(at: LanceDataset, change: Change) -> None:
+        change.fields = [field.id for field in at.manifest.schema.fields]
+        schema = at.schema
+        columns = {name: [number] * len(rows) for name in schema.names}
+        given = {"key": list(rows), "value": list(rows.values())}
+        at.insert(pa.table({**columns, **given}, schema))
+
+    return Change(number, "append", run, rows=rows)
+
+
+COLUMN_CHANGES = [
+    (2, add_column),
+    (1, drop_column),
+    (1, rename_column),
+    (1, cast_column),
+    (2, replace_column),
+    (2, update_column),
+    (1, append_whole),
+]
+"""Makers of changes, each with how often it is drawn."""
