@@ -64,6 +64,11 @@ class Cluster:
         place = ["--host", "127.0.0.1", "--webui-port", "0"]
         self.workers.append(self._java(f"worker{number}", [WORKER, *place, *limits, self.uri]))
 
+    @property
+    def events(self) -> Path:
+        """The folder of the event logs of Spark Connect servers."""
+        return self.folder / "events"
+
     def start_connect(self) -> str:
         """Start a Spark Connect server on the cluster; returns its address."""
         port = free_port()
@@ -73,7 +78,11 @@ class Cluster:
             "spark.driver.host": "127.0.0.1",
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": 2,
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": self.events.as_uri(),
+            "spark.eventLog.compress": "false",
         }
+        self.events.mkdir(exist_ok=True)
         conf = [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
         submit = ["org.apache.spark.deploy.SparkSubmit", "--master", self.uri, "--class", CONNECT]
         self.others.append(self._java("connect", [*submit, *conf, "spark-internal"]))

@@ -26,6 +26,10 @@ FILES = 6
 QUERIES = 40
 
 
+HIDDEN = "MARKED"
+"""A key that nothing may show."""
+
+
 class Jobs:
     """A table, and the rows that it should have, by id."""
 
@@ -159,7 +163,11 @@ class Jobs:
                 self.rows[number] = (n, "three")
 
     def read(self) -> None:
-        frame = glaive.spark.read(self.spark, self.uri, columns=["id", "n"])
+        given = {"azure_storage_account_key": HIDDEN}
+        glaive.spark.register_view(self.spark, "hidden", self.uri, storage_options=given)
+        assert self.spark.sql("select 1 from hidden").count() == len(self.rows)
+        columns = ["id", "n"]
+        frame = glaive.spark.read(self.spark, self.uri, columns=columns, storage_options=given)
         (total,) = frame.selectExpr("sum(n)").collect()
         assert total[0] == sum(row[0] for row in self.rows.values())
 

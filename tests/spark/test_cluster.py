@@ -16,7 +16,7 @@ import lance
 import psutil
 import pytest
 from tests.spark.cluster import Cluster, started
-from tests.spark.cluster_jobs import KINDS
+from tests.spark.cluster_jobs import HIDDEN, KINDS
 
 import glaive
 
@@ -123,11 +123,17 @@ def test_every_job_runs_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     finished(drive(cluster.uri, uri), uri)
 
 
+@pytest.mark.spec("rel-27")
 def test_every_job_runs_over_spark_connect(cluster: Cluster, tmp_path: Path) -> None:
+    """The event log has the requests of jobs, without keys of stores."""
     uri = tmp_path / "t.lance"
     address = cluster.start_connect()
     finished(drive(address, uri), uri)
     cluster.end_connect()
+    logs = [path.read_text() for path in cluster.events.rglob("*") if path.is_file()]
+    assert "VIEW `hidden` USING lance OPTIONS" in "".join(logs)
+    assert "redacted" in "".join(logs)
+    assert HIDDEN not in "".join(logs)
 
 
 def killed_executor(cluster: Cluster, driver: subprocess.Popen[str], seconds: float) -> bool:

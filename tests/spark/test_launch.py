@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.connect import proto
 
 import glaive.spark
 from glaive.errors import MissingDependencyError, OptionError
+from glaive.spark.launch import IN_TEXTS
 
 
 def test_master_and_remote_exclude_each_other() -> None:
@@ -74,6 +77,8 @@ def test_plans_do_not_show_options_of_stores(
     frame = glaive.spark.read(spark, uri, storage_options=keys, base_store_params=bases)
     given = {f"storage.{key}": text for key, text in keys.items()}
     given |= {"base_store_params": json.dumps(bases), "path": uri, "columns": "id"}
+    given["namespace.storage.azure_storage_account_key"] = "MARKED-7"
+    given["namespace.headers.authorization"] = "MARKED-8"
     given["url"] = "jdbc:x?pwd=MARKED-6"  # Spark's own rule for the options of any source
     pairs = ", ".join(f"`{key}` '{text}'" for key, text in given.items())
     view = f"CREATE TEMPORARY VIEW marked USING lance OPTIONS ({pairs})"
@@ -89,6 +94,59 @@ def test_plans_do_not_show_options_of_stores(
     assert "dbtable" in plans[-1]
     frame.explain("formatted")
     assert "MARKED" not in "".join([*plans, capsys.readouterr().out])
+
+
+KEYS = [
+    "plain",
+    "a\\",
+    "\\",
+    "'",
+    '"',
+    "\\'",
+    "\\\\'",
+    "two\nlines",
+    "x\"} '",
+    "ü€",
+    "(",
+    "a" * 9000,
+]
+"""Values of options that are hard to find the end of."""
+
+
+@pytest.mark.spec("rel-27")
+@pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
+def test_requests_are_shown_without_options_of_stores(key: str) -> None:
+    """As Spark Connect shows them: as the text of a message, in which it replaces what matches."""
+    marked = f"MARKED{key}MARKED"
+    source = proto.Read.DataSource(format="lance", paths=["/t"])
+    sql = "CREATE VIEW v USING lance OPTIONS (columns 'id'"
+    names = ("storage.aws_secret_access_key", "Storage.key", "base_store_params", "namespace.x.y")
+    for name in names:
+        source.options[name] = marked
+        for quote in ("'", '"'):
+            escaped = marked.replace("\\", "\\\\").replace(quote, "\\" + quote)
+            text = f"{quote}{escaped}{quote}"
+            sql += f", {name} {text}, '{name}' {text}, `{name}` = {text}, \n{name}={text}"
+    source.options["columns"] = "id"
+    read = proto.Relation(read=proto.Read(data_source=source))
+    command = proto.Relation(sql=proto.SQL(query=f"{sql}, path '/t')"))
+    for plan, rest in ((read, 'value: "id"'), (command, "path \\'/t\\')")):
+        shown = re.sub(IN_TEXTS, "***", str(plan))
+        assert "MARKED" not in shown
+        assert rest in shown
+        assert "columns" in shown
+    # A text that is cut off, as Spark does with long ones, has no end of its value.
+    cut = re.sub(IN_TEXTS, "***", str(command)[: str(command).index("MARKED") + 3] + '"')
+    assert "MAR" not in cut
+
+
+def test_other_texts_are_shown_as_they_are() -> None:
+    for text in (
+        r"""sql: "select storage.a, base_store_params from storage.b where x = \'y\'" """,
+        'options {\n  key: "columns"\n  value: "storage.a"\n}',
+        "select 'storage.a' as b, \"x\"",
+    ):
+        assert re.sub(IN_TEXTS, "***", text) == text
 
 
 @pytest.mark.spark
