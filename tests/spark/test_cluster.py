@@ -130,7 +130,7 @@ def test_every_job_runs_over_spark_connect(cluster: Cluster, tmp_path: Path) -> 
     address = cluster.start_connect()
     finished(drive(address, uri), uri)
     cluster.end_connect()
-    logs = [path.read_text() for path in cluster.events.rglob("*") if path.is_file()]
+    logs = [path.read_text() for path in cluster.events.rglob("events_*")]
     assert "VIEW `hidden` USING lance OPTIONS" in "".join(logs)
     assert "redacted" in "".join(logs)
     assert HIDDEN not in "".join(logs)
