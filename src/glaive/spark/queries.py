@@ -83,7 +83,10 @@ def sql(
         _refuse_statement(statement, query, given)
         with as_glaive_errors():
             return spark.sql(query)
-    pieces, frames, columns = _with_frames(spark, query, statement, given)
+    try:
+        pieces, frames, columns = _with_frames(spark, query, statement, given)
+    except RecursionError:
+        raise _too_deep() from None
     names = {one.alias_or_name.lower() for one in statement.find_all(exp.Table)}
     with naming_columns(columns, "the query", names), as_glaive_errors():
         return spark.sql(pieces, **frames)
@@ -119,9 +122,18 @@ def _parsed(query: str) -> Any:
         statements = sqlglot.parse(query, dialect="spark")
     except sqlglot.errors.SqlglotError as error:
         raise OptionError(f"query: {error}") from error
+    except RecursionError:
+        raise _too_deep() from None
     if len(statements) != 1 or statements[0] is None:
         raise OptionError(f"query: expected one statement, found {len(statements)}")
     return statements[0]
+
+
+def _too_deep() -> OptionError:
+    return OptionError(
+        "query: it is nested too deeply to be parsed. Use fewer brackets, subqueries and CASE "
+        "within each other, or name parts of it by WITH"
+    )
 
 
 def _with_frames(

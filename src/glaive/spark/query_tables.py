@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -61,6 +62,12 @@ HIGHEST: dict[type[DataType], int] = {
     LongType: 2**63 - 1,
 }
 """The highest value of each type of integers."""
+
+_MOST_SIMPLIFIED = 200
+"""Words AND and OR of a condition that is simplified, which takes the square of their number."""
+
+_MOST_DIGITS = 100
+"""Characters of a number that may be a value of a column: decimals have 38 digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +247,9 @@ def _tests(select: Any, table: Any, schema: StructType) -> tuple[list[Filter | C
     written = [_test(part, alias, schema) for part in _conjuncts(where.this)]
     if None not in written and where.find(exp.Like) is None:  # of which only prefixes are tested
         return [test for test in written if test is not None], True
+    joined = islice(where.find_all(exp.Connector), _MOST_SIMPLIFIED + 1)
+    if sum(1 for _ in joined) > _MOST_SIMPLIFIED:
+        return [test for test in written if test is not None], False
     try:
         condition = simplify(where.this.copy(), dialect="spark")
     except SqlglotError:
@@ -340,7 +350,7 @@ def _constant(node: Any, data_type: DataType) -> Any:
         if isinstance(data_type, DateType):
             return _date(node)
         return text if isinstance(data_type, StringType) else None
-    if not text.replace(".", "", 1).isdecimal():  # exponents make doubles
+    if len(text) > _MOST_DIGITS or not text.replace(".", "", 1).isdecimal():  # or exponents
         return None
     if type(data_type) in HIGHEST:
         return int(text) if text.isdecimal() and int(text) <= HIGHEST[type(data_type)] else None

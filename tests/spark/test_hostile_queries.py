@@ -1,0 +1,65 @@
+"""Texts of queries that take time or stack by their form; no session is needed to refuse them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import EqualTo
+from pyspark.sql.types import LongType, StructField, StructType
+from sqlglot import parse_one
+from sqlglot.optimizer import simplify
+
+from glaive.errors import OptionError
+from glaive.spark.queries import tables_in
+from glaive.spark.query_tables import TableUse, table_uses
+
+SCHEMA = StructType([StructField("a", LongType()), StructField("b", LongType())])
+
+
+def use_of(query: str) -> TableUse:
+    """What a query needs of the table ``f``."""
+    (use,) = table_uses(parse_one(query, dialect="spark"), {"f": SCHEMA}, {})
+    return use
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select " + "(" * 5_000 + "a" + ")" * 5_000 + " from f",
+        "select a from (" * 500 + "f" + ")" * 500,
+        "select a from f where " + "not " * 5_000 + "a = 1",
+        "select " + "case when a = 1 then " * 1_000 + "1" + " end" * 1_000 + " from f",
+        "{{" * 10_000,
+    ],
+)
+def test_a_query_that_is_nested_too_deeply_is_refused(query: str) -> None:
+    with pytest.raises(OptionError, match="nested too deeply"):
+        tables_in(query)
+
+
+@pytest.mark.spec("rel-25")
+def test_a_condition_of_many_tests_is_not_simplified_as_that_takes_the_square_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def simplified(condition: Any, **options: Any) -> Any:
+        asked.append(options["dialect"])
+        return simplify.simplify(condition, **options)
+
+    monkeypatch.setattr("glaive.spark.query_tables.simplify", simplified)
+    few = use_of("select a from f where " + " or ".join(f"a = {n}" for n in range(20)))
+    assert (few.decided, asked) == (False, ["spark"])
+    many = " or ".join(f"a = {n}" for n in range(5_000))
+    use = use_of(f"select a from f where b = 7 and ({many})")
+    assert asked == ["spark"]
+    assert use.tests == (EqualTo(("b",), 7),)
+    assert not use.decided
+
+
+@pytest.mark.spec("rel-25")
+def test_a_number_of_many_digits_is_left_to_spark() -> None:
+    use = use_of("select a from f where a = " + "9" * 100_000)
+    assert (use.tests, use.decided) == ((), False)
