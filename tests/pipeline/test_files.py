@@ -243,3 +243,12 @@ def test_a_spec_of_sparks_own_pipelines_names_its_command(tmp_path: Path) -> Non
     path.write_text("name: shipments\nlibraries:\n  - glob:\n      include: transformations/**\n")
     with pytest.raises(OptionError, match=r"not TOML: .* spark-pipelines run --spec .*yml"):
         load(path)
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize(
+    "text", ["a." * 5000 + "b = 1", "[" + ".".join("a" * 5000) + "]", "a = " + "[" * 40 + "]" * 40]
+)
+def test_a_file_that_is_nested_deeply_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(OptionError, match="nested deeper than 32 levels"):
+        load(written(tmp_path, text))
