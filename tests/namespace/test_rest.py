@@ -310,7 +310,11 @@ def test_a_port_that_is_taken_is_named(server: RestAdapter, tmp_path: Path) -> N
 
 
 @pytest.mark.spec("rel-25")
-@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n"])
+@pytest.mark.parametrize(
+    "head",
+    [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"],
+    ids=["headers", "a length", "up to the end"],
+)
 def test_an_answer_that_comes_byte_by_byte_is_given_up(head: bytes) -> None:
     stop, sent = threading.Event(), 0
     with socket.create_server(("127.0.0.1", 0)) as listening:

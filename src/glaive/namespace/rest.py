@@ -246,12 +246,14 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
 def _given_up_after(connection: http.client.HTTPConnection, seconds: float) -> Iterator[None]:
     """Close a connection after a time: a server that sends a byte now and then holds up nobody."""
     given_up = threading.Event()
+    # The connection forgets its socket where the answer ends with it, which the answer still reads.
+    opened = connection.sock
 
     def give_up() -> None:
         given_up.set()
         with suppress(OSError):  # it is closed already
             # Not that of the class for TLS, which the thread that reads is using.
-            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
+            socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
     timer = threading.Timer(seconds, give_up)
     timer.daemon = True
