@@ -10,7 +10,6 @@ Decision: ``docs/adr/0014-places-that-a-dataset-names.md``.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -109,6 +108,8 @@ class AccessPolicy:
 
     def as_options(self) -> dict[str, str]:
         """The storage options that give this policy to any process; places are absolute."""
+        import json
+
         options = {}
         if isinstance(self.external, tuple):
             options[_EXTERNAL] = json.dumps([place.uri for place in self.external])
@@ -226,6 +227,8 @@ def _external_in(options: Mapping[str, str]) -> object:
 
 def _json(option: str, text: str) -> Any:
     """Parse JSON. It may have credentials, so messages do not show it."""
+    import json
+
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # includes huge numbers and deep nesting

@@ -8,7 +8,6 @@ logged with the closest known one.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import timedelta
@@ -217,6 +216,8 @@ def normalise_options(options: Mapping[str, object] | None) -> dict[str, str]:
 
 def _json(key: str, value: object) -> str:
     """The text of a list or a mapping; messages do not show it, as it may have credentials."""
+    import json
+
     try:
         return json.dumps(value, default=dict)
     except (TypeError, ValueError, RecursionError):

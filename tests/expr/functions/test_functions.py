@@ -100,21 +100,35 @@ def test_groups_are_limited_as_each_place_of_a_pattern_has_those_of_all(test: st
     ("pattern", "places"),
     [
         ("a?" * 100_000, 100_000),
-        ("(?:a?b?){1000}", 2000),
-        ("(?:(?:a?){40}){40}", 1600),
-        (r"\w?" * 101, 1010),
-        ("[a-c]*" * 1001, 1001),
-        ("(?:" + "|".join(f"{n:04}" for n in range(300)) + ")*x", 1201),
-        ("(?:" + "|".join(f"{n:04}" for n in range(300)) + "){2}", 2400),
+        ("(?:a?b?){1000}[ab]{1000}x?", 3001),
+        ("(?:(?:(?:a?){20}){20}){20}", 8000),
+        (r"\w{301}", 3010),
+        (r"[\w.]{250}", 3500),
+        ("[a-c]*" * 3001, 3001),
+        ("(?:" + "|".join(f"{n:04}" for n in range(800)) + ")*x", 3201),
+        ("(?:" + "|".join(f"{n:04}" for n in range(800)) + "){2}", 6400),
     ],
 )
 def test_a_regular_expression_has_few_places_that_a_character_may_be_compared_with(
     pattern: str, places: int
 ) -> None:
     for call in ("regexp_like(s, '{}')", "regexp_count(s, '{}')", "regexp_replace(s, '{}', '')"):
-        with pytest.raises(FilterError, match=rf"it has {places} places, at most 1000") as refused:
+        with pytest.raises(FilterError, match=rf"it has {places} places, at most 3000") as refused:
             values(call.format(pattern), s=["a"])
         assert len(str(refused.value)) < 600
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^\w{1,255}$",
+        r"^.{1,1000}$",
+        r"^[^@\s]{1,255}@[^@\s]{1,255}\.[a-z]{2,63}$",
+        r"^[\d.]{1,300}-[0-9a-fA-F]{1,500}$",
+    ],
+)
+def test_regular_expressions_that_check_lengths_of_texts_are_supported(pattern: str) -> None:
+    assert values(f"regexp_like(s, '{pattern}')", s=["\n", "\n"]) == [False, False]
 
 
 @pytest.mark.spec("rel-25")

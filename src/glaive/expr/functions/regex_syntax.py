@@ -42,6 +42,9 @@ _PLAIN = frozenset(r"\.+*?()|[]{}^$#&-~/ " + "\"'!%,:;=@_`")
 _WIDE = frozenset("wWpP")
 """Escapes of classes with hundreds of ranges."""
 
+_HUNDREDS = re.compile(r"\\[pP](?!\{(?:Z|Nd)\})")
+"""The same within a class; spaces and digits of all scripts are a few dozen ranges."""
+
 _MEMBERS = 16
 """Characters of a class, as Arrow's engine gets it, that count as one place."""
 
@@ -179,7 +182,7 @@ class _Reader:
                 self.put("]", 1)
                 # Its members are ranges of bytes, each of which is compared.
                 members = "".join(self.text[before:])
-                wide = WIDE if "\\p" in members or "\\P" in members else 1
+                wide = WIDE if _HUNDREDS.search(members) else 1
                 self.width.part(wide + len(members) // _MEMBERS)
                 return
             if letter == "[":

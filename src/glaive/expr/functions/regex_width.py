@@ -20,8 +20,8 @@ from glaive.dataclass import dataclass
 
 __all__ = ["MAX_GROUPED_WIDTH", "MAX_WIDTH", "WIDE", "Width"]
 
-MAX_WIDTH = 1_000
-"""Places of a pattern: about a microsecond for each byte of text."""
+MAX_WIDTH = 3_000
+"""Places of a pattern: tens of microseconds for each byte of text, where all are followed."""
 
 MAX_GROUPED_WIDTH = 50_000
 """Places times groups, where the places of groups are asked for: each place has those of all."""
