@@ -244,6 +244,36 @@ def test_files_are_converted_there_and_back(call: Call, tmp_path: Path, ending: 
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("columns", [None, "image,id"])
+def test_blobs_are_converted_with_their_values(
+    call: Call, tmp_path: Path, version: str, columns: str | None
+) -> None:
+    values = [b"abc", None, bytes(100_000)]
+    images: Any = values
+    field = glaive.blob_field("image")
+    if version == "2.1":
+        metadata = {"lance-encoding:blob": "true"}
+        field = pa.field("image", pa.large_binary(), metadata=metadata)
+    else:
+        images = glaive.blob_array(values)
+    table = pa.table(
+        {"id": [1, 2, 3], "image": images}, pa.schema([pa.field("id", pa.int64()), field])
+    )
+    source = glaive.write_dataset(table, str(tmp_path / "a.lance"), data_storage_version=version)
+    wanted = () if columns is None else ("--columns", columns)
+    copied, parquet = str(tmp_path / "b.lance"), str(tmp_path / "b.parquet")
+    call("convert", source.uri, copied, "--format-version", version, *wanted)
+    call("convert", source.uri, parquet, *wanted)
+    copy = glaive.dataset(copied)
+    names = columns.split(",") if columns else ["id", "image"]
+    assert copy.schema == pa.schema([source.schema.field(name) for name in names])
+    assert pq.read_table(parquet).column_names == names
+    assert copy.to_table(blob_handling="all_binary")["image"].to_pylist() == values
+    assert copy.take_blobs("image", indices=[2])[0].size() == 100_000
+    assert pq.read_table(parquet)["image"].to_pylist() == values
+
+
 def test_convert_says_what_it_cannot_do(call: Call, things: str, tmp_path: Path) -> None:
     assert "ending of" in call("convert", things, "out.xyz").stderr
     source = str(tmp_path / "a.parquet")

@@ -26,6 +26,8 @@ KINDS = {
     ".parquet": "parquet",
 }
 
+_BATCH_BYTES = 64 << 20
+
 
 @click.command(
     "convert",
@@ -60,7 +62,8 @@ def command(
 ) -> None:
     """Convert SOURCE to TARGET: Lance, Parquet, CSV, JSON lines or Arrow, by their endings.
 
-    Batch by batch, in one process without Spark; JSON is read whole.
+    Batch by batch, in one process without Spark; JSON is read whole. Values of blobs are
+    converted, too: to bytes, and to blobs where TARGET is a Lance dataset.
     """
     have, want = source_kind or _kind(source, "--from"), target_kind or _kind(target, "--to")
     if condition is not None and have != "lance":
@@ -68,7 +71,9 @@ def command(
     if storage_options and "lance" not in (have, want):
         raise click.UsageError("--storage-option: only Lance datasets have storage options")
     storage = storage_pairs(storage_options)
-    reader = _reader(source, have, columns.split(",") if columns else None, condition, storage)
+    reader, schema = _reader(
+        source, have, columns.split(",") if columns else None, condition, storage
+    )
     if want == "lance":
         import glaive
 
@@ -77,6 +82,7 @@ def command(
             made = glaive.write_dataset(
                 reader,
                 target,
+                schema=schema,
                 mode=mode,
                 data_storage_version=format_version,
                 storage_options=storage,
@@ -109,19 +115,31 @@ def _reader(
     columns: list[str] | None,
     condition: str | None,
     storage: dict[str, str] | None,
-) -> pa.RecordBatchReader:
+) -> tuple[pa.RecordBatchReader, pa.Schema]:
+    """Rows of the source, and their columns as a dataset holds them: blobs are no mere bytes."""
     if kind != "lance" and not Path(source).exists():
         raise click.ClickException(f"{source} does not exist: expected a file, or a folder of them")
     if kind == "lance":
+        import pyarrow as pa
+
         from glaive.dataset.open import dataset as open_dataset
 
         opened = open_dataset(source, storage_options=storage)
-        return opened.scanner(columns=columns, filter=condition).to_reader()
+        scanner = opened.scanner(
+            columns=columns,
+            filter=condition,
+            blob_handling="all_binary",
+            batch_size_bytes=_BATCH_BYTES,
+        )
+        reader = scanner.to_reader()
+        whole = [name for name in opened.schema.names if columns is None or name in columns]
+        stored = {name: opened.schema.field(name) for name in whole}
+        return reader, pa.schema([stored.get(field.name, field) for field in reader.schema])
     import pyarrow.dataset as pads
 
     files: Any = pads.dataset
-    reader: pa.RecordBatchReader = files(source, format=kind).scanner(columns=columns).to_reader()
-    return reader
+    reader = files(source, format=kind).scanner(columns=columns).to_reader()
+    return reader, reader.schema
 
 
 def _write(reader: pa.RecordBatchReader, target: str, kind: str) -> int:

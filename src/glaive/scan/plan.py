@@ -176,4 +176,7 @@ def row_bytes(bound: BoundFragment) -> int:
         # Strings on disk are often half their size in memory; whole files are taken to be strings.
         stored = sum(file.size or 0 for file in bound.fragment.files)
         row = max(row, 2 * stored // bound.rows)
+    # Values of blobs are in files of their own: their column knows how large they are.
+    blobs = bound.projection.blob_contents
+    row = max(row, sum(bound.columns[at].value_bytes for at in blobs)) if blobs else row
     return row + bound.projection.constant_bytes

@@ -7,6 +7,7 @@ elsewhere: those are nobody's to fetch by the way.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ from glaive.scan.snapshot import Snapshot
 
 __all__ = ["BlobContentsColumn", "LogicalColumn"]
 
+_SAMPLED_ROWS = 64 * 1024
+"""Rows of which sizes are looked at, at most, before values are fetched."""
+
 
 class BlobContentsColumn(Searchable):
     """A top-level field with its blobs as values (a ``BoundColumn``)."""
@@ -41,6 +45,16 @@ class BlobContentsColumn(Searchable):
         self._fragment = fragment
         self.field = self._result(column).to_arrow()
         self.num_rows = inner.num_rows
+
+    @cached_property
+    def value_bytes(self) -> int:
+        """Mean bytes of a value, by the descriptions of all rows or of some thousands."""
+        rows = self.num_rows
+        if rows <= _SAMPLED_ROWS:
+            array = self._inner.read(0, rows)
+        else:
+            array = self._inner.take(np.linspace(0, rows - 1, _SAMPLED_ROWS).astype(np.int64))
+        return max(1, int(self._content_bytes(self._column, array) // max(1, len(array))))
 
     def cuts(self) -> NDArray[np.int64]:
         """Row numbers at which pages begin."""
@@ -59,6 +73,23 @@ class BlobContentsColumn(Searchable):
 
     plan_read = read
     plan_take = take
+
+    def _content_bytes(self, field: Field, array: Any) -> float:
+        """Bytes of all blobs at or below a field, as the descriptions say: sizes may be wrong."""
+        if field.is_blob_v2:
+            present = array.drop_null()
+            sizes = np.asarray(present.field("size"))
+            return float(sizes[self._is_fetched(present)].sum(dtype=np.float64))
+        if not has_blobs_v2(field):
+            return 0.0
+        struct = field.logical_type == "struct"
+        members = array.flatten() if struct else [array.flatten()]
+        pairs = zip(field.children, members, strict=True)
+        return sum(self._content_bytes(child, member) for child, member in pairs)
+
+    def _is_fetched(self, descriptions: Any) -> NDArray[np.bool_]:
+        """Which values become part of the column."""
+        return np.ones(len(descriptions), np.bool_)
 
     def _resolve(self, field: Field, array: Any, path: str, *, distinct: bool) -> Any:
         """Values in place of the descriptions at or below a field."""
@@ -107,6 +138,10 @@ class LogicalColumn(BlobContentsColumn):
     """The same with values that lie elsewhere as references: rows to be written again."""
 
     _result = staticmethod(logical)
+
+    def _is_fetched(self, descriptions: Any) -> NDArray[np.bool_]:
+        external: NDArray[np.bool_] = np.asarray(descriptions.field("kind")) == EXTERNAL
+        return ~external
 
     def _values(self, field: Field, descriptions: Any, path: str, *, distinct: bool) -> Any:
         rows = len(descriptions)
