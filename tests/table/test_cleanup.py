@@ -16,9 +16,10 @@ import pyarrow as pa
 import pytest
 
 from glaive.clock import Clock, replaced_clock
-from glaive.errors import CleanupError, CommitConflictError, ObjectNotFoundError
+from glaive.errors import CleanupError, CommitConflictError, ObjectNotFoundError, StoreError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED, HINT, VERSIONS, manifest_path
+from glaive.io.counting import CountingStore, Fault
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta
 from glaive.io.wrapped import WrappedStore
@@ -182,6 +183,19 @@ def test_a_late_commit_does_not_take_the_place_of_a_version_that_goes(
     with pytest.raises(CommitConflictError, match=r"version 2 .*cleaned up"):
         commit_transaction(store, append(first), base=first)
     assert [one.version for one in list_versions(store)] == [4]
+
+
+@pytest.mark.spec("rel-2")
+def test_no_version_goes_while_the_hint_cannot_name_the_newest_one(
+    store: LocalStore, newest: Manifest, work: CleanupWork
+) -> None:
+    store.delete([HINT])
+    failing = CountingStore(store)
+    failing.inject(Fault(at=1, kind="fail", method="put", path=HINT, forever=True))
+    plan = plan_cleanup(failing, failing, newest, EVERYTHING, work)
+    with pytest.raises(StoreError, match="hint"):
+        delete_planned(failing, plan, work=work)
+    assert [one.version for one in list_versions(store)] == [1, 2, 3, 4]
 
 
 def test_a_hint_of_a_later_version_stays(

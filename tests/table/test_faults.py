@@ -8,13 +8,21 @@ from typing import Literal
 
 import pytest
 
-from glaive.errors import CommitError, GlaiveError, ObjectNotFoundError, StoreError
+from glaive.errors import (
+    CommitConflictError,
+    CommitError,
+    GlaiveError,
+    ObjectNotFoundError,
+    StoreError,
+)
 from glaive.format.manifest import Manifest
+from glaive.format.paths import manifest_path
 from glaive.format.transaction import Transaction
 from glaive.io.counting import CountingStore, Fault
 from glaive.io.store import BytesLike, ObjectStore, PutMode
 from glaive.table.commit import commit_transaction
 from glaive.table.load import load_numbered, open_latest, read_transaction
+from glaive.table.versions import latest
 
 from .places import KINDS, append, create, make_store, overwrite
 
@@ -142,14 +150,22 @@ def test_a_repeated_commit_whose_version_cannot_be_read_may_have_been_made(
     assert commit_transaction(store, mine, base=base).version == 2
 
 
-def test_a_hint_that_cannot_be_read_is_no_failure(
-    store: ObjectStore, caplog: pytest.LogCaptureFixture
+@pytest.mark.spec("rel-2")
+def test_where_the_hint_cannot_be_read_a_stale_listing_is_not_taken_for_all_there_is(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The version after the one that was read is gone: its name is free, and its place is not."""
     base = create(store)
-    late = append(base)
-    commit_transaction(store, append(base), base=base)
+    late, stale = append(base), latest(store)
+    newest = commit_transaction(store, append(base), base=base)
+    commit_transaction(store, append(newest), base=newest)
+    store.delete([manifest_path(2)])
+    monkeypatch.setattr("glaive.table.commit.latest", lambda _: stale)
     failing = CountingStore(store)
     failing.inject(Fault(at=1, kind="fail", method="get", path="hint"))
-    with caplog.at_level("DEBUG"):
-        assert commit_transaction(failing, late, base=base).version == 3
-    assert "version hint" in caplog.text
+    with pytest.raises(StoreError, match="hint"):
+        commit_transaction(failing, late, base=base)
+    with pytest.raises(CommitConflictError, match=r"version 2 .*cleaned up"):
+        commit_transaction(store, late, base=base)
+    assert failing.by_method["create"] == 0
+    assert open_latest(store).version == 3

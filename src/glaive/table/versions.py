@@ -325,9 +325,13 @@ def _mixed(
 
 
 def read_hint(store: ObjectStore) -> int | None:
-    """The version in the hint; ``None`` if it is missing or unreadable. One request.
+    """The version in the hint; ``None`` if it is missing or says nothing. One request.
 
-    Failures are logged, as a listing has the same information.
+    Raises
+    ------
+    StoreError
+        The store failed. It may be the hint alone that knows the newest version: a listing may be
+        stale, and versions before the newest one may have been cleaned up.
     """
     import json
 
@@ -339,29 +343,34 @@ def read_hint(store: ObjectStore) -> int | None:
         hint = json.loads(content)
     except ObjectNotFoundError:
         return None
-    except (StoreError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         import logging
 
-        logging.getLogger(__name__).debug("version hint not read: %s", error)
+        logging.getLogger(__name__).debug("version hint of %s says nothing: %s", store.uri, error)
         return None
     version = hint.get("version") if isinstance(hint, dict) else None
     return version if isinstance(version, int) and version > 0 else None
 
 
 def write_hint(store: ObjectStore, version: int) -> None:
-    """Update the hint. One request; failures are logged, as nothing depends on it.
-
-    In a local directory it is overwritten in place if its length is unchanged: replacing a file
-    costs as much as the rest of the commit, and misreading the hint does no harm.
-    """
-    content = b'{"version":%d}' % version
+    """Update the hint after a commit. One request; failures are logged: the version exists."""
     try:
-        if not store.rewrite(HINT, content):
-            store.put(HINT, [content])
+        _put_hint(store, version)
     except StoreError as error:
         import logging
 
         logging.getLogger(__name__).debug("version hint of %s not written: %s", store.uri, error)
+
+
+def _put_hint(store: ObjectStore, version: int) -> None:
+    """Write the hint.
+
+    In a local directory it is overwritten in place if its length is unchanged: replacing a file
+    costs as much as the rest of the commit, and misreading the hint does no harm there.
+    """
+    content = b'{"version":%d}' % version
+    if not store.rewrite(HINT, content):
+        store.put(HINT, [content])
 
 
 def advance_hint(store: ObjectStore, version: int) -> None:
@@ -369,6 +378,11 @@ def advance_hint(store: ObjectStore, version: int) -> None:
 
     Before versions are deleted: their writers may have ended before they updated it, and a commit
     that is made for an old version looks for those after it only if the hint is later.
+
+    Raises
+    ------
+    StoreError
+        The store failed, so no version may be deleted.
     """
     if (read_hint(store) or 0) < version:
-        write_hint(store, version)
+        _put_hint(store, version)
