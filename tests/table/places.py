@@ -11,11 +11,12 @@ import pyarrow as pa
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import DataFile, Fragment
 from glaive.format.manifest import Manifest, encode_manifest
-from glaive.format.paths import manifest_path, new_data_file_name
+from glaive.format.paths import VERSIONS, manifest_path, new_data_file_name
 from glaive.format.transaction import Transaction
 from glaive.io.local import LocalStore
-from glaive.io.store import ObjectStore
+from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.uri import open_store
+from glaive.io.wrapped import WrappedStore
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest
 from glaive.table.operations.append import Append
@@ -26,6 +27,19 @@ from glaive.types import FormatVersion
 SCHEMA = LanceSchema.from_arrow(pa.schema([("id", pa.int64()), ("name", pa.string())]))
 V2_2 = FormatVersion(2, 2)
 KINDS = ["local", "memory"]
+
+
+class StaleListing(WrappedStore):
+    """A store whose listing of versions ends at an old one."""
+
+    def __init__(self, store: ObjectStore, newest: int) -> None:
+        super().__init__(store)
+        self._shown = {manifest_path(number) for number in range(1, newest + 1)}
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        """What is there, of versions only the old ones."""
+        found = super().list(prefix)
+        return (one for one in found if prefix != VERSIONS or one.path in self._shown)
 
 
 def make_store(kind: str, tmp_path: Path) -> ObjectStore:

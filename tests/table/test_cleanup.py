@@ -18,7 +18,7 @@ import pytest
 from glaive.clock import Clock, replaced_clock
 from glaive.errors import CleanupError, CommitConflictError, ObjectNotFoundError, StoreError
 from glaive.format.manifest import Manifest
-from glaive.format.paths import DETACHED, HINT, VERSIONS, manifest_path
+from glaive.format.paths import DETACHED, HINT, manifest_path
 from glaive.io.counting import CountingStore, Fault
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta
@@ -34,7 +34,7 @@ from glaive.table.tags import Tag, create_tag, list_tags
 from glaive.table.versions import list_versions, list_versions_past, locate, read_hint
 
 from .pieces import InPieces
-from .places import append, create, overwrite
+from .places import StaleListing, append, create, overwrite
 
 EVERYTHING = CleanupPolicy(older_than=timedelta(0))
 
@@ -104,18 +104,6 @@ def test_nothing_goes_when_a_version_that_is_there_cannot_be_read(
         plan_cleanup(Missing(store), store, newest, EVERYTHING, work)
 
 
-class Stale(WrappedStore):
-    """A store whose listing of versions ends at an old one."""
-
-    def __init__(self, store: LocalStore, newest: int) -> None:
-        super().__init__(store)
-        self._shown = {manifest_path(number) for number in range(1, newest + 1)}
-
-    def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        found = super().list(prefix)
-        return (one for one in found if prefix != VERSIONS or one.path in self._shown)
-
-
 def test_files_of_versions_that_a_stale_listing_does_not_show_stay(
     store: LocalStore, work: CleanupWork
 ) -> None:
@@ -131,7 +119,7 @@ def test_files_of_versions_that_a_stale_listing_does_not_show_stay(
         path.write_bytes(b"rows")
 
     policy = CleanupPolicy(retain_versions=2, delete_unverified=True)
-    plan = plan_cleanup(Stale(store, newest=1), store, fourth, policy, work)
+    plan = plan_cleanup(StaleListing(store, newest=1), store, fourth, policy, work)
     assert plan.versions == (1,)
     delete_planned(store, plan, work=work)
     assert [path.exists() for path in paths] == [True, True, True]
@@ -143,7 +131,7 @@ def test_a_listing_that_lacks_thousands_of_versions_is_no_ground_to_delete(
 ) -> None:
     for later in (10_004, 10_005):
         store.put(manifest_path(later), [store.get(manifest_path(4)).to_pybytes()])
-    stale = Stale(store, newest=4)
+    stale = StaleListing(store, newest=4)
     for known, found in (10_004, [10_004, 10_005]), (DETACHED | 20_000, []):
         versions = [one.version for one in list_versions_past(stale, known)]
         assert versions == [1, 2, 3, 4, *found]
@@ -159,7 +147,7 @@ def test_a_stale_listing_is_no_ground_to_delete_where_the_opened_version_is_dele
     store.delete([manifest_path(2), manifest_path(3)])
     assert [one.version for one in list_versions_past(store, 3)] == [1, 4]
     with pytest.raises(CleanupError, match="ends at version 1, and version 3 was made"):
-        list_versions_past(Stale(store, newest=1), 3)
+        list_versions_past(StaleListing(store, newest=1), 3)
 
 
 @pytest.mark.spec("rel-2")

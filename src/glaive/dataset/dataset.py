@@ -33,7 +33,6 @@ from glaive.scan.projection import column_names
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take
-from glaive.table.load import open_latest
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock
 from glaive.table.versions import latest, list_versions
@@ -1265,7 +1264,7 @@ class LanceDataset:
 
     def checkout_latest(self) -> None:
         """Move this object to the newest version."""
-        self.move_to(open_latest(self.store))
+        self.move_to(self._at.at_latest().manifest)
 
     def create_branch(
         self,

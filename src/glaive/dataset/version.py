@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from glaive.dataclass import dataclass
 from glaive.dataset.versions.history import find_version
 from glaive.format.manifest import Manifest
+from glaive.format.paths import DETACHED
 from glaive.io.store import ObjectStore
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
-from glaive.table.load import open_latest
+from glaive.table.load import open_latest_since
 
 if TYPE_CHECKING:
     from glaive.dataset.versions.references import Referenced
@@ -105,9 +106,11 @@ class OpenedVersion:
         root = self.store if store is None else store
         return replace(self, views=Views(Snapshot(root, version, self.session)))
 
-    def at_latest(self) -> OpenedVersion:
-        """The newest version of this branch."""
-        return self.at(open_latest(self.store))
+    def at_latest(self, known: int = 0) -> OpenedVersion:
+        """The newest version of this branch; none before this one, or before ``known``."""
+        here = self.manifest.version
+        here = 0 if here & DETACHED else here
+        return self.at(open_latest_since(self.store, max(known, here)))
 
     def at_reference(self, target: Referenced) -> OpenedVersion:
         """The version that a reference resolved to, possibly on another branch."""

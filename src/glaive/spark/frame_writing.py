@@ -309,7 +309,9 @@ def _made_by(job: str, options: Options, before: int) -> int | None:
     from glaive.table.load import find_transaction
 
     store, newest = open_target(options)
-    made = None if newest is None else find_transaction(store, before, JOB, job)
+    if newest is None:
+        return None
+    made = find_transaction(store, before, JOB, job, known=newest.version)
     return None if made is None else made.version
 
 

@@ -46,6 +46,7 @@ __all__ = [
     "load_manifest",
     "load_numbered",
     "open_latest",
+    "open_latest_since",
     "open_newest",
     "open_version",
     "read_transaction",
@@ -97,6 +98,27 @@ def open_newest(store: ObjectStore) -> Manifest:
     if hint > newest.version:
         with suppress(ObjectNotFoundError):  # those before it may have been cleaned up
             newest = load_numbered(store, hint, newest.scheme)
+    return _follow(store, newest)
+
+
+def open_latest_since(store: ObjectStore, known: int) -> Manifest:
+    """The newest version, and none before ``known``, which was seen: listings may be stale.
+
+    As :func:`open_latest`; more requests only where a listing ends before ``known``: one, and one
+    for each later version. If there is no such version any more, because of a clean-up or because
+    another dataset was made here, as :func:`open_newest`.
+    """
+    newest = open_latest(store)
+    if newest.version >= known:
+        return newest
+    try:
+        return _follow(store, load_numbered(store, known, newest.scheme))
+    except ObjectNotFoundError:
+        return open_newest(store)
+
+
+def _follow(store: ObjectStore, newest: Manifest) -> Manifest:
+    """The last of the versions that follow one another from this one on."""
     while True:
         try:
             newest = load_numbered(store, newest.version + 1, newest.scheme)
@@ -232,14 +254,23 @@ def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | No
 
 
 def find_transaction(
-    store: ObjectStore, since_version: int, key: str, value: str, *, until: int | None = None
+    store: ObjectStore,
+    since_version: int,
+    key: str,
+    value: str,
+    *,
+    until: int | None = None,
+    known: int = 0,
 ) -> Manifest | None:
     """The version after ``since_version`` whose transaction has this property, if any.
 
     One listing, then one request per version, the newest first, from ``until`` on if it is given.
+    The listing may be stale: versions up to ``known``, which was seen, are read in any case.
     """
     newest = latest(store)
-    last = newest.version if until is None else min(until, newest.version)
+    last = max(newest.version, known)
+    if until is not None:
+        last = min(until, last)
     for version in range(last, since_version, -1):
         try:
             manifest = load_numbered(store, version, newest.scheme)

@@ -125,7 +125,7 @@ def search_forgotten(
     since = begun() if made is None and until else None
     if since is None or since >= until:
         return made, range(0)
-    found = find_transaction(store, since, key, job, until=until)
+    found = find_transaction(store, since, key, job, until=until, known=newest.version)
     return None if found is None else found.version, range(since + 1, until + 1)
 
 

@@ -69,7 +69,7 @@ def with_retries(
                     f"({error.operation}). Nothing was changed; try again, or allow more "
                     "conflict_retries or a longer retry_timeout."
                 ) from error
-            at = at.at_latest()
+            at = at.at_latest(error.version)
             line = current_line()
             if line is not None:
                 line.move_to(0, None)

@@ -140,7 +140,9 @@ class SparkJob:
         """The same among the versions after ``since``."""
         if self.transaction is not None and self.transaction.is_applied(newest):
             return newest
-        return find_transaction(store, since, JOB, self.id) if self.named else None
+        if not self.named:
+            return None
+        return find_transaction(store, since, JOB, self.id, known=newest.version)
 
     def _counts(self, dataset: LanceDataset) -> dict[str, int]:
         """The counts that this job recorded; none if it made no version."""

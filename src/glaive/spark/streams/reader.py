@@ -234,9 +234,9 @@ class _StreamPlan:
             )
         return Position(given.starting_version)
 
-    def newest(self) -> int:
-        """The last version to be read, as far as is known."""
-        return self._timeline.newest() if self._target is None else self._target
+    def newest(self, known: int = 0) -> int:
+        """The last version to be read; none before ``known``, which was seen."""
+        return self._timeline.newest(known) if self._target is None else self._target
 
     def stop_at_newest(self) -> None:
         """Read no later versions than those of now."""
@@ -244,7 +244,7 @@ class _StreamPlan:
 
     def batch_end(self, start: Position, limit: ReadLimit) -> Position:
         """Where a batch from ``start`` on ends."""
-        newest = self.newest()
+        newest = self.newest(start.version - 1)
         if start.version > newest + 1 and self._target is None:
             raise OptionError(
                 f"the checkpoint has read {self._store.uri} up to version {start.version - 1}, but "

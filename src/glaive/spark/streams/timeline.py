@@ -12,7 +12,7 @@ from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
 from glaive.spark.streams.offsets import Position
 from glaive.spark.streams.options import StreamOptions
-from glaive.table.load import describe_versions, open_latest, read_transaction
+from glaive.table.load import describe_versions, open_latest_since, read_transaction
 
 __all__ = ["Timeline", "end_version", "first_since"]
 
@@ -38,10 +38,10 @@ class Timeline:
         self._before: Manifest | None = None
         self._plans: dict[tuple[int, bool], ChangeTasks] = {}
 
-    def newest(self) -> int:
-        """Number of the newest version. One or two requests."""
+    def newest(self, known: int = 0) -> int:
+        """Number of the newest version, none before ``known``. One or two requests."""
         self._newest = None  # let go of before the next is read: each lists all fragments
-        self._newest = open_latest(self._store)
+        self._newest = open_latest_since(self._store, known)
         return self._newest.version
 
     def tasks(self, position: Position) -> ChangeTasks:
@@ -105,7 +105,7 @@ class Timeline:
     def _load(self, version: int) -> Manifest:
         newest = self._newest
         if newest is None or newest.version < version:
-            newest = self._newest = open_latest(self._store)
+            newest = self._newest = open_latest_since(self._store, version)
         return load_for_changes(self._store, newest, version)
 
 

@@ -1,0 +1,99 @@
+"""Handles where listings of versions are stale: what was seen once is not forgotten."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from tests.table.places import StaleListing
+
+import glaive
+from glaive import LanceDataset
+from glaive.format.transaction import Transaction
+from glaive.spark.streams.options import StreamOptions
+from glaive.spark.streams.timeline import Timeline
+from glaive.table.commit import commit_transaction
+from glaive.table.load import find_transaction, open_latest
+from glaive.table.operations.append import Append
+
+
+@pytest.fixture
+def newest() -> LanceDataset:
+    """A dataset of two versions: rows 0 to 4, and rows 5 to 9."""
+    uri = f"memory://{uuid4().hex}/t.lance"
+    glaive.write_dataset(pa.table({"id": range(5), "n": [0] * 5}), uri)
+    return glaive.write_dataset(pa.table({"id": range(5, 10), "n": [0] * 5}), uri, mode="append")
+
+
+def with_stale_listing(dataset: LanceDataset, *, listed: int) -> LanceDataset:
+    """The same version, of a store whose listing of versions ends at an old one."""
+    return LanceDataset.of(StaleListing(dataset.store, listed), dataset.manifest)
+
+
+def test_a_listing_may_be_stale(newest: LanceDataset) -> None:
+    assert open_latest(StaleListing(newest.store, 1)).version == 1
+
+
+def test_a_handle_does_not_go_back(newest: LanceDataset) -> None:
+    handle = with_stale_listing(newest, listed=1)
+    handle.checkout_latest()
+    assert handle.version == 2
+
+
+def test_a_handle_finds_the_versions_that_follow_its_own(newest: LanceDataset) -> None:
+    handle = with_stale_listing(newest, listed=1)
+    newest.delete("id = 0")
+    newest.delete("id = 1")
+    handle.checkout_latest()
+    assert handle.version == 4
+
+
+def test_a_handle_whose_version_was_cleaned_up_finds_the_newest(newest: LanceDataset) -> None:
+    handle = with_stale_listing(newest, listed=1)
+    newest.delete("id = 0")
+    newest.delete("id = 1")
+    newest.tags.create("kept", 1)
+    newest.cleanup_old_versions(retain_versions=1, error_if_tagged_old_versions=False)
+    handle.checkout_latest()
+    assert handle.version == 4
+
+
+def test_a_handle_of_a_dataset_that_was_made_again_moves_to_the_new_one(
+    newest: LanceDataset,
+) -> None:
+    uri = newest.uri
+    LanceDataset.drop(uri)
+    glaive.write_dataset(pa.table({"new": [1]}), uri)
+    newest.checkout_latest()
+    assert newest.version == 1
+    assert newest.to_table().to_pydict() == {"new": [1]}
+
+
+@pytest.mark.parametrize("listed", [1, 2, 3])
+def test_a_change_that_is_made_again_sees_all_rows_that_it_saw_before(
+    newest: LanceDataset, listed: int
+) -> None:
+    handle = with_stale_listing(newest, listed=listed)
+    newest.update({"n": "n + 10"}, "id = 7")
+    handle.update({"n": "n + 1"})
+    assert handle.version == 4
+    handle.checkout_latest()
+    found = handle.to_table(columns=["id", "n"]).sort_by("id")["n"].to_pylist()
+    assert found == [1, 1, 1, 1, 1, 1, 1, 11, 1, 1]
+
+
+def test_a_stream_does_not_take_a_stale_listing_for_another_dataset(newest: LanceDataset) -> None:
+    timeline = Timeline(StaleListing(newest.store, 1), StreamOptions())
+    assert timeline.newest(2) == 2
+
+
+def test_the_version_of_a_job_is_found_where_a_listing_lacks_it(newest: LanceDataset) -> None:
+    properties = {"job": "mine"}
+    mine = Transaction(read_version=2, operation=Append(()), properties=properties)
+    commit_transaction(newest.store, mine, base=newest.manifest)
+    stale = StaleListing(newest.store, 1)
+    assert find_transaction(stale, 0, "job", "mine") is None
+    found = find_transaction(stale, 0, "job", "mine", known=3)
+    assert found is not None
+    assert found.version == 3
