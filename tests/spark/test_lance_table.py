@@ -143,6 +143,25 @@ def test_a_job_that_runs_again_returns_the_version_it_made(table: LanceTable, ur
         table.delete("id = 1", job_id="")
 
 
+def test_a_job_whose_version_was_cleaned_up_does_not_run_again(table: LanceTable, uri: str) -> None:
+    table.update("id = 5", {"group": "group + 100"}, job_id="tuesday")
+    table.delete("id = 6")
+    table.vacuum(0)
+    assert [row.version for row in table.history().collect()] == [3]
+    assert table.update("id = 5", {"group": "group + 100"}, job_id="tuesday") == {"version": 3}
+    assert seen_by_pylance(uri)[5]["group"] == 101
+
+
+def test_a_compaction_with_an_id_makes_all_its_passes(spark: SparkSession, uri: str) -> None:
+    for rows in (10, 10, 100, 10, 10):  # what the first pass writes of the small ones meets
+        glaive.write_dataset(pa.table({"id": range(rows)}), uri, mode="append")
+    table = LanceTable.forPath(spark, uri)
+    counts = table.optimize().executeCompaction(job_id="tonight", target_rows_per_fragment=100)
+    assert [part.count_rows() for part in glaive.dataset(uri).get_fragments()] == [100, 40]
+    again = table.optimize().executeCompaction(job_id="tonight", target_rows_per_fragment=100)
+    assert again == counts
+
+
 def test_small_files_are_merged_by_tasks(table: LanceTable, uri: str) -> None:
     counts = table.optimize().executeCompaction(target_rows_per_fragment=20)
     assert (counts["fragments_removed"], counts["fragments_added"]) == (4, 2)

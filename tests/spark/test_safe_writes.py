@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,20 @@ def test_a_transaction_of_an_application_is_applied_once(spark: SparkSession, ur
             glaive.spark.write(spark.range(3), uri, mode="append", txn=wrong)  # type: ignore[arg-type]  # that is tested
 
     assert ids(uri) == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_named_job_writes_once_whatever_is_cleaned_up(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(spark.range(2), uri)
+    append = partial(glaive.spark.write, spark.range(7, 8), uri, mode="append")
+    assert append(job_id="monday") == 2
+    spark.range(8, 9).write.format("lance").mode("append").option("job_id", "tuesday").save(uri)
+    dataset = glaive.dataset(uri)
+    dataset.delete("id = 0")
+    dataset.cleanup_old_versions(retain_versions=1)
+    assert append(job_id="monday") == 2
+    spark.range(8, 9).write.format("lance").mode("append").option("job_id", "tuesday").save(uri)
+    assert ids(uri) == [1, 7, 8]
+    assert glaive.dataset(uri).version == 4
 
 
 def glaive_exists(uri: str) -> bool:

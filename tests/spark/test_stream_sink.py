@@ -382,6 +382,11 @@ def rows_of(uri: str, version: int) -> list[Row]:
 # --- options ------------------------------------------------------------------------------------
 
 
+def test_the_name_of_one_write_is_no_name_of_a_stream(uri: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"job_id: it names one write.* txnAppId"):
+        Query(uri, tmp_path / "c", job_id="monday").writer()
+
+
 def test_options_are_taken_out_of_the_others() -> None:
     found, others = stream_options(
         {

@@ -18,6 +18,7 @@ from glaive.spark.failures import as_glaive_errors, naming_job
 from glaive.spark.jobs.job import LOOK_BACK, given_transaction
 from glaive.spark.launch import register
 from glaive.spark.options import Options, absolute, from_spark, to_spark
+from glaive.table.named_jobs import made_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,8 +91,9 @@ def write(  # noqa: PLR0913  # one keyword for each option
         dataset has this number of the application or a higher one, nothing is written, so a job
         may be repeated.
     job_id
-        Names this write: if one of the newest 256 versions is of the same job, nothing is written,
-        and that version is returned.
+        Names this write: if the same job has made a version, nothing is written, and that version
+        is returned. The dataset knows its last 16 jobs that were named; older ones are looked for
+        in the newest 256 versions.
     vector_columns
         Array columns to store as fixed-size lists, as used for embeddings:
         ``{"emb": 128}``, ``{"emb": "128:float16"}`` or ``["emb:128:float16"]``.
@@ -176,6 +178,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
             "allow_truncation": allow_truncation or None,
             "must_not_exist": creating or None,
             "job": job,
+            "job_id": job_id,
             "storage": storage_options,
         }
     )
@@ -214,6 +217,9 @@ def _made_before(options: Options, base: Manifest, mode: SaveMode, job: str | No
     from glaive.spark.write_job import app_transaction
 
     if job is not None:
+        made = made_version(base, job)
+        if made is not None:
+            return made
         made = _made_by(job, options, max(0, base.version - LOOK_BACK))
         if made is not None:
             return made

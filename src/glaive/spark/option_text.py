@@ -201,6 +201,7 @@ READERS: dict[str, Callable[[str, str], object]] = {
     "strict_nullability": flag,
     "must_not_exist": flag,
     "job": text_of,
+    "job_id": text_of,
     "encoding_options": _mappings,
     "max_rows_per_file": positive,
     "max_bytes_per_file": positive,

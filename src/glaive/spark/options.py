@@ -135,8 +135,10 @@ class Options:
         Writing: how columns are encoded, as JSON: ``{"text": {"compression": "zstd"}}``.
     job
         Writing: a unique identifier of this write, stored in the transaction property
-        ``glaive.job``. Generated when omitted. It does not prevent a second write: ``txn_app_id``
-        does.
+        ``glaive.job``. Generated when omitted. It does not prevent a second write: ``job_id`` does.
+    job_id
+        Writing: names this write; if a job of this name has made a version, nothing is written.
+        The dataset knows the names of its last jobs that had one.
     max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
         Writing: as in :func:`glaive.write_dataset`.
     """
@@ -175,6 +177,7 @@ class Options:
     strict_nullability: bool = False
     must_not_exist: bool = False
     job: str | None = None
+    job_id: str | None = None
     encoding_options: Mapping[str, Mapping[str, object]] | None = None
     max_rows_per_file: int | None = None
     max_bytes_per_file: int | None = None

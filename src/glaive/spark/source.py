@@ -132,6 +132,11 @@ class LanceDataSource(DataSource):
         of_stream, others = stream_options(self.options)
         options = from_spark(with_location(others, create=True))
         _refuse_branch(options)
+        if options.job_id is not None:
+            raise OptionError(
+                "option job_id: it names one write, and a stream makes one for each batch. "
+                "txnAppId names the stream"
+            )
         if overwrite and of_stream.merge_keys:
             raise OptionError(
                 "option merge_keys: the output mode complete replaces all rows. Use append"

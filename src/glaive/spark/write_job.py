@@ -33,6 +33,7 @@ from glaive.spark.unscaled import restored_schema
 from glaive.table.app_transactions import AppTransaction
 from glaive.table.branches import read_branch
 from glaive.table.load import open_latest
+from glaive.table.named_jobs import CommitMarks, NamedJob
 from glaive.table.refs import branch_store
 from glaive.table.root import open_root
 
@@ -69,8 +70,8 @@ class WriteJob:
     replace_where
         The rows that the written ones replace, and all of these match; a filter.
     applied
-        Whether the dataset has this transaction of an application already, so that nothing is to
-        be written.
+        Whether the dataset has this transaction of an application, or this named job, already, so
+        that nothing is to be written.
     release
         Version of glaive on the driver.
     """
@@ -188,14 +189,14 @@ def _plan(
         _refuse_row_ids(base, options)
     if options.replace_where is not None and base is not None:
         bind_filter(options.replace_where, base.schema)
-    app = app_transaction(options)
+    marks = CommitMarks.of(write_options.transaction_properties)
     return WriteJob(
         plan=plan,
         columns=columns,
         allow_truncation=options.allow_truncation,
         decimals=options.decimals,
         replace_where=None if base is None else options.replace_where,
-        applied=app is not None and base is not None and app.is_applied(base),
+        applied=base is not None and marks.are_applied(base),
     )
 
 
@@ -258,7 +259,9 @@ def _write_options(options: Options, mode: Mode) -> WriteOptions:
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     if mode == "overwrite" and options.expected_version is None and options.version is not None:
         given["expected_version"] = options.version  # of the view that is overwritten
-    properties = {JOB: options.job or str(uuid4()), ENGINE: "spark"}
+    properties = {JOB: options.job or options.job_id or str(uuid4()), ENGINE: "spark"}
+    if options.job_id is not None:
+        properties |= NamedJob(options.job_id).properties
     app = app_transaction(options)
     if app is not None:
         properties |= app.properties

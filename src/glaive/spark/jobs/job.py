@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from glaive.dataclass import dataclass
 from glaive.dataset.rows.retry import with_retries
 from glaive.dataset.tasks import COUNTS, JOB, Job
-from glaive.errors import OptionError
+from glaive.errors import OptionError, VersionNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.spark.failures import naming_job
 from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.write_job import ENGINE
 from glaive.table.app_transactions import AppTransaction
-from glaive.table.load import find_transaction, read_transaction
+from glaive.table.load import find_transaction, open_version, read_transaction
+from glaive.table.named_jobs import NamedJob, made_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["LOOK_BACK", "SparkJob", "given_transaction", "parse_counts"]
 
 LOOK_BACK = 256
-"""Newest versions among which the commit of a job is looked for."""
+"""Newest versions among which the commit of a job is looked for that the newest manifest does not
+name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,15 @@ class SparkJob:
 
     @property
     def commit(self) -> Job:
-        """Where tasks run, and what the commit records."""
+        """Where tasks run, and what the only commit records."""
+        if not self.named:
+            return self.each_commit
+        job = self.each_commit
+        return replace(job, properties={**job.properties, **NamedJob(self.id).properties})
+
+    @property
+    def each_commit(self) -> Job:
+        """Where tasks run, and what each commit records, if there may be several."""
         properties = {JOB: self.id, ENGINE: "spark"}
         if self.transaction is not None:
             properties |= self.transaction.properties
@@ -88,6 +98,7 @@ class SparkJob:
         change: Callable[[OpenedVersion, Job], tuple[Manifest, Any]],
         *,
         retries: int = 10,
+        several_commits: bool = False,
     ) -> dict[str, int]:
         """Run a change on the newest version and move the dataset to the version it makes.
 
@@ -96,6 +107,8 @@ class SparkJob:
         change
             Plans, runs tasks and commits; called again on the newest version if other writers
             changed the same rows.
+        several_commits
+            Whether the change may commit more than once, so that no version is the job's only one.
 
         Returns
         -------
@@ -110,7 +123,8 @@ class SparkJob:
         dataset.checkout_latest()
         done = self.made(dataset)
         if done is None:
-            job, first = self.commit, dataset.version
+            job = self.each_commit if several_commits else self.commit
+            first = dataset.version
 
             def unless_made(opened: OpenedVersion) -> tuple[Manifest, Any]:
                 # Commits look at later versions only: before a retry, another driver of this job,
@@ -128,10 +142,11 @@ class SparkJob:
         return {"version": dataset.version, **self._counts(dataset)}
 
     def made(self, dataset: LanceDataset) -> Manifest | None:
-        """The version that an earlier run with this id made, among the newest ones.
+        """The version that an earlier run with this id made.
 
-        The newest one, if it has the job's transaction of an application. One request per version,
-        for ids that the caller chose; else none.
+        The newest one, if it has the job's transaction of an application, or if clean-up removed
+        the version of the job. For ids that the caller chose and the newest manifest does not know,
+        one request for each of the newest versions; else at most one.
         """
         since = max(0, dataset.version - LOOK_BACK)
         return self._made(dataset.store, dataset.manifest, since)
@@ -142,6 +157,12 @@ class SparkJob:
             return newest
         if not self.named:
             return None
+        made = made_version(newest, self.id)
+        if made is not None:
+            try:
+                return open_version(store, made, scheme=newest.scheme)
+            except VersionNotFoundError:
+                return newest
         return find_transaction(store, since, JOB, self.id, known=newest.version)
 
     def _counts(self, dataset: LanceDataset) -> dict[str, int]:

@@ -89,7 +89,8 @@ class OptimizeBuilder:
             checked = CompactionOptions.of(given, dict(opened.manifest.config))
             return compact(opened, checked, rewriting, commit)[0], None
 
-        return asdict(CompactionMetrics()) | job.change(self._dataset, change)
+        done = job.change(self._dataset, change, several_commits=True)
+        return asdict(CompactionMetrics()) | done
 
     def executeClusterBy(
         self,
