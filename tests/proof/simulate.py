@@ -48,7 +48,7 @@ from tests.proof.simulated.history import (
 )
 from tests.proof.simulated.indices import INDEX_CHANGES
 from tests.proof.simulated.merges import MERGES
-from tests.proof.simulated.spark_jobs import spark_job, stream
+from tests.proof.simulated.spark_jobs import named_job, spark_job, stream
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.version import OpenedVersion
@@ -74,7 +74,8 @@ FIXED = {
 COMMAND = [sys.executable, "-m", "tests.proof.simulate"]
 REPEAT = "python -m tests.proof.simulate --"
 _TRIES = 6
-_CHANGES = [*CHANGES, *COLUMN_CHANGES, *INDEX_CHANGES, *MERGES, (2, spark_job), (2, stream)]
+_SPARK = [(2, spark_job), (1, named_job), (2, stream)]
+_CHANGES = [*CHANGES, *COLUMN_CHANGES, *INDEX_CHANGES, *MERGES, *_SPARK]
 _SEQUENCES = [(append, restore, append), (branch, overwrite, clean_up)]
 """Changes that matter one after the other, by one actor."""
 
@@ -83,7 +84,7 @@ _SEQUENCES = [(append, restore, append), (branch, overwrite, clean_up)]
 def base(stable: bool, wide: bool, indexed: int) -> Bucket:
     """A table of two fragments with deleted rows; if it is wide, with a third column."""
     bucket = Bucket("memory://simulated/base")
-    simulation = Simulation(1, bucket, Faults(wait=0.0))
+    simulation = Simulation(1 << 40, bucket, Faults(wait=0.0))  # a seed that no schedule has
 
     def make(actor: Actor) -> None:
         store = SimulatedStore(actor)

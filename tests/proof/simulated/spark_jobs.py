@@ -21,13 +21,16 @@ from glaive.spark.streams.options import StreamOptions
 from glaive.spark.streams.sink import LanceStreamWriter
 from glaive.spark.write_job import WriteJob
 from glaive.spark.writer import LanceArrowWriter
+from glaive.table.load import open_latest
+from glaive.table.named_jobs import NamedJob
 
 _ATTEMPTS = 3
 """Times that Spark tries a task."""
 
 
-def _job(at: LanceDataset, name: str) -> WriteJob:
-    options = WriteOptions(mode="append", transaction_properties={JOB: name})
+def _job(at: LanceDataset, name: str, properties: Mapping[str, str] | None = None) -> WriteJob:
+    given = {JOB: name, **(properties or {})}
+    options = WriteOptions(mode="append", transaction_properties=given)
     plan = plan_write(at.store, SCHEMA, options, at.manifest)
     return WriteJob(plan=plan, columns=SCHEMA, allow_truncation=False)
 
@@ -87,6 +90,23 @@ def spark_job(number: int, rng: random.Random) -> Change:
             planned.append(_job(at, f"job {number}"))
         writer = LanceArrowWriter(planned[0])
         _driven(writer, rows, rng, writer.commit, writer.abort)
+
+    return Change(number, "append", run, rows=rows, retried=True)
+
+
+def named_job(number: int, rng: random.Random) -> Change:
+    """A frame that drivers append who know no more of one another than the name of their job."""
+    rows = {1000 * number + at: rng.randrange(10) for at in range(2)}
+    name = f"job {number}"
+
+    def drive(at: LanceDataset) -> None:
+        writer = LanceArrowWriter(_job(at, f"{name} {rng.random()}", NamedJob(name).properties))
+        _driven(writer, rows, rng, writer.commit, writer.abort)
+
+    def run(at: LanceDataset, _: Change) -> None:
+        drive(at)
+        if rng.random() < 0.5:
+            drive(LanceDataset.of(at.store, open_latest(at.store)))
 
     return Change(number, "append", run, rows=rows, retried=True)
 
