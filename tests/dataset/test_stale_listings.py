@@ -35,12 +35,14 @@ def test_a_listing_may_be_stale(newest: LanceDataset) -> None:
     assert open_latest(StaleListing(newest.store, 1)).version == 1
 
 
+@pytest.mark.spec("rel-37")
 def test_a_handle_does_not_go_back(newest: LanceDataset) -> None:
     handle = with_stale_listing(newest, listed=1)
     handle.checkout_latest()
     assert handle.version == 2
 
 
+@pytest.mark.spec("rel-37")
 def test_a_handle_finds_the_versions_that_follow_its_own(newest: LanceDataset) -> None:
     handle = with_stale_listing(newest, listed=1)
     newest.delete("id = 0")
@@ -70,6 +72,7 @@ def test_a_handle_of_a_dataset_that_was_made_again_moves_to_the_new_one(
     assert newest.to_table().to_pydict() == {"new": [1]}
 
 
+@pytest.mark.spec("rel-37")
 @pytest.mark.parametrize("listed", [1, 2, 3])
 def test_a_change_that_is_made_again_sees_all_rows_that_it_saw_before(
     newest: LanceDataset, listed: int
