@@ -15,17 +15,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 import glaive
+from glaive import LanceDataset
 from glaive.dataset.rows.selected_rows import DeleteTask
 from glaive.dataset.rows.update import update_where
 from glaive.dataset.tasks import FragmentRange, InProcess, Job
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.errors import MissingDependencyError, SchemaError
 from glaive.format.manifest import Manifest
+from glaive.io.counting import CountingStore
+from glaive.io.uri import open_store
 from glaive.spark import LanceTable
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.jobs.runner import MAX_TASKS, SparkRunner, divide, pickled_dataset
 from glaive.spark.jobs.worker import execute, opened_dataset
 from glaive.spark.release import RELEASE
+from glaive.table.load import open_latest
 
 SMALL = pa.table({"id": list(range(12))})
 
@@ -141,6 +145,22 @@ def test_a_commit_whose_answer_was_lost_is_found_again(spark: SparkSession, uri:
 
     manifest, _ = delete_where(dataset.opened, "id = 1", replace(job).commit)
     assert manifest.version == counts["version"] == glaive.dataset(uri).version
+
+
+def test_whether_a_job_ran_takes_no_request_for_each_version(spark: SparkSession, uri: str) -> None:
+    glaive.write_dataset(SMALL, uri)
+    LanceTable.forPath(spark, uri).delete("id = 1", job_id="first")
+    for number in range(20):
+        glaive.dataset(uri).delete(f"id = {number}")
+    store = CountingStore(open_store(uri))
+    dataset = LanceDataset.of(store, open_latest(store))
+    store.reset()
+    assert SparkJob.of(spark, "second").made(dataset) is None
+    assert store.requests == 0
+    found = SparkJob.of(spark, "first").made(dataset)
+    assert found is not None
+    assert found.version == 2
+    assert store.requests <= 1
 
 
 @pytest.mark.parametrize("named", [("tonight", None), (None, ("nightly", 7))], ids=["id", "txn"])

@@ -26,7 +26,7 @@ from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.wrapped import WrappedStore
 from glaive.table.cleanup import CleanupPolicy, plan_cleanup
 from glaive.table.commit import commit_transaction
-from glaive.table.load import describe_versions, open_latest, open_version
+from glaive.table.load import describe_versions, find_transaction, open_latest, open_version
 from glaive.table.protocol import CommitOptions
 from glaive.table.tags import list_tags
 from glaive.table.versions import latest, list_versions, read_hint, write_hint
@@ -193,6 +193,7 @@ def test_manifests_and_tags_over_a_network_are_asked_for_side_by_side(store: Obj
     assert [one.version for one in describe_versions(remote)] == list(range(1, 9))
     recent = LanceDataset.of(remote, base).get_transactions(8)
     assert [one.read_version for one in recent if one] == [*range(7, -1, -1)]
+    assert find_transaction(remote, 0, "job", "of nobody") is None
     planned = plan_cleanup(remote, remote, base, CleanupPolicy(retain_versions=1))
     assert planned.versions == tuple(range(1, 8))
     tags = LanceDataset.of(store, base).tags

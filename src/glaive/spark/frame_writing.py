@@ -18,7 +18,7 @@ from glaive.spark.failures import as_glaive_errors, naming_job
 from glaive.spark.jobs.job import LOOK_BACK, given_transaction
 from glaive.spark.launch import register
 from glaive.spark.options import Options, absolute, from_spark, to_spark
-from glaive.table.named_jobs import made_version
+from glaive.table.named_jobs import forgotten_until, made_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -217,10 +217,9 @@ def _made_before(options: Options, base: Manifest, mode: SaveMode, job: str | No
     from glaive.spark.write_job import app_transaction
 
     if job is not None:
-        made = made_version(base, job)
-        if made is not None:
-            return made
-        made = _made_by(job, options, max(0, base.version - LOOK_BACK))
+        made, since = made_version(base, job), max(0, base.version - LOOK_BACK)
+        if made is None and forgotten_until(base) > since:
+            made = _made_by(job, options, since)
         if made is not None:
             return made
     app = app_transaction(options)

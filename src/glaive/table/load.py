@@ -264,22 +264,27 @@ def find_transaction(
 ) -> Manifest | None:
     """The version after ``since_version`` whose transaction has this property, if any.
 
-    One listing, then one request per version, the newest first, from ``until`` on if it is given.
-    The listing may be stale: versions up to ``known``, which was seen, are read in any case.
+    One listing, then one request per version, the newest first, from ``until`` on if it is given;
+    over a network several at a time. The listing may be stale: versions up to ``known``, which was
+    seen, are read in any case.
     """
+    from glaive.io.pool import map_requests
+
     newest = latest(store)
     last = max(newest.version, known)
     if until is not None:
         last = min(until, last)
-    for version in range(last, since_version, -1):
+
+    def matching(version: int) -> Manifest | None:
         try:
             manifest = load_numbered(store, version, newest.scheme)
         except ObjectNotFoundError:
-            continue
+            return None
         theirs = read_transaction(store, manifest)
-        if theirs is not None and theirs.properties.get(key) == value:
-            return manifest
-    return None
+        return manifest if theirs is not None and theirs.properties.get(key) == value else None
+
+    found = map_requests(store, matching, range(last, since_version, -1), ahead=_AHEAD)
+    return next((manifest for manifest in found if manifest is not None), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.write_job import ENGINE
 from glaive.table.app_transactions import AppTransaction
 from glaive.table.load import find_transaction, open_version, read_transaction
-from glaive.table.named_jobs import NamedJob, made_version
+from glaive.table.named_jobs import NamedJob, forgotten_until, made_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,7 +121,7 @@ class SparkJob:
             The cluster lost processes of the job; nothing was committed.
         """
         dataset.checkout_latest()
-        done = self.made(dataset)
+        done = self.made(dataset, several_commits=several_commits)
         if done is None:
             job = self.each_commit if several_commits else self.commit
             first = dataset.version
@@ -130,7 +130,7 @@ class SparkJob:
                 # Commits look at later versions only: before a retry, another driver of this job,
                 # taken for dead, may have been first.
                 if opened.manifest.version > first:
-                    made = self._made(opened.store, opened.manifest, first)
+                    made = self._made(opened.store, opened.manifest, first, several_commits)
                     if made is not None:
                         return made, None
                 return change(opened, job)
@@ -141,17 +141,20 @@ class SparkJob:
             dataset.move_to(done)
         return {"version": dataset.version, **self._counts(dataset)}
 
-    def made(self, dataset: LanceDataset) -> Manifest | None:
+    def made(self, dataset: LanceDataset, *, several_commits: bool = False) -> Manifest | None:
         """The version that an earlier run with this id made.
 
         The newest one, if it has the job's transaction of an application, or if clean-up removed
-        the version of the job. For ids that the caller chose and the newest manifest does not know,
-        one request for each of the newest versions; else at most one.
+        the version of the job. At most one request, but for ids that the caller chose one for each
+        of the newest versions whose jobs the newest manifest does not know, or, with several
+        commits, for each of the newest versions.
         """
         since = max(0, dataset.version - LOOK_BACK)
-        return self._made(dataset.store, dataset.manifest, since)
+        return self._made(dataset.store, dataset.manifest, since, several_commits)
 
-    def _made(self, store: ObjectStore, newest: Manifest, since: int) -> Manifest | None:
+    def _made(
+        self, store: ObjectStore, newest: Manifest, since: int, several_commits: bool
+    ) -> Manifest | None:
         """The same among the versions after ``since``."""
         if self.transaction is not None and self.transaction.is_applied(newest):
             return newest
@@ -163,7 +166,10 @@ class SparkJob:
                 return open_version(store, made, scheme=newest.scheme)
             except VersionNotFoundError:
                 return newest
-        return find_transaction(store, since, JOB, self.id, known=newest.version)
+        until = newest.version if several_commits else forgotten_until(newest)
+        if until <= since:
+            return None
+        return find_transaction(store, since, JOB, self.id, until=until, known=newest.version)
 
     def _counts(self, dataset: LanceDataset) -> dict[str, int]:
         """The counts that this job recorded; none if it made no version."""
