@@ -1,1 +1,1 @@
-"""Layer 9: the ``glaive`` command; one file per subcommand."""
+"""The ``glaive`` command; one file per subcommand."""

@@ -1,1 +1,1 @@
-"""Layer 3: blocks of values ↔ buffers of bytes. No I/O."""
+"""Blocks of values ↔ buffers of bytes. No I/O."""

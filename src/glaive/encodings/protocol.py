@@ -1,4 +1,4 @@
-"""The contracts of layer 3: value encodings and page layouts.
+"""The contracts of encodings: value encodings and page layouts.
 
 A **value encoding** turns blocks into buffers and back. It is a frozen dataclass: its fields
 are its configuration, read from and written to the wire message. Of three contexts it implements

@@ -1,4 +1,4 @@
-"""Layer 4: one ``.lance`` file, all versions; the names of ``lance.file`` are here."""
+"""One ``.lance`` file, of any version; the names of ``lance.file`` are here."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Layer 2: wire messages and fixed layouts. No I/O, no compute."""
+"""Wire messages, fixed layouts and names of files, to records and back. No I/O."""

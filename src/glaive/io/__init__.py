@@ -1,1 +1,1 @@
-"""Layer 1: bytes: stores, ranges, sinks."""
+"""Bytes: stores, ranges, sinks. Nothing here knows of Lance."""

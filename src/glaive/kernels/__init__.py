@@ -1,1 +1,1 @@
-"""Layer 1: kernels over flat memory, each behind a checked wrapper."""
+"""Kernels over flat memory, each behind a checked wrapper."""

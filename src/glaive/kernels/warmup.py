@@ -1,4 +1,4 @@
-"""Compile all kernels once, so that later processes find them in numba's cache on disk.
+"""Compile all kernels once, so that later processes find their machine code on disk.
 
 Every module of this folder that has wrappers has a function ``exercise`` that calls each of
 them with little data. A process that forks after :func:`warm_up` passes its compiled kernels

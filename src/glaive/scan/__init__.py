@@ -1,1 +1,1 @@
-"""Layer 7: plan a scan, execute it, take rows."""
+"""Plan a scan, run it, take rows; filters and searches, with and without indices."""

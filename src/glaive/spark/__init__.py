@@ -1,4 +1,4 @@
-"""Layer 9: the Spark pipeline.
+"""Spark: sessions, frames, SQL and jobs over datasets.
 
 :func:`session` starts Spark, :func:`read` and :func:`write` read and write frames, :func:`sql`
 runs queries over datasets, and

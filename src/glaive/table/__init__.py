@@ -1,1 +1,1 @@
-"""Layer 5: versions of a dataset: manifests, transactions, commits."""
+"""Versions of a dataset: manifests, transactions, commits."""

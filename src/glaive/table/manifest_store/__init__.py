@@ -1,1 +1,1 @@
-"""Layer 5: registers of manifests, for stores without atomic put-if-absent."""
+"""Registers of manifests, for stores without atomic put-if-absent."""
