@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,15 +14,21 @@ from pyroaring import BitMap
 from glaive.errors import CorruptFileError, GlaiveError, UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
 from glaive.index.scalar.rowsets import (
-    decode_rowset,
     encode_rowset,
     encode_rowsets,
     remap_rowsets,
+    row_set_of,
 )
 
 from .test_address_map import Rows, addresses
 
-ROW = st.tuples(st.sampled_from([0, 1, 7, 2**32 - 1]), st.integers(0, 2**32 - 1))
+ROW = st.tuples(st.sampled_from([0, 1, 7, 2**32 - 1]), st.integers(0, 2**32 - 2))
+
+
+def decoded(data: bytes) -> list[int]:
+    """Addresses of the rows of an encoded set."""
+    rows: list[int] = row_set_of(pa.array([data], pa.binary()), "here").rows().tolist()
+    return rows
 
 
 @pytest.mark.spec("rowset-1")
@@ -29,7 +36,7 @@ ROW = st.tuples(st.sampled_from([0, 1, 7, 2**32 - 1]), st.integers(0, 2**32 - 1)
 @given(rows=st.sets(ROW, max_size=30))
 def test_sets_come_back(rows: set[tuple[int, int]]) -> None:
     given_rows = np.array(sorted((fragment << 32) | row for fragment, row in rows), np.uint64)
-    assert decode_rowset(encode_rowset(given_rows), "here").tolist() == given_rows.tolist()
+    assert decoded(encode_rowset(given_rows)) == given_rows.tolist()
 
 
 @pytest.mark.spec("rowset-1")
@@ -83,7 +90,7 @@ TWICE = struct.pack("<I", 2) + encode_rowset(addresses(1, [4]))[4:] * 2
 @given(at=st.integers(0, len(SOUND) - 1))
 def test_sets_cut_off_are_refused(at: int) -> None:
     with pytest.raises(CorruptFileError, match="here"):
-        decode_rowset(SOUND[:at], "here")
+        decoded(SOUND[:at])
 
 
 @settings(max_examples=150, deadline=None)
@@ -92,23 +99,36 @@ def test_flipped_bits_are_refused_or_give_a_set(at: int, bit: int) -> None:
     data = bytearray(SOUND)
     data[at] ^= 1 << bit
     try:
-        decoded = decode_rowset(bytes(data), "here")
+        rows = decoded(bytes(data))
     except GlaiveError:
         return
-    decoded = np.unique(decoded)
-    assert decode_rowset(encode_rowset(decoded), "here").tolist() == decoded.tolist()
+    assert decoded(encode_rowset(np.array(rows, np.uint64))) == rows
 
 
 @pytest.mark.parametrize("data", [SOUND + b"\0", TWICE], ids=["more behind", "fragment twice"])
 def test_other_shapes_are_refused(data: bytes) -> None:
     with pytest.raises(CorruptFileError, match="here"):
-        decode_rowset(data, "here")
+        decoded(data)
 
 
 @pytest.mark.spec("rowset-2")
-def test_all_rows_of_a_fragment_are_not_guessed() -> None:
+def test_all_rows_of_a_fragment_that_was_rewritten_are_not_guessed() -> None:
+    address_map = AddressMap.of([(addresses(3, [0]), [Rows(3, 4)], [Rows(5, 1)])])
     with pytest.raises(UnsupportedFeatureError, match="all rows of fragment 3"):
-        decode_rowset(struct.pack("<III", 1, 3, 0), "here")
+        remap_rowsets([struct.pack("<III", 1, 3, 0)], address_map, "here")
+
+
+@pytest.mark.spec("rowset-2")
+def test_all_rows_of_a_fragment_are_a_range() -> None:
+    rows = row_set_of(pa.array([struct.pack("<III", 1, 3, 0)], pa.binary()), "here")
+    assert rows.contains(addresses(3, [0, 2**32 - 2])).all()
+    assert not rows.contains(np.array([2 << 32, 4 << 32], np.uint64)).any()
+
+
+def test_no_set_has_the_highest_number() -> None:
+    """The end of the range of rows would not be a number of 64 bits."""
+    with pytest.raises(CorruptFileError, match="rows below"):
+        decoded(encode_rowset(addresses(2**32 - 1, [2**32 - 1])))
 
 
 def test_sets_move_each_for_itself() -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from glaive.io.store import ObjectStore
 from glaive.named_tuple import NamedTuple
 
-__all__ = ["JoinedObjects", "join_objects", "read_many"]
+__all__ = ["JoinedObjects", "read_many"]
 
 _ALIGNMENT = 64
 _ZEROS = bytes(_ALIGNMENT)
@@ -48,13 +48,3 @@ def read_many(
             return None
         memory[start + size : start + size + -size % _ALIGNMENT] = _ZEROS[: -size % _ALIGNMENT]
     return JoinedObjects(data, starts, list(sizes))
-
-
-def join_objects(objects: Sequence[pa.Buffer]) -> JoinedObjects:
-    """Join objects that are in memory already."""
-    sizes = [data.size for data in objects]
-    *starts, _ = accumulate([size + -size % _ALIGNMENT for size in sizes], initial=0)
-    parts: list[pa.Buffer | bytes] = []
-    for data, size in zip(objects, sizes, strict=True):
-        parts += (data, _ZEROS[: -size % _ALIGNMENT])
-    return JoinedObjects(pa.py_buffer(b"".join(parts)), starts, sizes)

@@ -24,7 +24,6 @@ from glaive.types import Int64s
 
 __all__ = [
     "ascending_sets",
-    "decode_rowset",
     "encode_rowset",
     "encode_rowsets",
     "remap_rowsets",
@@ -38,21 +37,8 @@ _COUNT = struct.Struct("<I")
 _ENTRY = struct.Struct("<II")
 _SHIFT = np.uint64(32)
 
-
-def decode_rowset(data: bytes, where: object) -> Addresses:
-    """Addresses of the rows of a set, ascending.
-
-    Raises
-    ------
-    CorruptFileError
-        It is truncated, or a bitmap cannot be parsed.
-    UnsupportedFeatureError
-        It has "all rows" of a fragment, without their number.
-    """
-    parts = [_addresses(fragment, bitmap, where) for fragment, bitmap in _entries(data, where)]
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+_HIGHEST = np.iinfo(np.uint64).max
+"""No row has this number: the end of its range would need more than 64 bits."""
 
 
 def _addresses(fragment: int, bitmap: bytes, where: object, below: int | None = None) -> Addresses:
@@ -123,7 +109,7 @@ def row_set_of(sets: pa.Array, where: object) -> RowSet:
     Raises
     ------
     CorruptFileError
-        One is truncated, or a bitmap cannot be parsed.
+        One is truncated, a bitmap cannot be parsed, or a row has the highest number there is.
     """
     rows: list[RowNumbers] = []
     whole: list[int] = []
@@ -144,8 +130,6 @@ def row_set_of(sets: pa.Array, where: object) -> RowSet:
     starts = np.array(whole, np.uint64) << _SHIFT
     return RowSet.union([known, RowSet.of_ranges(starts, starts + np.uint64(2**32 - 1))])
 
-
-_HIGHEST = np.iinfo(np.uint64).max
 
 _COUNTED = 64
 """Bitmaps that are counted to know how many rows a byte stands for."""
