@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
-from glaive.arrow.coalesce import coalesced
+from glaive.arrow.coalesce import coalesced, slices_of_rows
 
 
 def batches(*sizes: int) -> list[pa.RecordBatch]:
@@ -42,3 +43,13 @@ def test_batches_with_dictionaries_stay_as_they_are() -> None:
 
 def test_of_no_batches_there_are_none() -> None:
     assert list(coalesced([])) == []
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 9, 10])
+def test_slices_have_as_many_rows_as_were_asked_for_but_the_last(size: int) -> None:
+    groups = list(slices_of_rows(batches(3, 1, 0, 5), size))
+    rows = [number for group in groups for part in group for number in part["n"].to_pylist()]
+    assert rows == list(range(9))
+    counts = [sum(part.num_rows for part in group) for group in groups]
+    assert counts[:-1] == [size] * ((9 - 1) // size)
+    assert all(part.num_rows for group in groups for part in group)

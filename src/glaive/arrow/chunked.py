@@ -28,6 +28,7 @@ __all__ = [
     "join_large",
     "one_array",
     "take_rows",
+    "take_values",
     "without_views",
 ]
 
@@ -167,11 +168,11 @@ def _take_chunks(column: Any, positions: Int64s, max_repeats: int) -> Any:
         return _take_chunks(column.cast(plain), positions, max_repeats).cast(column.type)
     total = sum(map(weight, column.chunks))
     if total * max_repeats <= MAX_OFFSET:
-        return _take(column, positions)
+        return take_values(column, positions)
     weights = [np.broadcast_to(row_weights(chunk), len(chunk)) for chunk in column.chunks]
     sums = np.cumsum(np.where(positions < 0, 0, np.concatenate(weights)[positions]))
     if total <= MAX_OFFSET and int(sums[-1]) <= MAX_OFFSET:
-        return _take(column, positions)
+        return take_values(column, positions)
     arrays, start = [], 0
     while start < len(positions):
         limit = _CHUNK_WEIGHT + (int(sums[start - 1]) if start else 0)
@@ -181,10 +182,22 @@ def _take_chunks(column: Any, positions: Int64s, max_repeats: int) -> Any:
     return pa.chunked_array(arrays, column.type)
 
 
-def _take(column: Any, positions: Int64s) -> Any:
+def take_values(column: Any, positions: Int64s) -> Any:
+    """Values of an array or a column at positions, in one array for each chunk at most.
+
+    Parameters
+    ----------
+    positions
+        Below the number of values; negative ones give nulls.
+
+    Raises
+    ------
+    CapacityError
+        They do not fit one array, or dictionaries of chunks cannot be joined.
+    """
     try:
         return column.take(_indices(positions))
-    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:  # dictionaries that do not join
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
         raise CapacityError(
             f"{len(positions)} values of {column.type} do not fit one array: {error} Use fewer "
             "rows at a time, or cast the column to a large type."

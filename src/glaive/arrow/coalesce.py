@@ -1,4 +1,4 @@
-"""Fewer and larger batches: small ones cost more than the rows in them."""
+"""Batches of other sizes: fewer and larger, as small ones cost more than their rows; or exact."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from glaive.arrow.chunked import join_batches
 from glaive.arrow.dictionaries import has_dictionary
 
-__all__ = ["BATCH_BYTES", "coalesced"]
+__all__ = ["BATCH_BYTES", "coalesced", "slices_of_rows"]
 
 BATCH_BYTES: Final = 16 * 1024 * 1024
 _BATCH_ROWS: Final = 64 * 1024
@@ -51,6 +51,27 @@ def coalesced(
             yield from _joined(waiting)
             waiting, rows, size = [], 0, 0
     yield from _joined(waiting)
+
+
+def slices_of_rows(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[list[pa.RecordBatch]]:
+    """Cut batches so that ``size`` rows are together, except for the last; what is cut is a view.
+
+    Whoever asks joins them: several batches need not fit one.
+    """
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        start = 0
+        while batch.num_rows - start >= size - rows:
+            waiting.append(batch.slice(start, size - rows))
+            start += size - rows
+            yield waiting
+            waiting, rows = [], 0
+        if start < batch.num_rows:
+            waiting.append(batch.slice(start))
+            rows += batch.num_rows - start
+    if waiting:
+        yield waiting
 
 
 def _joined(batches: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:

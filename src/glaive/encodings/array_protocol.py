@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import pyarrow as pa
 
-from glaive.arrow.buffers import integer_array
+from glaive.arrow.chunked import take_values
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.row_ranges import RowRuns
-from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.named_tuple import NamedTuple
 from glaive.types import ByteRange, Int64s, Where
 
@@ -38,7 +38,6 @@ __all__ = [
     "Source",
     "buffer_number",
     "check_size",
-    "pick",
     "wrong_type",
 ]
 
@@ -208,21 +207,10 @@ class ArrayEncoding(ABC):
         """
         if source.at_hand:
             first, last = int(rows.min()), int(rows.max())
-            return pick(self.read(source, first, last + 1), rows - first)
+            return take_values(self.read(source, first, last + 1), rows - first)
         runs = RowRuns.of(rows)
         bounds = zip(
             runs.wanted[runs.first].tolist(), (runs.wanted[runs.last] + 1).tolist(), strict=True
         )
         steps = [self.read(source, first, stop) for first, stop in bounds]
-        return and_then(join(steps, concat_arrays), lambda array: pick(array, runs.order))
-
-
-def pick(array: Any, positions: Int64s) -> Any:
-    """Values at positions of an array that is not a list array."""
-    try:
-        return array.take(integer_array(positions))
-    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
-        raise CapacityError(
-            f"{len(positions)} values of {array.type} do not fit one array: {error}. Take fewer "
-            "rows at a time, or make the column one of a large type."
-        ) from None
+        return and_then(join(steps, concat_arrays), lambda array: take_values(array, runs.order))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from glaive.arrow.coalesce import slices_of_rows
 from glaive.errors import SchemaError
 
 __all__ = ["concat_batches", "cut_apart", "resized", "to_tensor"]
@@ -209,17 +210,5 @@ def concat_batches(bs: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def resized(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of ``size`` rows, but the last; slices where one batch has them."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        start = 0
-        while rows + batch.num_rows - start >= size:
-            piece = batch.slice(start, size - rows)
-            yield concat_batches([*waiting, piece]) if waiting else piece
-            start += size - rows
-            waiting, rows = [], 0
-        if start < batch.num_rows:
-            waiting.append(batch.slice(start))
-            rows += batch.num_rows - start
-    if waiting:
-        yield concat_batches(waiting) if len(waiting) > 1 else waiting[0]
+    for slices in slices_of_rows(batches, size):
+        yield concat_batches(slices) if len(slices) > 1 else slices[0]

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.build import offset_bits
+from glaive.arrow.chunked import take_values
 from glaive.dataclass import dataclass
-from glaive.encodings.array_protocol import ArrayEncoding, Source, pick, wrong_type
+from glaive.encodings.array_protocol import ArrayEncoding, Source, wrong_type
 from glaive.encodings.arrays.flat import fixed_bits
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
@@ -54,7 +55,7 @@ class Constant(ArrayEncoding):
             offsets = as_buffer(np.array([0, len(self.value)], f"<i{bits // 8}"))
             buffers = [None, offsets, pa.py_buffer(self.value)]
         value = pa.Array.from_buffers(self.kind, 1, buffers, 0)
-        return pick(value, np.zeros(stop - start, np.int64))
+        return take_values(value, np.zeros(stop - start, np.int64))
 
     def take(self, source: Source, rows: Int64s) -> Any:
         """Repeat the value."""

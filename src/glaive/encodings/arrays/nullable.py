@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.build import all_null
+from glaive.arrow.chunked import take_values
 from glaive.arrow.slices import slice_bits
 from glaive.dataclass import dataclass
-from glaive.encodings.array_protocol import ArrayEncoding, Source, pick
+from glaive.encodings.array_protocol import ArrayEncoding, Source
 from glaive.encodings.fetch import Fetch, join
 from glaive.encodings.predicate import PagePredicate, RowBits, array_matches
 from glaive.encodings.protocol import PageBytes
@@ -108,7 +109,7 @@ class Nullable(ArrayEncoding):
             return all_null(self.kind, len(rows))
         if source.at_hand and self.values.views:
             first = int(rows.min())
-            return pick(self.read(source, first, int(rows.max()) + 1), rows - first)
+            return take_values(self.read(source, first, int(rows.max()) + 1), rows - first)
         values = self.values.take(source, rows)
         if self.validity is None:
             return values

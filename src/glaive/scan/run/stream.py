@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches
+from glaive.arrow.coalesce import slices_of_rows
 from glaive.errors import OptionError
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import ScanOptions
@@ -56,7 +57,7 @@ def rebatch(batches: Iterable[pa.RecordBatch], options: ScanOptions) -> Iterator
     """Cut batches to the size that the options ask for; empty ones are left out."""
     size = options.batch_size
     if options.strict_batch_size:
-        yield from _strict(batches, size)
+        yield from map(_joined, slices_of_rows(batches, size))
         return
     for batch in batches:
         rows = batch.num_rows
@@ -141,24 +142,6 @@ def _end_of(bound: BoundFragment, start: int, stop: int, size: int) -> int:
         return stop
     before = live.count_between(0, start)
     return live.physical_range(before, before + size)[1]
-
-
-def _strict(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Cut and join batches so that all but the last have exactly ``size`` rows."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        start = 0
-        while batch.num_rows - start >= size - rows:
-            waiting.append(batch.slice(start, size - rows))
-            start += size - rows
-            yield _joined(waiting)
-            waiting, rows = [], 0
-        if start < batch.num_rows:
-            waiting.append(batch.slice(start))
-            rows += batch.num_rows - start
-    if waiting:
-        yield _joined(waiting)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

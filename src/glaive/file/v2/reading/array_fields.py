@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from glaive.arrow.buffers import flags_of, inverse_permutation, pack_flags, spread
 from glaive.arrow.build import all_null, list_array
+from glaive.arrow.chunked import take_values
 from glaive.arrow.dictionaries import concat_arrays
-from glaive.encodings.array_protocol import ArrayEncoding, Source, pick
+from glaive.encodings.array_protocol import ArrayEncoding, Source
 from glaive.encodings.arrays.list import List
 from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.predicate import PagePredicate, mask_matches
@@ -157,7 +158,7 @@ class LeafReader:
 
     def _restored(self, back: Int64s | None, arrays: list[Any]) -> Any:
         array = concat_arrays(arrays)
-        return array if back is None else pick(array, back)
+        return array if back is None else take_values(array, back)
 
 
 class MissingReader:
