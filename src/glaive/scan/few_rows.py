@@ -1,7 +1,8 @@
-"""Few rows of mapped files, with as little around their decoding as possible.
+"""Few rows that a search found, taken with as little around their decoding as possible.
 
-That is possible for rows of one fragment with one page for each column, and for fragments that
-takes before have joined; all others are taken as ``glaive.scan.take`` does.
+That is possible for rows of one mapped fragment with one page for each column, and for fragments
+that takes before have joined; all others are taken as ``glaive.scan.take`` does, whose work for any
+number of rows and fragments costs a search of ten nearest rows 14 µs more, of 185.
 """
 
 from __future__ import annotations

