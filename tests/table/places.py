@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -47,6 +47,25 @@ def make_store(kind: str, tmp_path: Path) -> ObjectStore:
     if kind == "local":
         return LocalStore(tmp_path / "table")
     return open_store(f"memory://{uuid4().hex}/table")
+
+
+class StaleListing(WrappedStore):
+    """A store as it is, except that versions are listed as they were when this was made."""
+
+    def __init__(self, store: ObjectStore, *, newest: int) -> None:
+        """Wrap a store; of its versions, those up to ``newest`` are in the listing."""
+        super().__init__(store)
+        known = {manifest_path(number) for number in range(1, newest + 1)}
+        self._listed = [found for found in store.list(VERSIONS) if found.path in known]
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        return iter(self._listed) if prefix == VERSIONS else super().list(prefix)
+
+    def names(self, prefix: str) -> Sequence[str] | None:
+        return None if prefix == VERSIONS else super().names(prefix)
+
+    def folder_state(self, prefix: str) -> tuple[int, int, int] | None:
+        return None if prefix == VERSIONS else super().folder_state(prefix)
 
 
 def fragment(rows: int = 10, version: FormatVersion = V2_2) -> Fragment:

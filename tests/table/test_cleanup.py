@@ -31,7 +31,7 @@ from glaive.table.operations.append import Append
 from glaive.table.references import FileSet
 from glaive.table.root import guarded
 from glaive.table.tags import Tag, create_tag, list_tags
-from glaive.table.versions import list_versions, list_versions_past, locate, read_hint
+from glaive.table.versions import list_versions, list_versions_past, read_hint
 
 from .pieces import InPieces
 from .places import StaleListing, append, create, overwrite
@@ -156,20 +156,17 @@ def test_a_late_commit_does_not_take_the_place_of_a_version_that_goes(
     store: LocalStore,
     newest: Manifest,
     hint: bytes | None,
-    monkeypatch: pytest.MonkeyPatch,
     work: CleanupWork,
 ) -> None:
     """The writers after it ended before they moved the hint."""
-    first = open_version(store, 1)
+    first, stale = open_version(store, 1), StaleListing(store, newest=1)
     if hint is None:
         store.delete([HINT])
     else:
         store.put(HINT, [hint])
-    stale = locate(store, 1, "V2")
     delete_planned(store, plan_cleanup(store, store, newest, EVERYTHING, work), work=work)
-    monkeypatch.setattr("glaive.table.commit.latest", lambda _: stale)
     with pytest.raises(CommitConflictError, match=r"version 2 .*cleaned up"):
-        commit_transaction(store, append(first), base=first)
+        commit_transaction(stale, append(first), base=first)
     assert [one.version for one in list_versions(store)] == [4]
 
 

@@ -33,10 +33,19 @@ from glaive.table.load import find_transaction, open_latest, open_version, read_
 from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.protocol import CommitOptions
-from glaive.table.versions import latest
 from glaive.types import FormatVersion
 
-from .places import KINDS, SCHEMA, append, create, fragment, make_store, names, overwrite
+from .places import (
+    KINDS,
+    SCHEMA,
+    StaleListing,
+    append,
+    create,
+    fragment,
+    make_store,
+    names,
+    overwrite,
+)
 
 
 @pytest.fixture(params=KINDS)
@@ -255,33 +264,31 @@ def test_a_version_that_was_cleaned_up_is_a_conflict(store: ObjectStore) -> None
 
 @pytest.mark.spec("rel-2")
 def test_a_stale_listing_does_not_give_a_commit_the_place_of_one_that_was_cleaned_up(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore,
 ) -> None:
     base = create(store)
-    late, newest, stale = append(base), base, latest(store)
+    late, newest, stale = append(base), base, StaleListing(store, newest=1)
     for _ in range(3):
         newest = commit_transaction(store, append(newest), base=newest)
     store.delete([manifest_path(2), manifest_path(3)])
-    monkeypatch.setattr("glaive.table.commit.latest", lambda _: stale)
     with pytest.raises(CommitConflictError, match=r"version 2 .*cleaned up"):
-        commit_transaction(store, late, base=base)
+        commit_transaction(stale, late, base=base)
     assert open_latest(store).version == 4
 
 
 @pytest.mark.spec("rel-2")
 def test_neither_does_one_whose_hint_is_of_a_version_that_was_cleaned_up_as_well(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore,
 ) -> None:
     """A writer's hint that came late: nothing but the version read says that it was overtaken."""
     base = create(store)
-    late, newest, stale = append(base), base, latest(store)
+    late, newest, stale = append(base), base, StaleListing(store, newest=1)
     for _ in range(3):
         newest = commit_transaction(store, append(newest), base=newest)
     store.delete([manifest_path(version) for version in (1, 2, 3)])
     store.put(HINT, [b'{"version":3}'])
-    monkeypatch.setattr("glaive.table.commit.latest", lambda _: stale)
     with pytest.raises(CommitConflictError, match=r"version 2 .*cleaned up"):
-        commit_transaction(store, late, base=base)
+        commit_transaction(stale, late, base=base)
     assert open_latest(store).version == 4
 
 

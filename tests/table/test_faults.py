@@ -22,9 +22,8 @@ from glaive.io.counting import CountingStore, Fault
 from glaive.io.store import BytesLike, ObjectStore, PutMode
 from glaive.table.commit import commit_transaction
 from glaive.table.load import load_numbered, open_latest, read_transaction
-from glaive.table.versions import latest
 
-from .places import KINDS, append, create, make_store, overwrite
+from .places import KINDS, StaleListing, append, create, make_store, overwrite
 
 REQUESTS = 10
 """More than a commit makes, with and without another writer in between."""
@@ -152,20 +151,19 @@ def test_a_repeated_commit_whose_version_cannot_be_read_may_have_been_made(
 
 @pytest.mark.spec("rel-2")
 def test_where_the_hint_cannot_be_read_a_stale_listing_is_not_taken_for_all_there_is(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore,
 ) -> None:
     """The version after the one that was read is gone: its name is free, and its place is not."""
     base = create(store)
-    late, stale = append(base), latest(store)
+    late, stale = append(base), StaleListing(store, newest=1)
     newest = commit_transaction(store, append(base), base=base)
     commit_transaction(store, append(newest), base=newest)
     store.delete([manifest_path(2)])
-    monkeypatch.setattr("glaive.table.commit.latest", lambda _: stale)
-    failing = CountingStore(store)
+    failing = CountingStore(stale)
     failing.inject(Fault(at=1, kind="fail", method="get", path="hint"))
     with pytest.raises(StoreError, match="hint"):
         commit_transaction(failing, late, base=base)
     with pytest.raises(CommitConflictError, match=r"version 2 .*cleaned up"):
-        commit_transaction(store, late, base=base)
+        commit_transaction(stale, late, base=base)
     assert failing.by_method["create"] == 0
     assert open_latest(store).version == 3
