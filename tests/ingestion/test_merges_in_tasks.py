@@ -16,8 +16,9 @@ import glaive
 from glaive.dataset.tasks import FragmentRange
 from glaive.dataset.version import OpenedVersion
 from glaive.errors import CommitConflictError, SchemaError
-from glaive.ingestion import IngestResult, IngestTask, ingest, merge_tasks, merging
+from glaive.ingestion import IngestResult, IngestTask, ingest
 from glaive.ingestion.ingested import IngestedPieces
+from glaive.ingestion.merge_tasks import CompleteTask, MatchTask, MergeDivision
 from glaive.table.load import read_transaction
 from glaive.testing.crashes import killed_at_step
 
@@ -27,7 +28,10 @@ Row = dict[str, Any]
 class Runner:
     """A cluster with a worker for each fragment: tasks, and what they share, are pickled."""
 
-    def __init__(self) -> None:
+    parallelism = 4
+
+    def __init__(self, division: MergeDivision | None = None) -> None:
+        self.division = division or MergeDivision()
         self.sent: list[bytes] = []
         self.returned: list[bytes] = []
 
@@ -97,17 +101,17 @@ def test_rows_are_those_of_a_merge_in_one_process(
     source: Path,
     ids: list[int | None],
     block: int,
-    monkeypatch: pytest.MonkeyPatch,
     *,
     stable: bool,
 ) -> None:
-    monkeypatch.setattr(merge_tasks, "BLOCK_ROWS", block)
+    runner = Runner(MergeDivision(block_rows=block))
     ours = target(tmp_path / "ours.lance", stable=stable, ids=ids)
     theirs = target(tmp_path / "theirs.lance", stable=stable, ids=ids)
     lineage = ["id", "s", "_row_created_at_version", "_row_last_updated_at_version"]
     columns = lineage if stable else lineage[:2]
 
-    result, expected = by_tasks(source, ours), alone(source, theirs)
+    result = by_tasks(source, ours, merge_runner=runner)
+    expected = alone(source, theirs)
 
     assert rows_of(ours, columns=columns) == rows_of(theirs, columns=columns)
     assert (result.rows, result.version) == (expected.rows, expected.version)
@@ -166,15 +170,15 @@ def test_several_rows_for_one_row_are_the_error_of_a_merge_in_one_process(
     tmp_path: Path,
     ids: list[list[int | None]],
     job_id: str | None,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(merge_tasks, "BLOCK_ROWS", 2)
+    blocks = {"merge_runner": Runner(MergeDivision(block_rows=2))}
     source = files(tmp_path / "in", *[numbered(part, "n") for part in ids])
     uri = target(tmp_path / "t.lance", stable=False)
     messages = []
-    for merge in (alone, by_tasks):
+    ways: list[tuple[Any, dict[str, Any]]] = [(alone, {}), (by_tasks, blocks)]
+    for merge, options in ways:
         with pytest.raises(SchemaError, match="those with id = 7") as raised:
-            merge(source, uri, job_id=job_id)
+            merge(source, uri, job_id=job_id, **options)
         messages.append(str(raised.value))
     assert messages[0] == messages[1]
     assert glaive.dataset(uri).version == 1
@@ -298,7 +302,7 @@ def test_a_job_that_another_run_finished_while_it_was_retried_merges_once(
 ) -> None:
     uri = target(tmp_path / "t.lance", stable=stable)
     done: list[IngestResult] = []
-    last = merge_tasks.CompleteTask if stable else merge_tasks.MatchTask
+    last = CompleteTask if stable else MatchTask
 
     class Slow(Runner):
         def run(self, dataset: OpenedVersion, tasks: Sequence[Any], *shared: Any) -> list[Any]:
@@ -461,16 +465,12 @@ def test_a_job_killed_at_any_step_merges_once(tmp_path: Path, *, stable: bool) -
     assert step > 8
 
 
-def test_tasks_are_bounded_however_many_fragments_there_are(
-    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_are_bounded_however_many_fragments_there_are(tmp_path: Path, source: Path) -> None:
     """Parts of the dataset are joined; each block of the source meets all of them."""
-    monkeypatch.setattr(merge_tasks, "BLOCK_ROWS", 3)
-    monkeypatch.setattr(merging, "MOST_TASKS", 6)
     ours, theirs = tmp_path / "ours.lance", tmp_path / "theirs.lance"
     for uri in (ours, theirs):
         glaive.write_dataset(numbered([*range(10)], "old"), uri, max_rows_per_file=1)
-    runner = Runner()
+    runner = Runner(MergeDivision(block_rows=3, match_tasks=6))
     by_tasks(source, ours, merge_runner=runner)
     alone(source, theirs)
     assert len(runner.sent) == 3 * 2  # three blocks, and the dataset in two parts

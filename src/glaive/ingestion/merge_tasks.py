@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,17 +37,30 @@ if TYPE_CHECKING:
     from glaive.types import Int64s
 
 __all__ = [
-    "BLOCK_ROWS",
     "CompleteTask",
     "CompletedFragment",
     "MatchTask",
+    "MergeDivision",
     "StagedBlock",
     "StagedMatches",
     "StagedMerge",
 ]
 
-BLOCK_ROWS: Final = 1 << 20
-"""Rows of a source whose keys a task holds at a time."""
+
+@dataclass(frozen=True, slots=True)
+class MergeDivision:
+    """How much of a merge is one task.
+
+    Parameters
+    ----------
+    block_rows
+        Rows of the source whose keys a task holds at a time, at about a hundred bytes each.
+    match_tasks
+        Tasks that look for keys, about: each is for one block and a part of the dataset.
+    """
+
+    block_rows: int = 1 << 20
+    match_tasks: int = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +75,14 @@ class StagedMerge:
         Columns.
     primary_key
         Whether these are the primary key that the dataset declares.
+    division
+        How much is one task.
     """
 
     write: WritePlan = field(repr=False)
     keys: tuple[str, ...]
-    primary_key: bool = False
+    primary_key: bool
+    division: MergeDivision
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +101,11 @@ class StagedBlock:
     fragments: tuple[bytes, ...] = field(repr=False)
 
     @classmethod
-    def divided(cls, fragments: Sequence[Fragment]) -> list[StagedBlock]:
-        """Blocks of about :data:`BLOCK_ROWS` rows, at least a fragment each."""
+    def divided(cls, fragments: Sequence[Fragment], block_rows: int) -> list[StagedBlock]:
+        """Blocks of about so many rows, at least a fragment each."""
         blocks, group, rows = [], list[Fragment](), 0
         for number, fragment in enumerate(fragments):
-            if group and rows + fragment.physical_rows > BLOCK_ROWS:
+            if group and rows + fragment.physical_rows > block_rows:
                 blocks.append(cls(number - len(group), packed_fragments(group)))
                 group, rows = [], 0
             group.append(fragment)
@@ -105,12 +121,13 @@ class StagedBlock:
         return OpenedVersion.of(shared.write.store, staged.snapshot.manifest)
 
 
-def _keys(source: OpenedVersion, names: tuple[str, ...]) -> Iterator[tuple[int, SourceKeys]]:
-    """The keys of a source, :data:`BLOCK_ROWS` rows at a time, with the first row's position."""
-    quoted = ["`" + name.replace("`", "``") + "`" for name in names]
-    for start in range(0, source.snapshot.num_rows, BLOCK_ROWS):
-        rows = Scanner.of(source.views, columns=quoted, offset=start, limit=BLOCK_ROWS).to_table()
-        yield start, SourceKeys(names, [join_column(column) for column in rows.columns])
+def _keys(source: OpenedVersion, shared: StagedMerge) -> Iterator[tuple[int, SourceKeys]]:
+    """The keys of a source, some rows at a time, with the first row's position."""
+    quoted = ["`" + name.replace("`", "``") + "`" for name in shared.keys]
+    count = shared.division.block_rows
+    for start in range(0, source.snapshot.num_rows, count):
+        rows = Scanner.of(source.views, columns=quoted, offset=start, limit=count).to_table()
+        yield start, SourceKeys(shared.keys, [join_column(column) for column in rows.columns])
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +171,14 @@ class MatchTask:
     def execute(self, dataset: OpenDataset, shared: StagedMerge) -> StagedMatches:
         """Look up the keys; writes nothing.
 
-        Memory: about a hundred bytes for each of :data:`BLOCK_ROWS` keys.
+        Memory: about a hundred bytes for each of ``shared.division.block_rows`` keys.
         """
         opened = self.target.opened(dataset)
         ids = self.target.ids(opened)
         source = self.block.opened(opened, shared)
         starts = source.snapshot.row_starts
         found = StagedMatches(RowsByFragment(), RowsByFragment(), {})
-        for start, keys in _keys(source, shared.keys):
+        for start, keys in _keys(source, shared):
             matches = find_matches(opened, keys, Meter(), fragments=ids)
             if not len(matches.source):
                 continue
@@ -240,7 +257,7 @@ class CompleteTask:
     ) -> InsertedKeys:
         schema = shared.write.schema
         found = InsertedKeys([schema.find(name)[-1].id for name in shared.keys])
-        for start, keys in _keys(source, shared.keys):
+        for start, keys in _keys(source, shared):
             mask: Any = pa.array(inserted[start : start + keys.rows])
             found.add([column.filter(mask) for column in keys.columns])
         return found
@@ -254,7 +271,7 @@ class CompleteTask:
         step = max(1, WINDOW_BYTES // max(1, values.row_bytes))
 
         def parts() -> Iterator[pa.Table]:
-            for start, keys in _keys(source, shared.keys):
+            for start, keys in _keys(source, shared):
                 changed = self._matches(opened, keys)
                 ids.add(changed.ids)
                 yield from taken(changed.source + start)

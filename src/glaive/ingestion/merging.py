@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -39,6 +39,7 @@ from glaive.ingestion.merge_tasks import (
     CompletedFragment,
     CompleteTask,
     MatchTask,
+    MergeDivision,
     StagedBlock,
     StagedMatches,
     StagedMerge,
@@ -57,19 +58,15 @@ if TYPE_CHECKING:
     from glaive.format.fields import LanceSchema
     from glaive.format.manifest import Manifest
 
-__all__ = ["MOST_TASKS", "MergeRunner", "create_empty", "key_names", "merge_here", "merge_staged"]
-
-MOST_TASKS: Final = 4096
-"""Tasks that look for keys, about: each is for one block of the source and a part of the rows."""
+__all__ = ["MergeRunner", "create_empty", "key_names", "merge_here", "merge_staged"]
 
 
 class MergeRunner(TaskRunner, Protocol):
-    """Runs tasks that share a value."""
+    """Runs the tasks of a merge, and says how it is divided into them."""
 
-    def run(
-        self, dataset: OpenedVersion, tasks: Sequence[Any], shared: object | None = None
-    ) -> list[Any]:
-        """Execute tasks; their results in the order of the tasks."""
+    @property
+    def division(self) -> MergeDivision:
+        """How much is one task."""
 
 
 def create_empty(plan: IngestPlan) -> None:
@@ -240,7 +237,7 @@ class _Merge:
                 "again: nothing was changed",
                 retryable=False,
             )
-        shared = StagedMerge(plan.write, keys, primary_key(schema) == keys)
+        shared = StagedMerge(plan.write, keys, primary_key(schema) == keys, runner.division)
         merge = cls(opened, shared, fragments, runner)
         merge.match()
         merge.complete()
@@ -258,8 +255,9 @@ class _Merge:
 
     def match(self) -> None:
         """Look the keys of each block up in each part of the dataset."""
-        blocks = StagedBlock.divided(self.fragments)
-        parts = _joined(self.runner.parts(self.opened), MOST_TASKS // max(1, len(blocks)))
+        division = self.shared.division
+        blocks = StagedBlock.divided(self.fragments, division.block_rows)
+        parts = _joined(self.runner.parts(self.opened), division.match_tasks // max(1, len(blocks)))
         tasks = [MatchTask(part, block) for block in blocks for part in parts]
         results = self.runner.run(self.opened, tasks, self.shared) if tasks else []
         for task, found in zip(tasks, results, strict=True):

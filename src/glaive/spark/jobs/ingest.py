@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from glaive.dataset.tasks import FragmentRange
     from glaive.dataset.version import OpenDataset, OpenedVersion
+    from glaive.ingestion.merge_tasks import MergeDivision
 
 __all__ = ["IngestPieces", "divided", "ingest"]
 
@@ -83,6 +84,12 @@ class _MergeRunner:
     runner: SparkRunner
     job_id: str
     named: bool
+
+    @property
+    def division(self) -> MergeDivision:
+        from glaive.ingestion.merge_tasks import MergeDivision
+
+        return MergeDivision()
 
     @property
     def parallelism(self) -> int:
