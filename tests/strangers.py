@@ -18,7 +18,7 @@ from glaive.format.transaction import Transaction
 from glaive.table.commit import commit_transaction
 from glaive.table.operations.append import Append
 
-__all__ = ["CONTENT", "Stranger", "below_base", "contents_of", "listening"]
+__all__ = ["CONTENT", "Stranger", "below_base", "blob_in", "contents_of", "listening"]
 
 CONTENT = b"content of a stranger" * 10
 
@@ -88,6 +88,16 @@ def below_base(
     operation = Append((replace(first, files=(moved,)),))
     commit_transaction(dataset.store, Transaction(read_version=2, operation=operation))
     return glaive.dataset(place)
+
+
+def blob_in(folder: Path, place: str | Path) -> None:
+    """Write a dataset whose only blob, ``CONTENT``, is the file ``a.bin`` of a folder elsewhere."""
+    folder.mkdir()
+    (folder / "a.bin").write_bytes(CONTENT)
+    schema = pa.schema([pa.field("id", pa.int64()), glaive.blob_field("b")])
+    uris = [(folder / "a.bin").as_uri()]
+    rows = pa.table([pa.array([1]), glaive.blob_array(uris)], schema=schema)
+    glaive.write_dataset(rows, place, allow_external_blob_outside_bases=True)
 
 
 def contents_of(place: Path) -> bytes:

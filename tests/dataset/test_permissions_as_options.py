@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from fsspec.implementations.memory import MemoryFileSystem
 from tests.namespace.calls import call
+from tests.strangers import CONTENT, blob_in
 
 import glaive
 from glaive.cli.main import cli
@@ -26,24 +27,17 @@ from glaive.pipeline import load
 from glaive.pipeline.facts import dataset_facts
 from glaive.table.root import access_of
 
-FAR = b"far away"
-
 
 @pytest.fixture
 def far(tmp_path: Path) -> Path:
-    folder = tmp_path / "far"
-    folder.mkdir()
-    (folder / "a.bin").write_bytes(FAR)
-    return folder
+    """The folder of the only blob of ``place``."""
+    return tmp_path / "far"
 
 
 @pytest.fixture
 def place(tmp_path: Path, far: Path) -> str:
-    """A dataset whose only blob is a file elsewhere."""
-    schema = pa.schema([pa.field("id", pa.int64()), glaive.blob_field("b")])
-    rows = pa.table([pa.array([1]), glaive.blob_array([(far / "a.bin").as_uri()])], schema=schema)
     where = str(tmp_path / "d.lance")
-    glaive.write_dataset(rows, where, allow_external_blob_outside_bases=True)
+    blob_in(far, where)
     return where
 
 
@@ -69,7 +63,7 @@ def test_a_storage_option_allows_what_the_argument_of_the_same_name_does(
     given: list[Any] = [True, "true", "1", str(far), far.as_uri(), [str(far)], f'["{far}"]']
     for allowed in given:
         dataset = glaive.dataset(place, storage_options={"Allow_External_Blobs": allowed})
-        assert value(pickle.loads(pickle.dumps(dataset))) == FAR
+        assert value(pickle.loads(pickle.dumps(dataset))) == CONTENT
     for refused in (False, "false", f"{far}/b", [f"{far}/b"]):
         with pytest.raises(AccessError):
             value(glaive.dataset(place, storage_options={"allow_external_blobs": refused}))
@@ -81,10 +75,12 @@ def test_an_argument_has_priority_over_the_storage_option(place: str, far: Path)
         value(glaive.dataset(place, storage_options=everywhere, allow_external_blobs=False))
     nowhere: Any = {"allow_external_blobs": False}
     opened = glaive.dataset(place, storage_options=nowhere, allow_external_blobs=[str(far)])
-    assert value(opened) == FAR
+    assert value(opened) == CONTENT
     # Permissions of one kind do not take away those of the other.
     bases: Any = {str(far): {}}
-    assert value(glaive.dataset(place, storage_options=everywhere, base_store_params=bases)) == FAR
+    assert (
+        value(glaive.dataset(place, storage_options=everywhere, base_store_params=bases)) == CONTENT
+    )
 
 
 def test_rows_that_are_written_do_not_widen_what_the_option_allows(place: str) -> None:
@@ -97,7 +93,7 @@ def test_rows_that_are_written_do_not_widen_what_the_option_allows(place: str) -
     options: Any = {"allow_external_blob_outside_bases": True, "mode": "overwrite"}
     with pytest.raises(AccessError):
         value(glaive.write_dataset(rows, place, storage_options=told, **options))
-    assert value(glaive.write_dataset(rows, place, **options)) == FAR
+    assert value(glaive.write_dataset(rows, place, **options)) == CONTENT
     assert glaive.dataset(place).schema == schema
 
 

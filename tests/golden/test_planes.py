@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.golden.assemble import Page, assemble
 from tests.golden.planes23 import ALL, CHUNK, CHUNKED, VECTORS, page
-from tests.golden.test_vectors import read, take
+from tests.golden.reading import check_page, read, take
 from tests.golden.vectors import Vector
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
@@ -31,13 +31,8 @@ from glaive.errors import CorruptFileError, UnsupportedFeatureError
 )
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda one: one.name)
 def test_a_page(tmp_path: Path, vector: Vector) -> None:
-    schema = pa.schema([pa.field("c", vector.kind)])
-    column = read(tmp_path, assemble(schema, [[vector.page]], vector.version))
+    check_page(tmp_path, vector)
     expected = pa.array(vector.values, vector.kind)
-    assert column.equals(expected), column.to_pylist()
-    column.validate(full=True)
-    rows = [*range(len(expected) - 1, -1, -1), 0]
-    assert take(tmp_path, rows).equals(expected.take(rows))
     for row in range(len(expected)):
         assert take(tmp_path, [row]).equals(expected.slice(row, 1))
 

@@ -8,24 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.golden.assemble import Page, assemble
+from tests.golden.reading import check_page, read, take
 from tests.golden.vectors import FILES, VECTORS, Vector
 
 from glaive.errors import CorruptFileError, NotLanceError, UnsupportedFeatureError
-from glaive.file.open import open_reader
-from glaive.io.uri import open_store
-
-
-def read(folder: Path, data: bytes) -> pa.Array:
-    (folder / "one.lance").write_bytes(data)
-    reader = open_reader(open_store(folder), "one.lance")
-    (column,) = reader.bind(reader.schema.fields).read(0, reader.num_rows)
-    return column
-
-
-def take(folder: Path, rows: list[int]) -> pa.Array:
-    reader = open_reader(open_store(folder), "one.lance")
-    (column,) = reader.bind(reader.schema.fields).take(np.array(rows))
-    return column
 
 
 @pytest.mark.spec(
@@ -47,13 +33,7 @@ def test_a_whole_file(tmp_path: Path, version: str) -> None:
 )
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda one: f"{one.name}, {one.version}")
 def test_a_page(tmp_path: Path, vector: Vector) -> None:
-    schema = pa.schema([pa.field("c", vector.kind)])
-    column = read(tmp_path, assemble(schema, [[vector.page]], vector.version))
-    expected = pa.array(vector.values, vector.kind)
-    assert column.equals(expected), column.to_pylist()
-    column.validate(full=True)
-    rows = [*range(len(expected) - 1, -1, -1), 0]
-    assert take(tmp_path, rows).equals(expected.take(rows))
+    check_page(tmp_path, vector)
 
 
 def packed(values: list[int], word: int, width: int) -> bytes:

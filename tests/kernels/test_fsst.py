@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,6 +17,8 @@ from glaive.kernels.symbols import SymbolTable
 from glaive.testing import Tier, force_tier
 from glaive.types import Where
 
+from .byte_strings import strings_of, values_of
+
 HERE = Where("test.lance")
 TIERS: list[Tier] = ["numpy", "numba"]
 TABLE = SymbolTable((b"the ", b"an", b"a", b"tion", b"abcdefgh", b"\0\0\0", b"th"))
@@ -28,18 +27,6 @@ words = st.sampled_from([b"the ", b"than", b"a", b"nation ", b"abcdefghi", b"\0"
 texts = st.lists(
     st.one_of(st.lists(words, max_size=40).map(b"".join), st.binary(max_size=20)), max_size=40
 )
-
-
-def of(values: Sequence[bytes], bits: int = 32, first: int = 0) -> Strings:
-    ends = first + np.cumsum([0, *map(len, values)])
-    data = b"?" * first + b"".join(values)
-    return Strings(pa.py_buffer(ends.astype(f"<i{bits // 8}")), bits, pa.py_buffer(data))
-
-
-def values(strings: Strings) -> list[bytes]:
-    ends = np.frombuffer(strings.offsets, f"<i{strings.offset_bits // 8}")
-    data = strings.data.to_pybytes()
-    return [data[a:b] for a, b in pairwise(ends)]
 
 
 def sentences(count: int) -> list[bytes]:
@@ -64,9 +51,9 @@ def test_with_the_switch_off_values_are_stored_as_they_are() -> None:
     header = (0x46535354 << 32).to_bytes(8, "little")
     table = SymbolTable.parse(header.ljust(2312, b"\0"), HERE)
     assert not table.encoded
-    strings = of([b"\xff", b"plain"])
-    assert values(encode_strings(table, strings, 2)) == [b"\xff", b"plain"]
-    assert values(decode_strings(table, strings, 2, HERE)) == [b"\xff", b"plain"]
+    strings = strings_of([b"\xff", b"plain"])
+    assert values_of(encode_strings(table, strings, 2)) == [b"\xff", b"plain"]
+    assert values_of(decode_strings(table, strings, 2, HERE)) == [b"\xff", b"plain"]
 
 
 @pytest.mark.parametrize(
@@ -85,11 +72,11 @@ def test_a_table_that_contradicts_itself_is_refused(at: int, byte: int, message:
 def test_codes_stand_for_symbols_and_escapes_for_the_byte_behind() -> None:
     coded = [bytes([0, 2, 255, 255, 255, 120]), b"", bytes([4, 255, 0]), bytes([1]), b""]
     expected = [b"the a\xffx", b"", b"abcdefgh\0", b"an", b""]
-    assert values(decode_strings(TABLE, of(coded), 5, HERE)) == expected
+    assert values_of(decode_strings(TABLE, strings_of(coded), 5, HERE)) == expected
     for tier in TIERS:
         with force_tier(tier):
-            many = decode_strings(TABLE, of(coded * 30, 64, 3), 150, HERE)
-        assert values(many) == expected * 30
+            many = decode_strings(TABLE, strings_of(coded * 30, 64, 3), 150, HERE)
+        assert values_of(many) == expected * 30
 
 
 @given(texts, st.sampled_from([32, 64]), st.integers(0, 3))
@@ -98,19 +85,19 @@ def test_values_come_back(given_values: list[bytes], bits: int, first: int) -> N
     for tier in TIERS:
         with force_tier(tier):
             encoded_strings = encode_strings(
-                TABLE, of(given_values, bits, first), len(given_values)
+                TABLE, strings_of(given_values, bits, first), len(given_values)
             )
             back = decode_strings(TABLE, encoded_strings, len(given_values), HERE)
-        assert values(back) == given_values
+        assert values_of(back) == given_values
         assert back.offset_bits == bits
-        coded.append(values(encoded_strings))
+        coded.append(values_of(encoded_strings))
     assert coded[0] == coded[1]
 
 
 @given(texts.map(lambda some: some * 5), st.sampled_from([32, 64]))
 def test_values_come_back_from_chunks(given_values: list[bytes], bits: int) -> None:
     count = len(given_values)
-    coded = encode_strings(TABLE, of(given_values, bits), count)
+    coded = encode_strings(TABLE, strings_of(given_values, bits), count)
     chunks = pack_variable(*coded, count, bits, target=64)
     starts = np.cumsum(chunks.sizes) - chunks.sizes
     for tier in TIERS:
@@ -124,7 +111,7 @@ def test_values_come_back_from_chunks(given_values: list[bytes], bits: int) -> N
                 bits,
                 HERE,
             )
-        assert values(back) == given_values
+        assert values_of(back) == given_values
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -133,18 +120,18 @@ def test_values_come_back_from_chunks(given_values: list[bytes], bits: int) -> N
 def test_codes_without_a_symbol_or_byte_are_refused(tier: Tier, wrong: bytes) -> None:
     for coded in ([wrong], [bytes([0])] * 30 + [wrong, bytes([1])], [wrong, bytes([9])] * 300):
         count = len(coded)
-        chunks = pack_variable(*of(coded), count, 32, target=64)
+        chunks = pack_variable(*strings_of(coded), count, 32, target=64)
         starts = np.cumsum(chunks.sizes) - chunks.sizes
         data = pa.py_buffer(chunks.data)
         with force_tier(tier), pytest.raises(CorruptFileError, match="FSST codes"):
-            decode_strings(TABLE, of(coded), count, HERE)
+            decode_strings(TABLE, strings_of(coded), count, HERE)
         with force_tier(tier), pytest.raises(CorruptFileError, match="FSST codes"):
             decode_chunks(TABLE, data, starts, chunks.sizes, chunks.counts, 32, HERE)
 
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_damaged_chunks_are_refused(tier: Tier) -> None:
-    chunks = pack_variable(*of([bytes([0, 1])] * 64), 64, 32, target=64)
+    chunks = pack_variable(*strings_of([bytes([0, 1])] * 64), 64, 32, target=64)
     starts = np.cumsum(chunks.sizes) - chunks.sizes
     rows = (starts, chunks.sizes, chunks.counts, 32, HERE)
     for at in (0, 4, 16):
@@ -161,7 +148,7 @@ def test_damaged_chunks_are_refused(tier: Tier) -> None:
         with force_tier(tier), pytest.raises(CorruptFileError, match="FSST codes"):
             decode_strings(TABLE, strings, 600, HERE)
     with force_tier(tier), pytest.raises(CorruptFileError, match="wrong offsets"):
-        decode_strings(TABLE, Strings(of([b"aaa"]).offsets, 32, pa.py_buffer(b"")), 1, HERE)
+        decode_strings(TABLE, Strings(strings_of([b"aaa"]).offsets, 32, pa.py_buffer(b"")), 1, HERE)
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -169,8 +156,8 @@ def test_text_that_grows_more_than_a_sample_promised_is_decoded(bits: int) -> No
     # The beginning, which is looked at, is escapes; then every code becomes eight bytes.
     coded = [bytes([255, 120]) * 1024 + bytes([4]) * 4096] * 200
     with force_tier("numba"):
-        back = decode_strings(TABLE, of(coded, bits), 200, HERE)
-    assert values(back) == [b"x" * 1024 + b"abcdefgh" * 4096] * 200
+        back = decode_strings(TABLE, strings_of(coded, bits), 200, HERE)
+    assert values_of(back) == [b"x" * 1024 + b"abcdefgh" * 4096] * 200
     assert back.offset_bits == bits
 
 
@@ -184,15 +171,15 @@ def test_symbols_of_eight_bytes_are_decoded_whether_rare_or_frequent(every: int)
     coded, expected = ([b"".join(part[n : n + 37]) for n in runs] for part in (codes, symbols))
     for tier in TIERS:
         with force_tier(tier):
-            assert values(decode_strings(TABLE, of(coded), len(coded), HERE)) == expected
+            assert values_of(decode_strings(TABLE, strings_of(coded), len(coded), HERE)) == expected
 
 
 def test_text_that_does_not_shrink_is_encoded() -> None:
     noise = np.random.default_rng(3).integers(0, 256, (400, 100), np.uint8)
     given_values = [row.tobytes() for row in noise]
     with force_tier("numba"):
-        encoded_strings = encode_strings(TABLE, of(given_values), 400)
-        assert values(decode_strings(TABLE, encoded_strings, 400, HERE)) == given_values
+        encoded_strings = encode_strings(TABLE, strings_of(given_values), 400)
+        assert values_of(decode_strings(TABLE, encoded_strings, 400, HERE)) == given_values
     assert encoded_strings.data.size > 40_000
 
 
@@ -201,10 +188,10 @@ def encoded(table: SymbolTable, given_values: list[bytes], bits: int = 32) -> li
     results = []
     for tier in TIERS:
         with force_tier(tier):
-            coded = encode_strings(table, of(given_values, bits), len(given_values))
+            coded = encode_strings(table, strings_of(given_values, bits), len(given_values))
             back = decode_strings(table, coded, len(given_values), HERE)
-        assert values(back) == given_values
-        results.append(values(coded))
+        assert values_of(back) == given_values
+        results.append(values_of(coded))
     return results
 
 
@@ -242,13 +229,13 @@ def test_many_empty_values_are_encoded() -> None:
     given_values = [b""] * 200_000
     given_values[70_000] = b"the nation"
     with force_tier("numba"):
-        coded = encode_strings(TABLE, of(given_values), 200_000)
+        coded = encode_strings(TABLE, strings_of(given_values), 200_000)
         assert coded.data.to_pybytes() == bytes([0, 255, ord("n"), 2, 3])
-        assert values(decode_strings(TABLE, coded, 200_000, HERE)) == given_values
+        assert values_of(decode_strings(TABLE, coded, 200_000, HERE)) == given_values
 
 
 def test_training_finds_the_same_symbols_in_both_tiers() -> None:
-    text = of(sentences(400))
+    text = strings_of(sentences(400))
     tables = []
     for tier in TIERS:
         with force_tier(tier):
@@ -263,29 +250,29 @@ def test_training_finds_the_same_symbols_in_any_text(given_values: list[bytes]) 
     tables = []
     for tier in TIERS:
         with force_tier(tier):
-            tables.append(train_symbols(of(given_values, 64)))
+            tables.append(train_symbols(strings_of(given_values, 64)))
     assert tables[0] == tables[1]
 
 
 def test_trained_symbols_shrink_text_to_less_than_half() -> None:
-    text = of(sentences(3000))
+    text = strings_of(sentences(3000))
     table = train_symbols(sample_strings(text, 3000))
     assert encode_strings(table, text, 3000).data.size < 0.5 * text.data.size
 
 
 @given(texts)
 def test_any_text_can_be_trained_on(given_values: list[bytes]) -> None:
-    strings = of(given_values)
+    strings = strings_of(given_values)
     table = train_symbols(sample_strings(strings, len(given_values)))
     coded = encode_strings(table, strings, len(given_values))
-    assert values(decode_strings(table, coded, len(given_values), HERE)) == given_values
+    assert values_of(decode_strings(table, coded, len(given_values), HERE)) == given_values
 
 
 def test_samples_are_small_and_windows_of_long_values() -> None:
-    long = of([bytes(range(256)) * 400] * 3 + [b"short"])
-    assert max(map(len, values(sample_strings(long, 4)))) == 512
+    long = strings_of([bytes(range(256)) * 400] * 3 + [b"short"])
+    assert max(map(len, values_of(sample_strings(long, 4)))) == 512
     for count, low, high in ((10, 0, 1000), (1000, 7000, 9000), (20_000, 15_000, 18_000)):
-        sample = sample_strings(of(sentences(count)), count)
+        sample = sample_strings(strings_of(sentences(count)), count)
         assert low < sample.data.size < high
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -28,6 +25,8 @@ from glaive.kernels.strings import (
 from glaive.testing import Tier, force_tier
 from glaive.types import Where
 
+from .byte_strings import strings_of, values_of
+
 HERE = Where("test.lance")
 TIERS: list[Tier] = ["numpy", "numba"]
 BITS = [32, 64]
@@ -39,19 +38,6 @@ texts = st.lists(
     ),
     max_size=60,
 )
-
-
-def of(values: Sequence[bytes], bits: int = 32, first: int = 0) -> Strings:
-    """Strings as Arrow has them, the first offset at ``first``."""
-    ends = first + np.cumsum([0, *map(len, values)])
-    data = b"?" * first + b"".join(values)
-    return Strings(pa.py_buffer(ends.astype(f"<i{bits // 8}")), bits, pa.py_buffer(data))
-
-
-def values(strings: Strings) -> list[bytes]:
-    ends = np.frombuffer(strings.offsets, f"<i{strings.offset_bits // 8}")
-    data = strings.data.to_pybytes()
-    return [data[a:b] for a, b in pairwise(ends)]
 
 
 def starts_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -67,7 +53,7 @@ def packed(strings: Strings, count: int, bits: int) -> tuple[Packed, pa.Buffer]:
 def test_strings_come_back_from_their_chunks(
     given_values: list[bytes], bits: int, out_bits: int, first: int
 ) -> None:
-    source = of(given_values, bits, first)
+    source = strings_of(given_values, bits, first)
     seen = []
     for tier in TIERS:
         with force_tier(tier):
@@ -75,7 +61,7 @@ def test_strings_come_back_from_their_chunks(
             back = unpack_variable(
                 data, starts_of(chunks.sizes), chunks.sizes, chunks.counts, out_bits, HERE
             )
-        assert values(back) == given_values
+        assert values_of(back) == given_values
         assert back.offset_bits == out_bits
         seen.append((data.to_pybytes(), chunks.sizes.tolist(), chunks.counts.tolist()))
     assert seen[0] == seen[1]
@@ -83,7 +69,7 @@ def test_strings_come_back_from_their_chunks(
 
 @given(texts)
 def test_chunks_hold_powers_of_two_and_about_four_kilobytes(given_values: list[bytes]) -> None:
-    chunks, _ = packed(of(given_values), len(given_values), 32)
+    chunks, _ = packed(strings_of(given_values), len(given_values), 32)
     assert chunks.counts.sum() == len(given_values)
     for size, count in zip(chunks.sizes[:-1].tolist(), chunks.counts[:-1].tolist(), strict=True):
         assert count >= 2
@@ -95,7 +81,7 @@ def test_chunks_hold_powers_of_two_and_about_four_kilobytes(given_values: list[b
 @pytest.mark.spec("var-2")
 def test_a_chunk_is_padded_to_whole_offsets(tier: Tier) -> None:
     with force_tier(tier):
-        chunks, data = packed(of([b"ab", b"", b"", b"xyz"]), 4, 32)
+        chunks, data = packed(strings_of([b"ab", b"", b"", b"xyz"]), 4, 32)
     assert data.to_pybytes().hex() == "1400000016000000160000001600000019000000616278797a484848"
     assert chunks.sizes.tolist() == [28]
 
@@ -103,7 +89,7 @@ def test_a_chunk_is_padded_to_whole_offsets(tier: Tier) -> None:
 @pytest.mark.parametrize("tier", TIERS)
 def test_many_short_strings_fill_chunks_of_4096_values(tier: Tier) -> None:
     with force_tier(tier):
-        chunks, _ = packed(of([b""] * 9000), 9000, 32)
+        chunks, _ = packed(strings_of([b""] * 9000), 9000, 32)
     # 1024 offsets of 4 bytes would be 4100 with the one at the end.
     assert set(chunks.counts[:-1].tolist()) == {512}
 
@@ -112,7 +98,7 @@ def test_many_short_strings_fill_chunks_of_4096_values(tier: Tier) -> None:
 def test_single_values_are_read_alone(
     given_values: list[bytes], data: st.DataObject, bits: int
 ) -> None:
-    chunks, buffer = packed(of(given_values), len(given_values), bits)
+    chunks, buffer = packed(strings_of(given_values), len(given_values), bits)
     rows = np.array(data.draw(st.lists(st.integers(0, len(given_values) - 1), max_size=30)), int)
     before = np.cumsum(chunks.counts) - chunks.counts
     chunk = np.searchsorted(before, rows, side="right") - 1
@@ -128,35 +114,35 @@ def test_single_values_are_read_alone(
                 bits,
                 HERE,
             )
-        assert values(taken) == [given_values[row] for row in rows]
+        assert values_of(taken) == [given_values[row] for row in rows]
 
 
 @given(st.lists(texts, max_size=4), st.sampled_from(BITS), st.sampled_from(BITS))
 def test_strings_come_back_from_blocks(groups: list[list[bytes]], bits: int, out_bits: int) -> None:
     counts = np.array([len(group) for group in groups], np.int64)
     everything = [value for group in groups for value in group]
-    data, sizes = pack_blocks(*of(everything, bits, 3), counts, out_bits)
+    data, sizes = pack_blocks(*strings_of(everything, bits, 3), counts, out_bits)
     for tier in TIERS:
         with force_tier(tier):
             back = unpack_blocks(
                 pa.py_buffer(data), starts_of(sizes), sizes, counts, out_bits, HERE
             )
-        assert values(back)[: len(everything)] == everything
+        assert values_of(back)[: len(everything)] == everything
 
 
 def test_one_chunk_and_one_block_are_not_copied() -> None:
-    chunks, buffer = packed(of([b"ab", b"c"]), 2, 32)
+    chunks, buffer = packed(strings_of([b"ab", b"c"]), 2, 32)
     zero = np.zeros(1, np.int64)
     back = unpack_variable(buffer, zero, chunks.sizes, chunks.counts, 32, HERE)
     assert back.data.address == buffer.address
-    data, sizes = pack_blocks(*of([b"ab", b"c"]), chunks.counts, 32)
+    data, sizes = pack_blocks(*strings_of([b"ab", b"c"]), chunks.counts, 32)
     block = pa.py_buffer(data)
     back = unpack_blocks(block, zero, sizes, chunks.counts, 32, HERE)
     assert block.address <= back.offsets.address < block.address + block.size
 
 
 def two_chunks() -> tuple[bytearray, NDArray[np.int64], NDArray[np.int64]]:
-    chunks, buffer = packed(of([b"ab", b"c"]), 2, 32)
+    chunks, buffer = packed(strings_of([b"ab", b"c"]), 2, 32)
     return (
         bytearray(buffer.to_pybytes() * 2),
         np.array([0, chunks.sizes[0]]),
@@ -204,7 +190,7 @@ def test_chunks_beyond_their_buffer_are_refused(tier: Tier) -> None:
 
 
 def test_blocks_that_contradict_themselves_are_refused() -> None:
-    data, sizes = pack_blocks(*of([b"ab", b"c"]), np.array([2]), 32)
+    data, sizes = pack_blocks(*strings_of([b"ab", b"c"]), np.array([2]), 32)
     zero, counts = np.zeros(1, np.int64), np.array([2])
     for at, number, message in (
         (0, 64, "offset width"),
@@ -221,12 +207,12 @@ def test_blocks_that_contradict_themselves_are_refused() -> None:
 @pytest.mark.parametrize("tier", TIERS)
 def test_lengths_are_measured_and_damaged_arrays_refused(tier: Tier) -> None:
     with force_tier(tier):
-        assert value_lengths(*of([b"abc", b"a", b"abcd"]), 3) == (1, 4)
-        assert value_lengths(*of([]), 0) == (0, 0)
+        assert value_lengths(*strings_of([b"abc", b"a", b"abcd"]), 3) == (1, 4)
+        assert value_lengths(*strings_of([]), 0) == (0, 0)
         with pytest.raises(SchemaError, match="need 5 offsets"):
-            value_lengths(*of([b"a"]), 4)
+            value_lengths(*strings_of([b"a"]), 4)
         with pytest.raises(SchemaError, match="need 5 offsets"):
-            check_offsets(*of([b"a"]), 4)
+            check_offsets(*strings_of([b"a"]), 4)
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -262,11 +248,13 @@ def test_indices_become_the_items_they_point_to(
     for tier in TIERS:
         for each in (items, short):
             with force_tier(tier):
-                expanded = expand_dictionary(indices, bits, len(wanted), of(each, offset_bits))
-                taken = take_items(indices, bits, len(wanted), of(each, offset_bits))
-            assert values(expanded) == [each[i] for i in wanted]
+                expanded = expand_dictionary(
+                    indices, bits, len(wanted), strings_of(each, offset_bits)
+                )
+                taken = take_items(indices, bits, len(wanted), strings_of(each, offset_bits))
+            assert values_of(expanded) == [each[i] for i in wanted]
             assert (taken is None) == (tier == "numpy")
-            assert taken is None or values(taken) == values(expanded)
+            assert taken is None or values_of(taken) == values_of(expanded)
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -275,7 +263,7 @@ def test_an_index_beyond_the_items_is_refused(tier: Tier, item: bytes) -> None:
     for bits, wrong in ((32, [0, 2]), (8, [0, 255]), (64, [0, 2**40])):
         indices = pa.py_buffer(np.array(wrong, f"<u{bits // 8}"))
         with force_tier(tier), pytest.raises(IndexError, match="dictionary of 2 items"):
-            expand_dictionary(indices, bits, 2, of([item, item]))
+            expand_dictionary(indices, bits, 2, strings_of([item, item]))
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -283,14 +271,14 @@ def test_items_that_are_not_there_are_not_taken(bits: int) -> None:
     with force_tier("numba"):
         for wrong in ([0, 2], [2**32 - 1, 0]):
             indices = pa.py_buffer(np.array(wrong, "<u4"))
-            assert take_items(indices, 32, 2, of([b"a", b"b" * 90], bits)) is None
+            assert take_items(indices, 32, 2, strings_of([b"a", b"b" * 90], bits)) is None
         one = pa.py_buffer(np.array([0], "<u4"))
         for ends in ([0, 5], [3, 1], [-1, 2], [0, -1]):
             items = Strings(
                 pa.py_buffer(np.array(ends, f"<i{bits // 8}")), bits, pa.py_buffer(b"abcd")
             )
             assert take_items(one, 32, 1, items) is None
-        assert take_items(one, 32, 2, of([b"a"], bits)) is None
+        assert take_items(one, 32, 2, strings_of([b"a"], bits)) is None
 
 
 @given(texts.map(lambda some: some * 3), st.sampled_from(BITS))
@@ -298,10 +286,12 @@ def test_distinct_strings_are_numbered_in_their_order(given_values: list[bytes],
     order = list(dict.fromkeys(given_values))
     for tier in TIERS:
         with force_tier(tier):
-            numbered = number_strings(of(given_values, bits, 2), len(given_values), 10_000, 2**40)
+            numbered = number_strings(
+                strings_of(given_values, bits, 2), len(given_values), 10_000, 2**40
+            )
         assert numbered is not None
         assert numbered.number == len(order)
-        assert values(numbered.items) == order
+        assert values_of(numbered.items) == order
         indices = np.frombuffer(numbered.indices, np.uint32)[: len(given_values)]
         assert [order[i] for i in indices] == given_values
 
@@ -310,11 +300,11 @@ def test_distinct_strings_are_numbered_in_their_order(given_values: list[bytes],
 def test_numbering_stops_when_there_are_too_many(tier: Tier) -> None:
     many = [f"value {i}".encode() for i in range(5000)]
     with force_tier(tier):
-        whole = number_strings(of(many * 2), 10_000, 5000, 2**40)
+        whole = number_strings(strings_of(many * 2), 10_000, 5000, 2**40)
         assert whole is not None
         assert whole.number == 5000
-        assert number_strings(of(many * 2), 10_000, 4999, 2**40) is None
-        assert number_strings(of(many * 2), 10_000, 5000, 1000) is None
+        assert number_strings(strings_of(many * 2), 10_000, 4999, 2**40) is None
+        assert number_strings(strings_of(many * 2), 10_000, 5000, 1000) is None
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -344,8 +334,8 @@ def test_strings_are_picked_by_row(tier: Tier) -> None:
     given_values = [b"a", b"", b"ccc" * 30, b"dd"]
     rows = np.array([3, 0, 2, 2, 1])
     with force_tier(tier):
-        selected = select_strings(of(given_values, 32, 4), rows)
-    assert values(selected) == [given_values[row] for row in rows]
+        selected = select_strings(strings_of(given_values, 32, 4), rows)
+    assert values_of(selected) == [given_values[row] for row in rows]
 
 
 def test_warm_up_calls_work_without_compiled_loops() -> None:

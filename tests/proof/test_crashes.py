@@ -18,31 +18,15 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.testing.crashes import killed_after, killed_at_step
 from glaive.testing.model import made_rows, sorted_rows
 
+from .changes import CHANGES, Change
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
-Operation = Callable[[LanceDataset], object]
-
-MERGED = made_rows([*range(0, 40, 7), *range(100, 104)], 5)
-
-
-def merge(dataset: LanceDataset) -> object:
-    builder = dataset.merge_insert("id")
-    return builder.when_matched_update_all().when_not_matched_insert_all().execute(MERGED)
-
-
-OPERATIONS: dict[str, Operation] = {
-    "append": lambda at: at.insert(made_rows(range(100, 110), 3), max_rows_per_file=5),
-    "overwrite": lambda at: at.insert(made_rows(range(5), 3), mode="overwrite"),
-    "delete": lambda at: at.delete("id % 3 = 0"),
-    "update": lambda at: at.update({"text": "'new'"}, "id % 4 = 1"),
-    "merge": merge,
-    "compact": lambda at: at.optimize.compact_files(target_rows_per_fragment=25),
-    "restore": lambda at: at.checkout_version(1).restore(),
+OPERATIONS: dict[str, Change] = {
+    **CHANGES,
     "add columns": lambda at: at.add_columns({"more": "number * 2"}),
     "clean up": lambda at: at.cleanup_old_versions(timedelta(0), delete_unverified=True),
 }
-if not hasattr(LanceDataset, "add_columns"):
-    del OPERATIONS["add columns"]
 
 
 def opened(place: Path) -> LanceDataset:
@@ -60,7 +44,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def carry_out(operation: Operation, place: Path) -> None:
+def carry_out(operation: Change, place: Path) -> None:
     operation(opened(place))
 
 

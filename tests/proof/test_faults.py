@@ -19,27 +19,13 @@ from glaive.io.uri import open_store
 from glaive.testing.faults import KINDS, Kind, each_request, open_on
 from glaive.testing.model import made_rows, sorted_rows
 
-Operation = Callable[[LanceDataset], object]
+from .changes import CHANGES, Change
 
-MERGED = made_rows([*range(0, 40, 7), *range(100, 104)], 5)
-
-
-def merge(dataset: LanceDataset) -> object:
-    builder = dataset.merge_insert("id")
-    return builder.when_matched_update_all().when_not_matched_insert_all().execute(MERGED)
-
-
-OPERATIONS: dict[str, Operation] = {
-    "append": lambda at: at.insert(made_rows(range(100, 110), 3), max_rows_per_file=5),
-    "overwrite": lambda at: at.insert(made_rows(range(5), 3), mode="overwrite"),
-    "delete": lambda at: at.delete("id % 3 = 0"),
+OPERATIONS: dict[str, Change] = {
+    **CHANGES,
     "delete a fragment": lambda at: at.delete("id < 15"),
     "truncate": lambda at: at.truncate_table(),
-    "update": lambda at: at.update({"text": "'new'"}, "id % 4 = 1"),
-    "merge": merge,
-    "compact": lambda at: at.optimize.compact_files(target_rows_per_fragment=25),
     "config": lambda at: at.update_config({"key": "value"}),
-    "restore": lambda at: at.checkout_version(1).restore(),
 }
 
 

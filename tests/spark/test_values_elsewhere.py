@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.strangers import CONTENT, blob_in
 
 import glaive
 import glaive.spark
@@ -19,25 +19,19 @@ from glaive.pipeline import load, run
 from glaive.spark import LanceTable
 from glaive.spark.options import from_spark, to_spark
 
-FAR = b"far away"
 NAME = "allow_external_blobs"
 
 
 @pytest.fixture
 def far(tmp_path: Path) -> Path:
-    folder = tmp_path / "far"
-    folder.mkdir()
-    (folder / "a.bin").write_bytes(FAR)
-    return folder
+    """The folder of the only blob of ``place``."""
+    return tmp_path / "far"
 
 
 @pytest.fixture
 def place(tmp_path: Path, far: Path) -> str:
-    """A dataset whose only blob is a file elsewhere."""
-    schema = pa.schema([pa.field("id", pa.int64()), glaive.blob_field("b")])
-    rows = pa.table([pa.array([1]), glaive.blob_array([(far / "a.bin").as_uri()])], schema=schema)
     where = str(tmp_path / "d.lance")
-    glaive.write_dataset(rows, where, allow_external_blob_outside_bases=True)
+    blob_in(far, where)
     return where
 
 
@@ -106,7 +100,7 @@ def test_every_way_to_read_values_elsewhere_can_be_told_that_it_may(
     with pytest.raises(Exception, match=r"storage option, in JSON") as refused:
         front(spark, place, {})
     assert NAME in str(refused.value)
-    assert front(spark, place, {NAME: [str(far)]}) == [FAR]
+    assert front(spark, place, {NAME: [str(far)]}) == [CONTENT]
 
 
 def test_places_are_those_of_the_process_that_names_them(
@@ -139,4 +133,4 @@ def test_the_rows_of_a_table_are_changed_without_reading_their_values(
     told = glaive.dataset(place, allow_external_blobs=True)
     assert told.to_table(["id"])["id"].to_pylist() == [2]
     ((_, value),) = told.read_blobs("b", indices=[0])
-    assert value == FAR
+    assert value == CONTENT

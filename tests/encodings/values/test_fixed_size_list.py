@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedList, FixedWidth, Variable
-from glaive.encodings.protocol import EncodedChunks, MiniChunks
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.types import Where
+
+from .pages import laid_out
 
 HERE = Where("test.lance")
 
@@ -58,15 +59,6 @@ def trimmed(data: bytes, count: int) -> bytes:
     return np.unpackbits(whole, bitorder="little")[:count].tobytes()
 
 
-def chunks(encoded: EncodedChunks) -> MiniChunks:
-    starts, before = [], 0
-    for sizes in encoded.sizes:
-        starts.append(before + np.cumsum(sizes) - sizes)
-        before += int(sizes.sum())
-    data = pa.py_buffer(b"".join(buffer.tobytes() for buffer in encoded.buffers))
-    return MiniChunks(data, tuple(starts), encoded.sizes, encoded.counts, HERE)
-
-
 @given(lists())
 def test_lists_survive_a_full_zip_page_and_blocks(block: FixedList) -> None:
     encoding = FixedSizeList.for_block(block)
@@ -87,7 +79,7 @@ def test_lists_survive_a_mini_block_page(block: FixedList, data: st.DataObject) 
     encoded = encoding.encode_mini(block)
     assert len(encoded.buffers) == encoding.num_buffers
     assert encoded.counts.sum() == block.count
-    stored = chunks(encoded)
+    stored = laid_out(encoded, HERE)
     assert content(encoding.decode_mini(stored)) == content(block)
     if not block.count:
         return
@@ -168,7 +160,7 @@ def test_damaged_values_are_refused() -> None:
     with pytest.raises(CorruptFileError, match="expected 32 bits"):
         encoding.decode_values(FixedWidth(pa.py_buffer(bytes(6)), 24, 2), HERE)
     leaf = FixedWidth(pa.py_buffer(bytes(6)), 8, 6)
-    stored = chunks(encoding.encode_mini(FixedList(leaf, 3, None, 2)))
+    stored = laid_out(encoding.encode_mini(FixedList(leaf, 3, None, 2)), HERE)
     stored.counts[0] = 7
     with pytest.raises(CorruptFileError, match="flat values"):
         encoding.decode_mini(stored)

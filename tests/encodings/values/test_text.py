@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.dictionary_decode import expand
-from glaive.encodings.protocol import EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.dictionary import Dictionary
 from glaive.encodings.values.flat import Flat
@@ -30,6 +30,8 @@ from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.symbols import SymbolTable
 from glaive.types import Where
+
+from .pages import laid_out
 
 HERE = Where("test.lance")
 TABLE = SymbolTable((b"the ", b"an", b"tion", b"\xffabc"))
@@ -55,21 +57,11 @@ def values(block: Block) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(ends)]
 
 
-def chunks(encoded: EncodedChunks) -> MiniChunks:
-    """Lay the buffers out behind each other, as a page does."""
-    starts, before = [], 0
-    for sizes in encoded.sizes:
-        starts.append(before + np.cumsum(sizes) - sizes)
-        before += int(sizes.sum())
-    data = pa.py_buffer(b"".join(buffer.tobytes() for buffer in encoded.buffers))
-    return MiniChunks(data, tuple(starts), encoded.sizes, encoded.counts, HERE)
-
-
 @given(strings, st.sampled_from([*PLAIN, *FSST, OFF]), st.data())
 def test_text_survives_a_mini_block_page(
     given_values: list[bytes], encoding: ValueEncoding, data: st.DataObject
 ) -> None:
-    stored = chunks(encoding.encode_mini(of(given_values)))
+    stored = laid_out(encoding.encode_mini(of(given_values)), HERE)
     assert values(encoding.decode_mini(stored)) == given_values
     if not given_values:
         return
@@ -245,7 +237,7 @@ def test_long_repetitive_text_proposes_fsst() -> None:
     assert size < 0.6 * plain[0]
     stored = encoding.encode_mini(text)
     assert abs(int(stored.sizes[0].sum()) - size) < 0.1 * size
-    assert values(encoding.decode_mini(chunks(stored))) == values(text)
+    assert values(encoding.decode_mini(laid_out(stored, HERE))) == values(text)
 
 
 @pytest.mark.parametrize(
