@@ -37,9 +37,6 @@ _COUNT = struct.Struct("<I")
 _ENTRY = struct.Struct("<II")
 _SHIFT = np.uint64(32)
 
-_HIGHEST = np.iinfo(np.uint64).max
-"""No row has this number: the end of its range would need more than 64 bits."""
-
 
 def _addresses(fragment: int, bitmap: bytes, where: object, below: int | None = None) -> Addresses:
     """Addresses of the rows of one fragment, only those ``below`` a row if that is given."""
@@ -109,7 +106,7 @@ def row_set_of(sets: pa.Array, where: object) -> RowSet:
     Raises
     ------
     CorruptFileError
-        One is truncated, a bitmap cannot be parsed, or a row has the highest number there is.
+        One is truncated, or a bitmap cannot be parsed.
     """
     rows: list[RowNumbers] = []
     whole: list[int] = []
@@ -130,6 +127,8 @@ def row_set_of(sets: pa.Array, where: object) -> RowSet:
     starts = np.array(whole, np.uint64) << _SHIFT
     return RowSet.union([known, RowSet.of_ranges(starts, starts + np.uint64(2**32 - 1))])
 
+
+_HIGHEST = np.iinfo(np.uint64).max
 
 _COUNTED = 64
 """Bitmaps that are counted to know how many rows a byte stands for."""
