@@ -19,7 +19,7 @@ from typing import Final
 
 from glaive.clock import monotonic, sleep
 from glaive.dataclass import dataclass
-from glaive.entropy import fraction, random_bytes
+from glaive.entropy import fraction
 from glaive.errors import (
     CommitConflictError,
     CommitContentionError,
@@ -30,7 +30,7 @@ from glaive.errors import (
     OptionError,
     VersionNotFoundError,
 )
-from glaive.format.flags import Feature, check_writable
+from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest, encode_manifest
 from glaive.format.paths import DETACHED, VERSIONS, manifest_path, transaction_path
 from glaive.format.transaction import Operation, Transaction
@@ -38,19 +38,11 @@ from glaive.io.store import ObjectStore
 from glaive.table.checksums import checksum_of_metadata
 from glaive.table.deletions import load_deletions, put_deletions
 from glaive.table.dictionaries import embed_dictionaries
-from glaive.table.finish_manifest import finish
-from glaive.table.lineage import load_lineage
+from glaive.table.draft import draft_of
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
 from glaive.table.manifest_cache import MANIFESTS, SeenDirectory
 from glaive.table.named_jobs import CommitMarks
-from glaive.table.protocol import (
-    BuildContext,
-    CommitOptions,
-    Conflict,
-    Draft,
-    HiddenLineage,
-    TableOperation,
-)
+from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
 from glaive.table.put_manifest import emit_committed, put_manifest, unknown_until_read
 from glaive.table.registry import read_operation
 from glaive.table.versions import latest, read_hint, was_made, write_hint
@@ -139,7 +131,7 @@ class _Commit:
             if written != name:
                 self._write_deletions()
             encoded = self.transaction.encode()
-            draft, complete = self._draft()
+            draft, complete = draft_of(self.store, self.base, self.transaction.operation, options)
             draft.wire.transaction_file = name
             marks.record(draft.wire)
             no_files = draft.wire.writer_feature_flags & int(Feature.NO_TRANSACTION_FILES)
@@ -147,31 +139,9 @@ class _Commit:
                 # Its name has the uuid, so nobody reads it before the manifest refers to it.
                 self.store.put_new(transaction_path(name), [encoded])
             written = name
-            parts = encode_manifest(
-                draft.wire,
-                transaction=encoded,
-                index_section=draft.index_section,
-                dictionaries=embed_dictionaries(self.store, draft.wire, draft.kept, self.base),
-                checksum=checksum_of_metadata(self.store, draft.wire),
-            )
             version = draft.wire.version
-            scheme = self.base.scheme if self.base is not None else options.scheme
-            if put_manifest(self.store, version, scheme, parts, self.transaction.uuid):
-                manifest = Manifest(
-                    draft.wire,
-                    where=self.store.full(manifest_path(version, scheme)),
-                    scheme=scheme,
-                    transaction=encoded,
-                    index_section=draft.index_section,
-                )
-                if self.base is not None:
-                    manifest.share_schema(self.base)
-                if not options.detached:
-                    write_hint(self.store, version)
-                    if complete:
-                        state = self.store.folder_state(VERSIONS)
-                        seen = None if state is None else SeenDirectory(state)
-                        MANIFESTS.keep(parts, manifest, seen)
+            manifest = self._put(draft, encoded, complete=complete)
+            if manifest is not None:
                 self._clean_up(manifest)
                 return manifest
             took = took or monotonic() - started
@@ -194,38 +164,38 @@ class _Commit:
             "repeat the commit, or allow more retries."
         )
 
-    def _draft(self) -> tuple[Draft, bool]:
-        """The next version on top of ``base``, complete except for the name of its transaction.
+    def _put(self, draft: Draft, encoded: bytes, *, complete: bool) -> Manifest | None:
+        """Put a version and move the hint to it; None if another writer was first.
 
-        Also returns whether the row counts of all fragments are known.
+        If it is ``complete``, the row counts of all fragments are known, and it is cached.
         """
-        base = self.base
-        if base is not None:
-            wire = base.wire
-            check_writable(wire.reader_feature_flags, wire.writer_feature_flags, where=base.where)
-        version = 1 if base is None else base.version + 1
-        operation = read_operation(self.transaction.operation)
-        restored = operation.restored
-        older = None if restored is None else open_version(self.store, restored)
-        if older is not None:
-            reader, writer = older.wire.reader_feature_flags, older.wire.writer_feature_flags
-            check_writable(reader, writer, where=older.where)
-        if base is not None:
-            hidden = operation.hidden(base)
-            if hidden:
-                lineage = {number: self._hidden_lineage(base, number) for number in hidden}
-                operation = operation.with_hidden(lineage)
-        draft = operation.apply(base, BuildContext(version, self.options, older))
-        if self.options.detached:
-            version = int.from_bytes(random_bytes(8), "little") | DETACHED
-        carried = base.wire.reader_feature_flags if base is not None and draft.kept else 0
-        return draft, finish(draft, version, carried=carried)
-
-    def _hidden_lineage(self, base: Manifest, fragment_id: int) -> HiddenLineage:
-        fragment = base.fragment(base.position_of(fragment_id))
-        ids = load_lineage(self.store, base, fragment, "row_ids")
-        created = load_lineage(self.store, base, fragment, "created_at")
-        return ids.all(base.where), created.all(base.where)
+        parts = encode_manifest(
+            draft.wire,
+            transaction=encoded,
+            index_section=draft.index_section,
+            dictionaries=embed_dictionaries(self.store, draft.wire, draft.kept, self.base),
+            checksum=checksum_of_metadata(self.store, draft.wire),
+        )
+        version = draft.wire.version
+        scheme = self.base.scheme if self.base is not None else self.options.scheme
+        if not put_manifest(self.store, version, scheme, parts, self.transaction.uuid):
+            return None
+        manifest = Manifest(
+            draft.wire,
+            where=self.store.full(manifest_path(version, scheme)),
+            scheme=scheme,
+            transaction=encoded,
+            index_section=draft.index_section,
+        )
+        if self.base is not None:
+            manifest.share_schema(self.base)
+        if not self.options.detached:
+            write_hint(self.store, version)
+            if complete:
+                state = self.store.folder_state(VERSIONS)
+                seen = None if state is None else SeenDirectory(state)
+                MANIFESTS.keep(parts, manifest, seen)
+        return manifest
 
     def _clean_up(self, new: Manifest) -> None:
         """Delete old versions if the table's configuration enables it."""

@@ -1,0 +1,73 @@
+"""The next version of a dataset, made by an operation on top of the newest one; not yet put."""
+
+from __future__ import annotations
+
+from glaive.entropy import random_bytes
+from glaive.format.flags import check_writable
+from glaive.format.manifest import Manifest
+from glaive.format.paths import DETACHED
+from glaive.format.transaction import Operation
+from glaive.io.store import ObjectStore
+from glaive.table.finish_manifest import finish
+from glaive.table.lineage import load_lineage
+from glaive.table.load import open_version
+from glaive.table.protocol import BuildContext, CommitOptions, Draft, HiddenLineage
+from glaive.table.registry import read_operation
+
+__all__ = ["draft_of"]
+
+
+def draft_of(
+    store: ObjectStore, base: Manifest | None, change: Operation, options: CommitOptions
+) -> tuple[Draft, bool]:
+    """The version that an operation makes of another, complete but for its transaction.
+
+    Parameters
+    ----------
+    base
+        The version to build on; ``None`` where there is none yet.
+    change
+        The operation, in wire format.
+
+    Returns
+    -------
+    tuple
+        The draft, and whether the row counts of all its fragments are known.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The version to build on, or to restore, has a feature that this writer does not support.
+    VersionNotFoundError
+        The version to restore was cleaned up.
+    """
+    if base is not None:
+        _check_writable(base)
+    version = 1 if base is None else base.version + 1
+    operation = read_operation(change)
+    restored = operation.restored
+    older = None if restored is None else open_version(store, restored)
+    if older is not None:
+        _check_writable(older)
+    if base is not None:
+        hidden = operation.hidden(base)
+        if hidden:
+            lineage = {number: _hidden_lineage(store, base, number) for number in hidden}
+            operation = operation.with_hidden(lineage)
+    draft = operation.apply(base, BuildContext(version, options, older))
+    if options.detached:
+        version = int.from_bytes(random_bytes(8), "little") | DETACHED
+    carried = base.wire.reader_feature_flags if base is not None and draft.kept else 0
+    return draft, finish(draft, version, carried=carried)
+
+
+def _check_writable(version: Manifest) -> None:
+    flags = version.wire
+    check_writable(flags.reader_feature_flags, flags.writer_feature_flags, where=version.where)
+
+
+def _hidden_lineage(store: ObjectStore, base: Manifest, fragment_id: int) -> HiddenLineage:
+    fragment = base.fragment(base.position_of(fragment_id))
+    ids = load_lineage(store, base, fragment, "row_ids")
+    created = load_lineage(store, base, fragment, "created_at")
+    return ids.all(base.where), created.all(base.where)
