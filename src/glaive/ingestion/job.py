@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ from glaive.ingestion.plan import (
     TASK_BYTES,
     IngestMode,
     IngestPlan,
+    Sources,
     find_sources,
     plan_ingest,
 )
@@ -196,33 +198,45 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         base=base if keeps else None,
         task_bytes=task_bytes,
     )
-    driver = driver or _threads
-    files = len(sources.files)
+    run = partial(run_tasks, plan, driver or _threads, progress)
     if mode != "merge":
-        return commit_ingest(plan, run_tasks(plan, driver, progress), files=files)
+        return commit_ingest(plan, run(), files=len(sources.files))
+    opened = partial(open_dataset, uri, storage_options=storage_options)
+    return _merge(plan, sources, merge_keys, opened, run, merge_runner)
+
+
+def _merge(
+    plan: IngestPlan,
+    sources: Sources,
+    merge_keys: str | Sequence[str] | None,
+    opened: Callable[[], LanceDataset],
+    run: Callable[[], list[IngestedPieces]],
+    runner: MergeRunner | None,
+) -> IngestResult:
+    """Merge the rows of all tasks: with a runner, those that ``run`` wrote to files."""
     from glaive.ingestion.merging import create_empty, key_names, merge_here, merge_staged
 
     keys = key_names(plan.write.schema, merge_keys)
     results = []
-    if merge_runner is not None:
-        results = run_tasks(plan, driver, progress)
+    if runner is not None:
+        results = run()
         put_aside_all(plan, results)
     create_empty(plan)
-    dataset = open_dataset(uri, storage_options=storage_options)
+    dataset = opened()
     if plan.journal is not None:  # another run may have ended since this one began
         made = find_made(plan.journal, "rows", dataset.store, dataset.manifest)
         if made is not None:
             return _repeated(plan.journal, made)
     merged: int | None
-    if merge_runner is None:
+    if runner is None:
         merged, others = merge_here(plan, dataset, sources.columns.schema, keys)
         results = [others]
     else:
-        merged = merge_staged(plan, dataset, written_fragments(results), keys, merge_runner)
+        merged = merge_staged(plan, dataset, written_fragments(results), keys, runner)
     version = version_of(plan, dataset.manifest)
     if merged is None and plan.journal is not None:
         return _repeated(plan.journal, version)
-    return acknowledged(plan, results, version=version, rows=merged or 0, files=files)
+    return acknowledged(plan, results, version=version, rows=merged or 0, files=len(sources.files))
 
 
 def run_tasks(
