@@ -5,6 +5,7 @@ Specification: "Scores" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -30,9 +31,14 @@ class TextStatistics(NamedTuple):
         """Tokens of a document on the average."""
         return float(np.float32(self.tokens) / np.float32(max(1, self.documents)))
 
-    def __or__(self, other: TextStatistics) -> TextStatistics:
-        """Those of both."""
-        return TextStatistics(self.documents + other.documents, self.tokens + other.tokens)
+    @classmethod
+    def sum_of(cls, parts: Iterable[TextStatistics]) -> TextStatistics:
+        """Those of several parts, which have no document in common."""
+        documents = tokens = 0
+        for part in parts:
+            documents += part.documents
+            tokens += part.tokens
+        return cls(documents, tokens)
 
 
 def rarity(documents: int, having: int) -> float:

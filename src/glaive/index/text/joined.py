@@ -85,10 +85,7 @@ class JoinedPartitions:
     @cached_property
     def statistics(self) -> TextStatistics:
         """Documents and their tokens."""
-        total = TextStatistics(0, 0)
-        for partition in self.partitions:
-            total |= partition.statistics
-        return total
+        return TextStatistics.sum_of(partition.statistics for partition in self.partitions)
 
     def weighted(self, token: str, mean: float) -> WeightedList:
         """The documents of a token, with weights; a request for each partition, if not kept."""

@@ -103,10 +103,7 @@ class OpenedInverted(ScalarIndex):
     @property
     def statistics(self) -> TextStatistics:
         """Documents and their tokens, of all partitions."""
-        total = TextStatistics(0, 0)
-        for partition in self.partitions:
-            total |= partition.statistics
-        return total
+        return TextStatistics.sum_of(partition.statistics for partition in self.partitions)
 
     @cached_property
     def joined(self) -> Sequence[OpenedPartition | JoinedPartitions]:

@@ -119,10 +119,7 @@ class TextColumn:
     @cached_property
     def statistics(self) -> TextStatistics:
         """Documents of the index, and their tokens."""
-        total = TextStatistics(0, 0)
-        for _, opened in self.segments:
-            total |= opened.statistics
-        return total
+        return TextStatistics.sum_of(opened.statistics for _, opened in self.segments)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -16,6 +16,7 @@ from glaive.arrow.chunked import as_numpy, join_large
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.text.bm25 import TextStatistics
 from glaive.index.text.term_search import Hits, SearchedPartition, TermQuery, search_terms
 from glaive.kernels.text_search import MAX_TERMS
 from glaive.scan.full_text.column import TextColumn, indexed_columns
@@ -177,12 +178,12 @@ class TextSearch:
 
         known = column.searched(self._among) if column.segments else []
         parts = [DocumentPart(one.partition, one.rows, one.allowed) for one in known]  # type: ignore[arg-type]  # of an index
-        total = column.statistics
+        statistics = [column.statistics]
         texts = None if self.options.fast_search else self._read(column, tokenizer, tokens)
         if texts is not None:
             parts.append(DocumentPart(texts, texts.rows, None))
-            total |= texts.statistics
-        return CombinedColumn(weight, parts, total)
+            statistics.append(texts.statistics)
+        return CombinedColumn(weight, parts, TextStatistics.sum_of(statistics))
 
     def _leaf(self, query: MatchQuery | PhraseQuery, most: int | None) -> Hits:
         column = self.column(query.column)
@@ -258,7 +259,7 @@ class TextSearch:
         yield search_terms(
             [SearchedPartition(texts, texts.rows, None)],
             terms,
-            column.statistics | texts.statistics,
+            TextStatistics.sum_of([column.statistics, texts.statistics]),
             most,
             indexed,
         )
