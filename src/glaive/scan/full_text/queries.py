@@ -198,7 +198,26 @@ class PhraseQuery(_Leaf):
         return f"PhraseQuery({self.query!r}, {self.column!r}, slop={self.slop})"
 
 
-class MultiMatchQuery(_Leaf):
+class _SeveralColumns(_Leaf):
+    """A query of a text in several columns, each with a boost."""
+
+    def __init__(
+        self,
+        query: str,
+        columns: list[str],
+        *,
+        boosts: list[float] | None = None,
+        operator: FullTextOperator = FullTextOperator.OR,
+    ) -> None:
+        self.query, self.columns = text_of("query", query), columns_of(columns)
+        self.boosts = boosts_of(boosts, len(self.columns))
+        self.operator = member_of("operator", operator, FullTextOperator)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.query!r}, {list(self.columns)!r})"
+
+
+class MultiMatchQuery(_SeveralColumns):
     """Documents with the tokens of a text in one of several columns; the best score counts.
 
     Parameters
@@ -216,18 +235,6 @@ class MultiMatchQuery(_Leaf):
         An argument has a value that it cannot have.
     """
 
-    def __init__(
-        self,
-        query: str,
-        columns: list[str],
-        *,
-        boosts: list[float] | None = None,
-        operator: FullTextOperator = FullTextOperator.OR,
-    ) -> None:
-        self.query, self.columns = text_of("query", query), columns_of(columns)
-        self.boosts = boosts_of(boosts, len(self.columns))
-        self.operator = member_of("operator", operator, FullTextOperator)
-
     def query_type(self) -> FullTextQueryType:
         """The kind of the query."""
         return FullTextQueryType.MULTI_MATCH
@@ -239,11 +246,8 @@ class MultiMatchQuery(_Leaf):
             for column, boost in zip(self.columns, self.boosts, strict=True)
         ]
 
-    def __repr__(self) -> str:
-        return f"MultiMatchQuery({self.query!r}, {list(self.columns)!r})"
 
-
-class CombinedFieldsQuery(_Leaf):
+class CombinedFieldsQuery(_SeveralColumns):
     """Rows with the tokens of a text in several columns that count as one field.
 
     One of the columns needs an index; indices of several have to make the same tokens.
@@ -269,18 +273,13 @@ class CombinedFieldsQuery(_Leaf):
         boosts: list[float] | None = None,
         operator: FullTextOperator = FullTextOperator.OR,
     ) -> None:
-        self.query, self.columns = text_of("query", query), columns_of(columns)
-        self.boosts = boosts_of(boosts, len(self.columns))
+        super().__init__(query, columns, boosts=boosts, operator=operator)
         if min(self.boosts) < 1:
             raise OptionError(f"boosts: expected numbers from 1 on, found {boosts!r}")
-        self.operator = member_of("operator", operator, FullTextOperator)
 
     def query_type(self) -> FullTextQueryType:
         """The kind of the query."""
         return FullTextQueryType.COMBINED_FIELDS
-
-    def __repr__(self) -> str:
-        return f"CombinedFieldsQuery({self.query!r}, {list(self.columns)!r})"
 
 
 class BoostQuery(FullTextQuery):

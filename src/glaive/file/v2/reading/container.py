@@ -83,13 +83,7 @@ class Container:
 
     def _bytes(self, offset: int, size: int, section: str) -> pa.Buffer:
         """Bytes of the metadata section; fetches the rest of it when necessary."""
-        if offset < 0 or size < 0 or offset + size > self._base:
-            raise CorruptFileError(
-                section,
-                expected=f"bytes within 0..{self._base}",
-                found=f"{size} bytes at {offset}",
-                where=self.path,
-            )
+        self._check_within(offset, size, section)
         if offset < self._start and (self.reader.mapped or self._is_large):
             return self.reader.read([ByteRange(offset, size)])[0]
         if offset < self._start:
@@ -167,7 +161,7 @@ class Container:
         return [ByteRange(*pair) for pair in struct.iter_unpack("<QQ", table)]
 
     def _check_within(self, position: int, size: int, section: str) -> None:
-        if position + size > self._base:
+        if position < 0 or size < 0 or position + size > self._base:
             raise CorruptFileError(
                 section,
                 expected=f"bytes within 0..{self._base}",
