@@ -299,7 +299,21 @@ def list_array(
     offsets: pa.Buffer,
     items: pa.Array,
 ) -> pa.Array:
-    """A list, large list or map array over resolved offsets and the items' array."""
+    """A list, large list or map array over resolved offsets and the items' array, without a copy.
+
+    Parameters
+    ----------
+    slots
+        Lists, null ones included.
+    validity
+        A bit per list; ``None`` if none is null.
+    null_count
+        How many are null.
+    offsets
+        ``slots + 1`` numbers of the width that the type has.
+    items
+        The items of all lists, one list after the other.
+    """
     return pa.Array.from_buffers(kind, slots, [validity, offsets], null_count, children=[items])
 
 

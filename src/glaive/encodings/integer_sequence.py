@@ -64,7 +64,13 @@ def read_numbers(
     """Read a sequence of ``count`` numbers of ``bits`` bits out of its one block.
 
     ``data`` is empty for an encoding without payload. The caller has bounded ``count``:
-    encodings without payload hold as many numbers as requested.
+    encodings without payload hold as many numbers as requested. ``what`` names the sequence in
+    errors.
+
+    Raises
+    ------
+    CorruptFileError
+        The block is damaged, or has another number or width of values.
     """
     if count == 0:
         return np.empty(0, f"<u{bits // 8}")

@@ -90,6 +90,30 @@ def find_sources(
     """List the files and find their columns.
 
     One listing for each folder, one or two requests for each file.
+
+    Parameters
+    ----------
+    format
+        Name of the format; ``None``: that which the names of the files suggest.
+    existing
+        Columns of the dataset to which rows are added, if there is one.
+    schema
+        Columns that the caller chose.
+    vectors
+        Columns of lists that become vectors of one length.
+    schema_drift
+        What becomes of columns in which files differ.
+    storage_options, reader_options
+        Of the places of the files, and of the reader of their format.
+
+    Raises
+    ------
+    OptionError
+        An option has a value it cannot have, or contradicts another; or there are no files.
+    FormatError
+        A file cannot be read as one of its format.
+    SchemaError
+        Columns of files do not fit each other, or the dataset.
     """
     check_rule(schema_drift)
     names = [source] if isinstance(source, str) else list(source)

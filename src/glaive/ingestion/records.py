@@ -139,6 +139,15 @@ def parse_blocks(
     A block that fails is halved until the records at fault stand alone, so that others cost one
     call of the parser per block. For the numbers of lines the file is read from its beginning
     again, once per range that has bad records.
+
+    Parameters
+    ----------
+    parse
+        Makes a table of the bytes of whole records.
+    rejects
+        What records go to that cannot be parsed.
+    start, stop, aligned, quoted
+        As for :func:`read_blocks`.
     """
     before: int | None = None
     for block in read_blocks(file, start, stop, aligned=aligned, quoted=quoted):

@@ -60,6 +60,21 @@ def index_task(
 ) -> IndexTask:
     """What is to be built, checked against the version.
 
+    Parameters
+    ----------
+    column
+        Name or path of a column.
+    index_type
+        Name of a kind, or what pylance takes for one.
+    name
+        Of the index; by default ``column_idx``, or with a number, if that is another index.
+    parameters
+        Of the kind, as users write them.
+    fragment_ids
+        The fragments to be indexed; all by default.
+    index_uuid
+        Id of the segment; random by default.
+
     Raises
     ------
     ColumnNotFoundError

@@ -41,6 +41,16 @@ def replace_matched(
 ) -> tuple[Update, dict[str, int]]:
     """Rewrite the source's columns for the fragments with matched rows.
 
+    Parameters
+    ----------
+    fits
+        The columns of the source, as the dataset has them.
+    rows
+        The source.
+    addresses, source
+        Matched pairs: address of a row of the dataset, position of a row of the source; shape
+        ``(pairs,)``.
+
     Raises
     ------
     OptionError
