@@ -28,11 +28,11 @@ def newest() -> LanceDataset:
 
 def with_stale_listing(dataset: LanceDataset, *, listed: int) -> LanceDataset:
     """The same version, of a store whose listing of versions ends at an old one."""
-    return LanceDataset.of(StaleListing(dataset.store, listed), dataset.manifest)
+    return LanceDataset.of(StaleListing(dataset.store, newest=listed), dataset.manifest)
 
 
 def test_a_listing_may_be_stale(newest: LanceDataset) -> None:
-    assert open_latest(StaleListing(newest.store, 1)).version == 1
+    assert open_latest(StaleListing(newest.store, newest=1)).version == 1
 
 
 @pytest.mark.spec("rel-37")
@@ -73,7 +73,7 @@ def test_a_handle_of_a_dataset_that_was_made_again_moves_to_the_new_one(
 
 
 @pytest.mark.spec("rel-37")
-@pytest.mark.parametrize("listed", [1, 2, 3])
+@pytest.mark.parametrize("listed", [1, 2])
 def test_a_change_that_is_made_again_sees_all_rows_that_it_saw_before(
     newest: LanceDataset, listed: int
 ) -> None:
@@ -87,7 +87,7 @@ def test_a_change_that_is_made_again_sees_all_rows_that_it_saw_before(
 
 
 def test_a_stream_does_not_take_a_stale_listing_for_another_dataset(newest: LanceDataset) -> None:
-    timeline = Timeline(StaleListing(newest.store, 1), StreamOptions())
+    timeline = Timeline(StaleListing(newest.store, newest=1), StreamOptions())
     assert timeline.newest(2) == 2
 
 
@@ -95,7 +95,7 @@ def test_the_version_of_a_job_is_found_where_a_listing_lacks_it(newest: LanceDat
     properties = {"job": "mine"}
     mine = Transaction(read_version=2, operation=Append(()), properties=properties)
     commit_transaction(newest.store, mine, base=newest.manifest)
-    stale = StaleListing(newest.store, 1)
+    stale = StaleListing(newest.store, newest=1)
     assert find_transaction(stale, 0, "job", "mine") is None
     found = find_transaction(stale, 0, "job", "mine", known=3)
     assert found is not None

@@ -30,26 +30,6 @@ KINDS = ["local", "memory"]
 
 
 class StaleListing(WrappedStore):
-    """A store whose listing of versions ends at an old one."""
-
-    def __init__(self, store: ObjectStore, newest: int) -> None:
-        super().__init__(store)
-        self._shown = {manifest_path(number) for number in range(1, newest + 1)}
-
-    def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        """What is there, of versions only the old ones."""
-        found = super().list(prefix)
-        return (one for one in found if prefix != VERSIONS or one.path in self._shown)
-
-
-def make_store(kind: str, tmp_path: Path) -> ObjectStore:
-    """An empty store of a kind."""
-    if kind == "local":
-        return LocalStore(tmp_path / "table")
-    return open_store(f"memory://{uuid4().hex}/table")
-
-
-class StaleListing(WrappedStore):
     """A store as it is, except that versions are listed as they were when this was made."""
 
     def __init__(self, store: ObjectStore, *, newest: int) -> None:
@@ -66,6 +46,13 @@ class StaleListing(WrappedStore):
 
     def folder_state(self, prefix: str) -> tuple[int, int, int] | None:
         return None if prefix == VERSIONS else super().folder_state(prefix)
+
+
+def make_store(kind: str, tmp_path: Path) -> ObjectStore:
+    """An empty store of a kind."""
+    if kind == "local":
+        return LocalStore(tmp_path / "table")
+    return open_store(f"memory://{uuid4().hex}/table")
 
 
 def fragment(rows: int = 10, version: FormatVersion = V2_2) -> Fragment:
