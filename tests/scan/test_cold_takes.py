@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,6 +13,8 @@ from glaive.scan.projection import project
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import BoundProjection
+
+from .cold_files import forget, needs_fadvise
 
 ROWS = 12_000
 FULL_ZIP = {"lance-encoding:structural-encoding": "fullzip"}
@@ -49,26 +48,17 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> LanceDataset:
     return made
 
 
-def forget(dataset: LanceDataset) -> None:
-    """Have the system drop the files from memory, as far as it can."""
-    for file in (Path(dataset.uri) / "data").iterdir():
-        descriptor = os.open(file, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(descriptor)
-
-
-@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="no way to drop files from memory")
+@needs_fadvise
 @pytest.mark.parametrize("columns", [None, ["id"], ["tags", "meta"], ["vector", "_rowid"]])
 def test_rows_of_cold_files_are_those_asked_for(
     dataset: LanceDataset, columns: list[str] | None
 ) -> None:
     rows = np.random.default_rng(3).integers(0, 3 * ROWS, 120).tolist()
     warm = glaive.dataset(dataset.uri).take(rows, columns)
-    forget(dataset)
+    forget(dataset.uri)
     cold = glaive.dataset(dataset.uri)
     assert cold.take(rows, columns).equals(warm)
-    forget(dataset)
+    forget(dataset.uri)
     assert cold.take(rows, columns).equals(warm)
     if columns is None:
         assert warm["id"].to_pylist() == rows

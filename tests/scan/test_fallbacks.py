@@ -23,6 +23,8 @@ from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take
 from glaive.scan.views import Views
 
+from .cold_files import forget
+
 FILES, ROWS = 10, 9
 BULK = "fragments_read_in_bulk"
 JOINED = "fragments_taken_joined"
@@ -102,15 +104,6 @@ def store(place: Any, version: str) -> LanceDataset:
         table = make(at * ROWS, version)
         dataset = glaive.write_dataset(table, place, mode="append", data_storage_version=version)
     return dataset
-
-
-def forget(place: Path) -> None:
-    """Have the system drop the files of a dataset from memory, as far as it can."""
-    for file in (place / "data").iterdir():
-        descriptor = os.open(file, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(descriptor)
 
 
 def counts(dataset: LanceDataset, **options: Any) -> dict[str, int]:

@@ -17,7 +17,6 @@ import glaive
 from glaive.dataset.commits.commit import commit_operation
 from glaive.errors import CorruptFileError, GlaiveError, RowIndexError
 from glaive.io.local import LocalStore
-from glaive.scan.bound import BoundFragment
 from glaive.scan.joined import MAX_FRAGMENTS
 from glaive.scan.metrics import Meter
 from glaive.scan.session import Session
@@ -26,6 +25,8 @@ from glaive.scan.take import take
 from glaive.scan.views import Views
 from glaive.table.operations.project import Project
 from glaive.testing import force_tier
+
+from .cold_files import forget, needs_fadvise
 
 ROWS = 3000
 FRAGMENTS = 5
@@ -246,21 +247,21 @@ def test_a_fragment_that_is_not_joined_yet_is_taken_from_alone(tmp_path: Path) -
         assert made.take(rows).equals(source.take(pa.array(rows)))
 
 
-def test_damage_of_a_file_that_a_take_does_not_touch_does_not_matter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@needs_fadvise
+def test_damage_of_a_file_that_a_take_does_not_touch_does_not_matter(tmp_path: Path) -> None:
+    """Nor where files are cold: what a take needs of them is looked up before it is read."""
     source = pa.table(columns(20_000)).select(["number", "kind", "text"])
     made = glaive.write_dataset(source, tmp_path / "t", max_rows_per_file=4000)
     (hurt,) = made.get_fragments()[3].data_files()
     path = Path(made.uri, "data", hurt.path)
     raw = path.read_bytes()
     path.write_bytes(b"\xff" * (len(raw) - 4000) + raw[-4000:])
-    # Files are cold: what a take needs is looked up before it is read.
-    monkeypatch.setattr(BoundFragment, "is_cold", lambda _fragment: True)
     opened = glaive.dataset(tmp_path / "t")
     rows = [0, 4100, 8200]
+    forget(tmp_path / "t")
     with pytest.raises(GlaiveError):
         opened.take([*rows, 12_300])
+    forget(tmp_path / "t")
     assert opened.take(rows).equals(source.take(pa.array(rows)))
 
 
