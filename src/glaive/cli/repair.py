@@ -59,8 +59,8 @@ def command(
     if as_json:
         print_json(facts)
         return
-    for one in facts["damaged"]:
-        say(f"version {one['version']}: {one['problem']}")
+    for damage in facts["damaged"]:
+        say(f"version {damage['version']}: {damage['problem']}")
     say(_outcome(facts, rows, applied=apply))
 
 
@@ -80,15 +80,17 @@ def _plan(at: LanceDataset, uri: str, *, deep: bool, drop: bool) -> dict[str, An
     if not problems:
         return facts
     facts["damaged"] = _listed(newest, problems)
-    in_parts = all(one.fragment is not None or one.index is not None for one in problems)
-    fragments = [one.fragment for one in problems if one.fragment is not None]
+    in_parts = all(found.fragment is not None or found.index is not None for found in problems)
+    fragments = [found.fragment for found in problems if found.fragment is not None]
     if in_parts and (drop or not fragments):
-        facts["dropped_indices"] = sorted({one.index for one in problems if one.index is not None})
+        facts["dropped_indices"] = sorted(
+            {found.index for found in problems if found.index is not None}
+        )
         facts["dropped_fragments"] = fragments
-        lost = [one for one in at.get_fragments() if one.fragment_id in fragments]
-        facts["rows"] -= sum(one.count_rows() for one in lost)
+        lost = [fragment for fragment in at.get_fragments() if fragment.fragment_id in fragments]
+        facts["rows"] -= sum(fragment.count_rows() for fragment in lost)
         return facts
-    others = [one["version"] for one in at.versions() if one["version"] != newest]
+    others = [version["version"] for version in at.versions() if version["version"] != newest]
     for number in reversed(others):
         found = check.problems(at, number)
         if not found:
@@ -106,7 +108,7 @@ def _plan(at: LanceDataset, uri: str, *, deep: bool, drop: bool) -> dict[str, An
 
 
 def _listed(version: int, problems: list[Problem]) -> list[dict[str, Any]]:
-    return [{"version": version, "problem": one.message} for one in problems]
+    return [{"version": version, "problem": found.message} for found in problems]
 
 
 def _apply(at: LanceDataset, facts: dict[str, Any]) -> None:

@@ -187,7 +187,9 @@ def plan_cleanup(
         frozenset(parents),
         frozenset(version for _, version in tags),
         frozenset(
-            one.version for one in locations if one.version in wanted and store.is_link(one.path)
+            location.version
+            for location in locations
+            if location.version in wanted and store.is_link(location.path)
         ),
         policy.before,
         tuple(protection.unknown_refs(root)),
@@ -202,35 +204,36 @@ def plan_cleanup(
     detached = [location for location, meta in manifests if meta.size and location.is_detached]
     largest = max((meta.size for _, meta in manifests), default=0)
     cuts, read = _read(store, [*locations, *detached], selection, (current, largest), work)
-    times = {version: time for one in read for version, time in one.times.items()}
+    times = {version: time for part in read for version, time in part.times.items()}
     judged = {
-        one: selection.judge(one.version, times[one.version])
-        for one in locations
-        if one.version in times
+        location: selection.judge(location.version, times[location.version])
+        for location in locations
+        if location.version in times
     }
     if policy.error_if_tagged:
-        named = {one.version for one, verdict in judged.items() if verdict == "tagged"}
+        named = {location.version for location, verdict in judged.items() if verdict == "tagged"}
         _refuse_tagged(store, [(name, at) for name, at in tags if at in named])
-    for one, verdict in judged.items():
+    for location, verdict in judged.items():
         if verdict == "link":
-            protection.is_link(one.path)  # adds a warning
-    old = [one for one, verdict in judged.items() if verdict == "delete"]
+            protection.is_link(location.path)  # adds a warning
+    old = [location for location, verdict in judged.items() if verdict == "delete"]
     manifest_files = _manifests(store, old, work)
     manifest_files.extend(unfinished if reachable else ())
     unused = _unused(store, cuts, read, policy, protection, work)
     runs = [
         FoundFiles.of(manifest_files, drawn=False),
-        *(run for one in unused for run in one.files),
+        *(run for listing in unused for run in listing.files),
     ]
     files = PlannedFiles(runs)
     # A version created concurrently may use old files again, for example after a restore.
-    newest = max((one.version for one in locations), default=current.version)
-    new = [one for one in list_versions_past(store, newest) if one.version not in times]
+    newest = max((location.version for location in locations), default=current.version)
+    listed = list_versions_past(store, newest)
+    new = [location for location in listed if location.version not in times]
     if new:
         files = files.without(FileSet.of(manifest for _, manifest in loaded(store, new)))
-    folders = tuple(sorted(path for one in unused for path in one.folders))
-    versions, warnings = tuple(sorted(one.version for one in old)), tuple(protection.warnings)
-    return CleanupPlan(current.version, versions, files, warnings, folders)
+    folders = tuple(sorted(path for listing in unused for path in listing.folders))
+    versions = tuple(sorted(location.version for location in old))
+    return CleanupPlan(current.version, versions, files, tuple(protection.warnings), folders)
 
 
 def _refuse_tagged(store: ObjectStore, tags: Sequence[tuple[str, int]]) -> None:
@@ -269,8 +272,8 @@ def delete_planned(
                 f"{store.full(file.path)} is empty, as left by an interrupted writer, and cannot "
                 "be deleted safely now; the next commit replaces it"
             )
-    manifests = [one for one in here if one.kind == "manifest" and not one.unfinished]
-    chosen = [one for one in here if one.kind != "manifest"]
+    manifests = [file for file in here if file.kind == "manifest" and not file.unfinished]
+    chosen = [file for file in here if file.kind != "manifest"]
     if manifests:
         advance_hint(store, plan.read_version)
     if rate is None and work.division is not None:
@@ -309,8 +312,8 @@ def _delete_in_parts(
     name is random. Where it is not, for manifests and for names that users chose, a new file may
     have it by then: these are deleted here.
     """
-    for some in (manifests, chosen):
-        DeleteFiles((FoundFiles.of(some, drawn=False),)).run(store)
+    for files_here in (manifests, chosen):
+        DeleteFiles((FoundFiles.of(files_here, drawn=False),)).run(store)
     parts: list[list[FoundFiles]] = []
     count = division.deletions
     for run in files.runs:
@@ -383,15 +386,15 @@ def _unused(
         ListUnused(
             span,
             folders,
-            tuple(one.kept[number] for one in read),
-            tuple(one.deleted[number] for one in read),
+            tuple(part.kept[number] for part in read),
+            tuple(part.deleted[number] for part in read),
             youngest,
             None if work.division is None else work.division.deletions,
         )
         for number, span in enumerate(spans_of(cuts))
     ]
-    found = work.run(store, parts)
-    for one in found:
-        for path in one.links:
+    unused = work.run(store, parts)
+    for listing in unused:
+        for path in listing.links:
             protection.is_link(path)  # adds a warning
-    return found
+    return unused

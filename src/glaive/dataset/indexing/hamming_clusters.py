@@ -69,7 +69,10 @@ def get_ivf_partition_info(
     """
     segments = _segments(dataset.snapshot, index_name, index_segments)
     lengths: Int64s = np.sum(
-        [np.diff(opened_segment(dataset.snapshot, one).partitions.bounds) for one in segments],
+        [
+            np.diff(opened_segment(dataset.snapshot, segment).partitions.bounds)
+            for segment in segments
+        ],
         axis=0,
     )
     return [{"partition_id": at, "size": size} for at, size in enumerate(lengths.tolist())]
@@ -212,7 +215,7 @@ def _segments(
     snapshot: Snapshot, name: str, uuids: Iterable[str | UUID] | None
 ) -> list[IndexedSegment]:
     """Segments of an index of plain vectors."""
-    index = next((one for one in SnapshotIndices.of(snapshot).all if one.name == name), None)
+    index = next((each for each in SnapshotIndices.of(snapshot).all if each.name == name), None)
     if index is None:
         raise OptionError(
             f"Index {name!r} not found on dataset: {missing_index(snapshot.manifest, name)}"
@@ -220,22 +223,24 @@ def _segments(
     known = {segment.uuid: segment for segment in index.segments}
     wanted = list(known)
     if uuids is not None:
-        wanted = [uuid_of("index_segments", one).bytes for one in uuids]
+        wanted = [uuid_of("index_segments", uuid).bytes for uuid in uuids]
         if not wanted:
             raise OptionError(
                 f"Segment selection for index {name!r} must not be empty; omit index_segments to "
                 "use all segments"
             )
-        absent = [str(UUID(bytes=one)) for one in wanted if one not in known]
+        absent = [str(UUID(bytes=uuid)) for uuid in wanted if uuid not in known]
         if absent:
             raise OptionError(
                 f"index_segments: Lance index not found: name={name}, segment_ids={absent}"
             )
-    segments = [known[one] for one in dict.fromkeys(wanted)]
-    models = [opened_segment(snapshot, one) for one in segments]
-    if index.kind.name != "vector" or not all(isinstance(one.codes, PlainCodes) for one in models):
+    segments = [known[uuid] for uuid in dict.fromkeys(wanted)]
+    models = [opened_segment(snapshot, segment) for segment in segments]
+    if index.kind.name != "vector" or not all(
+        isinstance(model.codes, PlainCodes) for model in models
+    ):
         raise OptionError(f"index_name: index {name!r} stores no plain vectors; expected IVF_FLAT")
-    if any(not np.array_equal(one.centroids, models[0].centroids) for one in models):
+    if any(not np.array_equal(model.centroids, models[0].centroids) for model in models):
         raise OptionError(
             f"index_name: segments of index {name!r} have different centroids. Select some by "
             "index_segments, or build the index again"

@@ -64,12 +64,15 @@ class JoinedPartitions:
     @staticmethod
     def can_join(partitions: Sequence[OpenedPartition]) -> bool:
         """Whether there are several, whose documents have numbers of 32 bits together."""
-        return len(partitions) > 1 and sum(one.size for one in partitions) < _MOST_DOCUMENTS
+        return (
+            len(partitions) > 1
+            and sum(partition.size for partition in partitions) < _MOST_DOCUMENTS
+        )
 
     @property
     def stored_rows(self) -> RowNumbers:
         """Number of the row of each document; not kept."""
-        rows = np.concatenate([one.documents.rows for one in self.partitions])
+        rows = np.concatenate([partition.documents.rows for partition in self.partitions])
         ranks = self._order.ranks
         if ranks is None:
             return rows
@@ -91,7 +94,7 @@ class JoinedPartitions:
         """The documents of a token, with weights; a request for each partition, if not kept."""
 
         def load() -> tuple[WeightedList, int]:
-            lists = [one.read_weights(token, mean) for one in self.partitions]
+            lists = [partition.read_weights(token, mean) for partition in self.partitions]
             documents = self._numbered([documents for documents, _ in lists])
             weights = np.concatenate([weights for _, weights in lists])
             if self._order.ranks is not None:
@@ -105,17 +108,17 @@ class JoinedPartitions:
 
     def count(self, token: str) -> int:
         """How many documents have a token."""
-        return sum(one.count(token) for one in self.partitions)
+        return sum(partition.count(token) for partition in self.partitions)
 
     def positions(self, token: str) -> TokenPositions:
         """Positions of a token in each of its documents."""
 
         def load() -> tuple[TokenPositions, int]:
-            lists = [one.read_positions(token) for one in self.partitions]
-            sizes = np.concatenate([np.diff(one.starts) for one in lists])
-            positions = np.concatenate([one.positions for one in lists])
+            lists = [partition.read_positions(token) for partition in self.partitions]
+            sizes = np.concatenate([np.diff(read.starts) for read in lists])
+            positions = np.concatenate([read.positions for read in lists])
             if self._order.ranks is not None:
-                having = [one.occurrences(token)[0] for one in self.partitions]
+                having = [partition.occurrences(token)[0] for partition in self.partitions]
                 order = np.argsort(self._numbered(having), kind="stable")
                 begins = np.cumsum(sizes) - sizes
                 sizes, begins = sizes[order], begins[order]
@@ -131,7 +134,9 @@ class JoinedPartitions:
 
     def near(self, token: str, distance: int, prefix_length: int, most: int) -> list[str]:
         """Tokens of any partition that are at most ``distance`` edits away."""
-        found = [one.near(token, distance, prefix_length, most) for one in self.partitions]
+        found = [
+            partition.near(token, distance, prefix_length, most) for partition in self.partitions
+        ]
         return sorted({near for part in found for near in part})[:most]
 
     @property
@@ -140,7 +145,7 @@ class JoinedPartitions:
         return known
 
     def _ordered(self) -> tuple[_Order, int]:
-        rows = np.concatenate([one.documents.rows for one in self.partitions])
+        rows = np.concatenate([partition.documents.rows for partition in self.partitions])
         if bool((rows[1:] >= rows[:-1]).all()):
             return _Order(None), 0
         ranks = np.empty(len(rows), np.uint32)
@@ -152,8 +157,8 @@ class JoinedPartitions:
         """Numbers of documents of each partition, as those of all of them."""
         first = 0
         numbers: list[UInt32s] = []
-        for one, partition in zip(documents, self.partitions, strict=True):
-            numbers.append(one + np.uint32(first))
+        for own, partition in zip(documents, self.partitions, strict=True):
+            numbers.append(own + np.uint32(first))
             first += partition.size
         joined: UInt32s = np.concatenate(numbers)
         ranks = self._order.ranks
