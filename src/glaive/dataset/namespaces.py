@@ -9,7 +9,7 @@ from typing import Any
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
-from glaive.file.catalogue import ask_for_table
+from glaive.io.catalogue import ask_for_table
 from glaive.io.uri import open_store
 from glaive.table.manifest_store.catalogue import CatalogueManifestStore
 from glaive.table.manifest_store.protocol import ManifestStore
@@ -50,7 +50,7 @@ def find_table(
     Parameters
     ----------
     client, table_id, storage_options, create
-        As for :func:`glaive.file.catalogue.ask_for_table`.
+        As for :func:`glaive.io.catalogue.ask_for_table`.
     uri, manifest_store
         Must be ``None``: the namespace has them.
 
@@ -59,7 +59,7 @@ def find_table(
     OptionError
         ``client`` or ``table_id`` is missing, or ``uri`` is given.
     DatasetNotFoundError, StoreError
-        As for :func:`glaive.file.catalogue.ask_for_table`.
+        As for :func:`glaive.io.catalogue.ask_for_table`.
     """
     if uri is not None:
         raise OptionError("uri: give either uri, or namespace_client and table_id")

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.extensions import to_type
 from glaive.errors import OptionError, RowIndexError, SchemaError, UnsupportedFeatureError
-from glaive.file.catalogue import catalogued_options
 from glaive.file.extension_columns import ExtensionColumns
 from glaive.file.layout import FileLayout, file_layout
 from glaive.file.location import split_path
@@ -34,6 +33,7 @@ from glaive.file.v2.reading.reader import FileV2
 from glaive.file.v2.writing.writer import FileV2Writer
 from glaive.file.versions import resolve_version
 from glaive.format.fields import LanceSchema
+from glaive.io.catalogue import catalogued_options
 from glaive.io.store import ObjectStore
 from glaive.types import Int64s
 

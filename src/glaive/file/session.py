@@ -11,8 +11,8 @@ import pyarrow as pa
 from glaive.compat.absent import Absence, refuse_members
 from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError, OptionError
-from glaive.file.catalogue import catalogued_options
 from glaive.file.files import LanceFileReader, LanceFileWriter
+from glaive.io.catalogue import catalogued_options
 from glaive.io.uri import open_store
 from glaive.types import ByteRange
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, GlaiveError, StoreError, UnsupportedFeatureError
-from glaive.file.catalogue import answer_field
 from glaive.format.paths import VERSIONS
+from glaive.io.catalogue import answer_field
 from glaive.table.manifest_store.protocol import ManifestEntry
 
 __all__ = ["CatalogueManifestStore", "manifest_key"]
