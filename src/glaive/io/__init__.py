@@ -1,1 +1,1 @@
-"""Bytes: stores, ranges, sinks. Nothing here knows what is in files of Lance."""
+"""Bytes: stores, ranges, sinks. Nothing here knows of Lance."""
