@@ -64,6 +64,11 @@ class RowSegments:
     other: dict[int, Any]
     where: str
 
+    @property
+    def bounds(self) -> tuple[UInt64s, UInt64s]:
+        """Lowest id of each, and the first one after its highest."""
+        return self.start, self.end
+
     def find(self, ids: UInt64s) -> tuple[Int64s, Int64s, Int64s]:
         """Rows with these ids, which are ascending and unique; see ``RowIdIndex.candidates``."""
         low = np.searchsorted(ids, self.start)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
+from glaive.index.row_set import FEW_ROWS, RowSet
 from glaive.types import Flags, Int64s, UInt64s
 
 if TYPE_CHECKING:
@@ -102,6 +103,21 @@ class AddressMap:
             # No row has this address: its fragment would be the last of 2^32.
             kept &= new_addresses != _DELETED
         return new_addresses, kept
+
+    def follow(self, rows: RowSet) -> RowSet:
+        """New addresses of the rows of a set that survive."""
+
+        def change(some: Addresses) -> Addresses:
+            moved, kept = self.apply(some)
+            return moved[kept]
+
+        if rows.count <= FEW_ROWS:
+            return RowSet.of(change(rows.rows()))
+        ids = sorted(self.rewritten)
+        starts = np.array(ids, np.uint64) << _SHIFT
+        stops = starts + np.array([self.rows_of(fragment) for fragment in ids], np.uint64)
+        moved = rows.mapped(change, lambda: RowSet.of_ranges(starts, stops))
+        return RowSet.union([rows.difference(RowSet.of_ranges(starts, starts + _OFFSET)), moved])
 
     def rows_of(self, fragment: int) -> int:
         """Rows of a rewritten fragment, up to the last surviving one."""

@@ -5,7 +5,7 @@ Specification: "Searching" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import ascending
 from glaive.dataclass import dataclass
 
-__all__ = ["RowNumbers", "RowSet"]
+__all__ = ["FEW_ROWS", "RowNumbers", "RowSet"]
+
+FEW_ROWS = 1 << 22
+"""Rows of a set that are listed at once, wherever a set may have any number of them."""
 
 RowNumbers: TypeAlias = NDArray[np.uint64]
 """Row addresses, or stable row ids."""
@@ -114,6 +117,30 @@ class RowSet:
         rows: RowNumbers = np.repeat(self.starts, sizes) + steps.astype(np.uint64)
         return rows
 
+    def windows(self, most: int) -> Iterator[RowNumbers]:
+        """All rows, ascending, so many at a time."""
+        ends = np.cumsum(self.stops - self.starts)
+        for start in range(0, self.count, most):
+            stop = min(start + most, self.count)
+            first = int(ends.searchsorted(np.uint64(start), side="right"))
+            last = int(ends.searchsorted(np.uint64(stop), side="left")) + 1
+            starts, stops = self.starts[first:last].copy(), self.stops[first:last].copy()
+            stops[-1] -= ends[last - 1] - np.uint64(stop)
+            starts[0] = self.stops[first] - (ends[first] - np.uint64(start))
+            yield RowSet(starts, stops).rows()
+
+    def mapped(
+        self, change: Callable[[RowNumbers], RowNumbers], known: Callable[[], RowSet]
+    ) -> RowSet:
+        """What the rows become; of many rows those that are ``known``, some at a time.
+
+        A set of a few bytes may have billions of rows.
+        """
+        if self.count <= FEW_ROWS:
+            return RowSet.of(change(self.rows()))
+        rows = RowSet.intersection([self, known()])
+        return RowSet.union([_NONE, *(RowSet.of(change(some)) for some in rows.windows(FEW_ROWS))])
+
     def within(self, start: int, stop: int) -> RowSet:
         """The rows from ``start`` to ``stop``, which is excluded."""
         first = int(np.searchsorted(self.stops, np.uint64(start), side="right"))
@@ -146,3 +173,6 @@ class RowSet:
         flags: NDArray[np.bool_] = known.copy()
         flags[known] = self.starts[at[known]] <= rows[known]
         return flags
+
+
+_NONE = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))

@@ -276,12 +276,10 @@ class SnapshotIndices:
         if within is not None and within is not fragments:
             fragments = fragments & within
         if not self.holds_addresses(segment):
-            position, row = self.positions(rows.rows())
-            fragment = self.snapshot.manifest.fragment_ids[position].astype(np.uint64)
-            rows = RowSet.of((fragment << _SHIFT) | row.astype(np.uint64))
+            ids = self.snapshot.row_id_index
+            rows = rows.mapped(self._addresses_of, lambda: RowSet.of_ranges(*ids.segments.bounds))
         elif self._relocated is not None:
-            moved, kept = self._relocated.apply(rows.rows())
-            rows = RowSet.of(moved[kept])
+            rows = self._relocated.follow(rows)
         return rows.within_ranges(self.extent(fragments))
 
     def has_moved_rows(self, segment: IndexedSegment, fragments: Iterable[int]) -> bool:
@@ -310,10 +308,7 @@ class SnapshotIndices:
         return RetainedRows(limits, lambda rows: self.locate(segment, rows)[1])
 
     def moved(self, addresses: RowNumbers) -> tuple[RowNumbers, Flags]:
-        """Addresses in this version of rows by the addresses that a segment holds.
-
-        And which of them are still there, as far as compactions tell.
-        """
+        """Where rows are by the addresses that a segment holds; and which compactions have kept."""
         if self._relocated is None:
             return addresses, np.ones(len(addresses), np.bool_)
         return self._relocated.apply(addresses)
@@ -333,6 +328,11 @@ class SnapshotIndices:
             known = np.ones(len(rows), np.bool_)
         known &= self._live(segment.fragments).contains(rows)
         return rows, known
+
+    def _addresses_of(self, ids: RowNumbers) -> RowNumbers:
+        position, row = self.positions(ids)
+        fragment = self.snapshot.manifest.fragment_ids[position].astype(np.uint64)
+        return (fragment << _SHIFT) | row.astype(np.uint64)
 
     def _by_id(self, ids: RowNumbers) -> tuple[RowNumbers, Flags]:
         manifest = self.snapshot.manifest

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.format.wire import parse_bitmap
+from glaive.types import UInt64s
 
-__all__ = ["MAX_NUMBERS", "bitmap_of", "offsets_of"]
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
+__all__ = ["MAX_NUMBERS", "bitmap_of", "is_of_runs", "offsets_of", "ranges_of"]
 
 MAX_NUMBERS = 1 << 27
 """Limit of numbers decoded from a bitmap: a few bytes can stand for billions."""
@@ -37,6 +42,28 @@ def offsets_of(data: bytes, where: object, below: int | None = None) -> NDArray[
             where=where,
         )
     return np.asarray(bitmap.to_array(), dtype=np.uint32)
+
+
+_LISTED_PER_BYTE = 8
+"""Numbers of a bitmap for each of its bytes, at most, where none are stored as runs."""
+
+
+def is_of_runs(count: int, size: int) -> bool:
+    """Whether so many numbers are so few bytes that they are ranges, which should stay ranges."""
+    return count > _LISTED_PER_BYTE * size
+
+
+def ranges_of(bitmap: BitMap) -> tuple[UInt64s, UInt64s]:
+    """First numbers of the runs of a bitmap, and those behind their ends.
+
+    Memory: 16 bytes for each run, however many numbers it has.
+    """
+    behind = bitmap.shift(1)  # without 2^32, which is no number of a bitmap
+    starts = np.asarray((bitmap - behind).to_array(), np.uint64)
+    stops = np.asarray((behind - bitmap).to_array(), np.uint64)
+    if len(stops) < len(starts):
+        stops = np.append(stops, np.uint64(1 << 32))
+    return starts, stops
 
 
 def bitmap_of(numbers: Iterable[int] | NDArray[np.uint32]) -> bytes:

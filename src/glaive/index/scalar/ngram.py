@@ -17,10 +17,11 @@ from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.row_set import RowNumbers
 from glaive.index.scalar.key_sets import KeyBatch, SetFormat, grouped, merged_keys
-from glaive.index.scalar.ngram_search import NULL_TOKEN, OpenedNGram, decode_treemap
+from glaive.index.scalar.ngram_search import NULL_TOKEN, OpenedNGram
 from glaive.index.scalar.parameters import check_type, no_parameters
 from glaive.index.scalar.rowsets import ascending_sets, remap_sets
 from glaive.index.scalar.sorted_runs import sorted_runs
+from glaive.index.scalar.treemaps import decode_treemap, encode_halves, halves_of
 from glaive.index.scalar.trigrams import trigrams_of
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.source import IndexSource, ValueBatch
@@ -29,9 +30,6 @@ from glaive.types import Int64s, UInt32s
 __all__ = ["NGram"]
 
 POSTINGS = "ngram_postings.lance"
-
-_HIGHEST = 2**64 - 1
-"""No row has this address: its fragment would be the last of 2^32."""
 
 
 @index_kind
@@ -167,23 +165,29 @@ def _write(batches: Iterable[KeyBatch], out: SegmentWriter) -> BuiltSegment:
 
 def _remap(sets: Sequence[bytes], address_map: AddressMap, where: str) -> list[bytes]:
     """The sets with new addresses; only bits of rewritten fragments become address arrays."""
-    from pyroaring import BitMap64
+    from pyroaring import BitMap
 
-    rewritten, known = BitMap64(), BitMap64()
-    for fragment in address_map.rewritten:
-        first = fragment << 32
-        rewritten.add_range(first, min(first + (1 << 32), _HIGHEST))
-        known.add_range(first, first + address_map.rows_of(fragment))
-    rest: list[BitMap64] = []
+    rest: list[dict[int, BitMap]] = []
 
     def relocated() -> Iterator[Addresses]:
         for row_set in sets:
-            bitmap = decode_treemap(row_set, where)
-            rest.append(bitmap - rewritten)
-            yield np.asarray((bitmap & known).to_array(), dtype=np.uint64)
+            halves = dict(halves_of(decode_treemap(row_set, where), where))
+            moved = [upper for upper in halves if upper in address_map.rewritten]
+            parts = [np.empty(0, np.uint64)]
+            for upper in moved:
+                # Only rows that the fragment had, however many the set has.
+                rows = halves.pop(upper) & BitMap(range(address_map.rows_of(upper)))
+                parts.append(np.asarray(rows.to_array(), np.uint64) | np.uint64(upper << 32))
+            rest.append(halves)
+            yield np.concatenate(parts)
 
-    serialized_sets = []
+    remapped = []
     for at, addresses in enumerate(remap_sets(relocated(), address_map)):
-        serialized: bytes = (rest[at] | BitMap64(addresses)).serialize()
-        serialized_sets.append(serialized)
-    return serialized_sets
+        halves, uppers = rest[at], addresses >> np.uint64(32)
+        edges = np.flatnonzero(np.diff(uppers)) + 1
+        for part in np.split(addresses, edges):
+            if len(part):
+                upper = int(part[0]) >> 32
+                halves[upper] = halves.get(upper, BitMap()) | BitMap(part.astype(np.uint32))
+        remapped.append(encode_halves(halves))
+    return remapped

@@ -9,31 +9,26 @@ Specification: "NGRAM" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from glaive.arrow.conditions import HasText
-from glaive.errors import CorruptFileError
 from glaive.index.protocol import Candidates, ScalarIndex
 from glaive.index.queries import IndexQuery, MatchesPattern
 from glaive.index.row_set import RowSet
 from glaive.index.scalar.required_words import required_words
+from glaive.index.scalar.treemaps import decode_treemap, rows_of_treemap
 from glaive.index.scalar.trigrams import certain_trigrams
 from glaive.index.segment import IndexFile
 from glaive.types import UInt32s
 
-if TYPE_CHECKING:
-    from pyroaring import BitMap64
-
-__all__ = ["NULL_TOKEN", "OpenedNGram", "decode_treemap"]
+__all__ = ["NULL_TOKEN", "OpenedNGram"]
 
 NULL_TOKEN = 0
 """The token of rows that are null."""
 
 _BYTES_PER_ROW = 2
-_MAX_ROWS = 1 << 32
-"""Rows of a set; more is damage: a few bytes can stand for any number."""
 
 
 class OpenedNGram(ScalarIndex):
@@ -82,9 +77,7 @@ class OpenedNGram(ScalarIndex):
         self._file.check_present(stored)
         sets = [decode_treemap(data, self._file.path) for data in stored.to_pylist()]
         rows = reduce(lambda first, second: first & second, sorted(sets, key=len))
-        if len(rows) > _MAX_ROWS or (rows and rows.max() == 2**64 - 1):
-            raise self._file.corrupt("rows of a trigram", "rows that there are", f"{len(rows)}")
-        return RowSet.of(np.asarray(rows.to_array(), dtype=np.uint64))
+        return rows_of_treemap(rows, self._file.path)
 
 
 def _wanted(query: object) -> list[UInt32s]:
@@ -96,24 +89,6 @@ def _wanted(query: object) -> list[UInt32s]:
         joined: Any = np.unique(np.concatenate([np.empty(0, np.uint32), *words]))
         return [joined]
     return []
-
-
-def decode_treemap(data: bytes, where: object) -> BitMap64:
-    """A 64-bit roaring bitmap.
-
-    Raises
-    ------
-    CorruptFileError
-        It cannot be parsed.
-    """
-    from pyroaring import BitMap64
-
-    try:
-        return BitMap64.deserialize(data)
-    except (ValueError, IndexError) as error:
-        raise CorruptFileError(
-            "rows of a trigram", expected="a 64-bit roaring bitmap", found=str(error), where=where
-        ) from error
 
 
 _NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))

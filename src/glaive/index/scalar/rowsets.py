@@ -13,13 +13,12 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.buffers import ascending
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.wire import parse_bitmap
 from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.scalar.rowset_encoding import encode_ascending
-from glaive.table.bitmaps import bitmap_of, offsets_of
+from glaive.table.bitmaps import bitmap_of, is_of_runs, offsets_of, ranges_of
 from glaive.types import Int64s
 
 __all__ = [
@@ -103,31 +102,40 @@ def encode_rowsets(rows: RowNumbers, bounds: Int64s) -> pa.Array:
 def row_set_of(sets: pa.Array, where: object) -> RowSet:
     """The rows that are in any of some stored sets.
 
+    Memory follows from the bytes of the sets: a few of these may be runs of billions of rows.
+
     Raises
     ------
     CorruptFileError
         One is truncated, or a bitmap cannot be parsed.
     """
-    rows: list[RowNumbers] = []
-    whole: list[int] = []
+    rows, starts, stops = [_NONE], [_NONE], [_NONE]
     for data in cast("list[bytes]", sets.to_pylist()):
-        for fragment, bitmap in _entries(data, where):
-            if bitmap:
-                rows.append(_addresses(fragment, bitmap, where))
+        for fragment, raw in _entries(data, where):
+            first = np.uint64(fragment << 32)
+            if not raw:
+                starts.append(np.array([first]))
+                stops.append(np.array([first + np.uint64(2**32 - 1)]))
+                continue
+            bitmap = parse_bitmap(raw, "row set", where)
+            if fragment == _LAST_FRAGMENT and bitmap and bitmap.max() == _LAST_FRAGMENT:
+                raise CorruptFileError(
+                    "row set", expected="rows below 2^64 - 1", found=f"{_HIGHEST}", where=where
+                )
+            if is_of_runs(len(bitmap), len(raw)):
+                begins, ends = ranges_of(bitmap)
+                starts.append(begins + first)
+                stops.append(ends + first)
             else:
-                whole.append(fragment)
-    found = np.sort(np.concatenate([np.empty(0, np.uint64), *rows]))
-    if len(found) and found[-1] == _HIGHEST:
-        raise CorruptFileError(
-            "row set", expected="rows below 2^64 - 1", found=f"{_HIGHEST}", where=where
-        )
-    known = RowSet.of(found)
-    if not whole:
+                rows.append(np.asarray(bitmap.to_array(), np.uint64) | first)
+    known = RowSet.of(np.sort(np.concatenate(rows)))
+    if len(starts) == 1:
         return known
-    starts = np.array(whole, np.uint64) << _SHIFT
-    return RowSet.union([known, RowSet.of_ranges(starts, starts + np.uint64(2**32 - 1))])
+    return RowSet.union([known, RowSet.of_ranges(np.concatenate(starts), np.concatenate(stops))])
 
 
+_NONE = np.empty(0, np.uint64)
+_LAST_FRAGMENT = 2**32 - 1
 _HIGHEST = np.iinfo(np.uint64).max
 
 _COUNTED = 64
@@ -217,9 +225,10 @@ def remap_rowsets(
 
 
 def _union(first: bytes, second: bytes, where: object) -> bytes:
-    return bitmap_of(
-        ascending(np.concatenate([offsets_of(first, where), offsets_of(second, where)]))
-    )
+    joined = parse_bitmap(first, "row set", where) | parse_bitmap(second, "row set", where)
+    joined.run_optimize()
+    serialized: bytes = joined.serialize()
+    return serialized
 
 
 _BATCH_ADDRESSES = 1 << 23

@@ -21,7 +21,7 @@ from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.scalar.box_pages import BOXES, ROW, BoxCollector, SortedBoxes
 from glaive.index.scalar.geometries import Boxes, bounding_boxes, check_geometries
 from glaive.index.scalar.parameters import integer, known_parameters
-from glaive.index.scalar.rowsets import encode_rowset, row_set_of, union_of_rowsets
+from glaive.index.scalar.rowsets import encode_rowset, remap_rowsets, row_set_of, union_of_rowsets
 from glaive.index.scalar.rtree_search import ITEMS, OpenedRTree, boxes_of, page_boxes, stored_items
 from glaive.index.segment import IndexFile, IndexFileWriter, Segment, SegmentWriter
 from glaive.index.source import IndexSource
@@ -63,13 +63,13 @@ class RTree(IndexKind):
         if address_map.moves:
             return None
         pages = _open_pages(segment)
-        absent = _stored_nulls(segment).rows()
+        (nulls,) = remap_rowsets([_nulls_of(segment)], address_map, segment.where)
         with BoxCollector(_MERGE_BYTES) as collected:
             for boxes, rows in _stored(pages):
                 kept = address_map.apply(rows)[1]
                 collected.add(boxes[kept], rows[kept])
             _write_pages(collected.sorted(), _stored_page_size(pages), out)
-        _write_nulls(encode_rowset(absent[address_map.apply(absent)[1]]), out)
+        _write_nulls(encode_rowset(np.empty(0, np.uint64)) if nulls is None else nulls, out)
         return RebuiltSegment()
 
     def open(self, segment: Segment) -> OpenedRTree:
@@ -143,7 +143,7 @@ def _write(
     out: SegmentWriter,
 ) -> BuiltSegment:
     """Write a tree of the boxes of segments, and of the geometries of a source."""
-    absent = [encode_rowset(_stored_nulls(segment).rows()) for segment in segments]
+    absent = [_nulls_of(segment) for segment in segments]
     with BoxCollector(memory_limit) as collected:
         for segment in segments:
             for boxes, rows in _stored(_open_pages(segment)):
@@ -162,11 +162,16 @@ def _write_nulls(absent: bytes, out: SegmentWriter) -> None:
 
 def _stored_nulls(segment: Segment) -> RowSet:
     """The rows whose geometry is null."""
+    return row_set_of(pa.array([_nulls_of(segment)], pa.binary()), segment.where)
+
+
+def _nulls_of(segment: Segment) -> bytes:
+    """The same as one set, as it is stored."""
     file = segment.open(NULLS)
     file.check(nulls=pa.binary())
-    sets: Any = file.read(["nulls"])["nulls"].combine_chunks()
+    sets: Any = file.read(["nulls"])["nulls"]
     file.check_present(sets)
-    return row_set_of(sets, file.path)
+    return union_of_rowsets(sets.to_pylist())
 
 
 def _stored(file: IndexFile) -> Iterator[tuple[Boxes, RowNumbers]]:

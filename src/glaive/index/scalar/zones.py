@@ -18,7 +18,7 @@ from glaive.index.address_map import AddressMap
 from glaive.index.protocol import RebuiltSegment
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.scalar.parameters import integer
-from glaive.index.scalar.rowsets import encode_rowset, row_set_of
+from glaive.index.scalar.rowsets import encode_rowset, remap_rowsets, row_set_of
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.source import IndexSource
 from glaive.named_tuple import NamedTuple
@@ -205,8 +205,8 @@ def retained_zones(
     file = segment.open(name)
     if address_map.moves or NULLS not in file.metadata:
         return None
-    nulls = row_set_of(pa.array([stored_nulls(file)], pa.binary()), file.path).rows()
-    kept = encode_rowset(nulls[address_map.apply(nulls)[1]])
+    (nulls,) = remap_rowsets([stored_nulls(file)], address_map, file.path)
+    kept = encode_rowset(_NO_ROWS) if nulls is None else nulls
     metadata = {key: value for key, value in file.metadata.items() if key != NULLS}
     rows = file.read().replace_schema_metadata()
     out.write(name, rows, metadata=metadata, buffers={NULLS: kept})

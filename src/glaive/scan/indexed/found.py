@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from glaive.arrow.buffers import distinct
 from glaive.dataclass import dataclass
-from glaive.index.row_set import RowSet
+from glaive.index.row_set import FEW_ROWS, RowSet
 from glaive.scan.filter.terms import rows_passing
 from glaive.scan.plan import FragmentRows, plan_all, row_bytes
 from glaive.scan.run.parts import FragmentWindows
@@ -179,7 +179,8 @@ def found_parts(search: Search) -> Sequence[FoundRows | FragmentWindows] | None:
         rows = RowSet.intersection([answer.rows for answer in answers])
     manifest = snapshot.manifest
     count = rows.count
-    if count > _FEW_ROWS and count > _FEW_SHARE * int(manifest.physical_rows.sum()):
+    many = min(FEW_ROWS, max(_FEW_ROWS, _FEW_SHARE * int(manifest.physical_rows.sum())))
+    if count > many:
         return None
     found = _live(run, *snapshot.places_of(rows.rows()))
     sure = [number for number, answer in search.answers.items() if answer.exact]
