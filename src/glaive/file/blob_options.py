@@ -95,9 +95,10 @@ def _threshold(column: Field, name: str, least: int, default: int) -> int:
     text = column.option(_PREFIX + name)
     if text is None:
         return default
-    if not text.isascii() or not text.isdecimal() or not least <= int(text) < 2**63:
+    is_number = text.isascii() and text.isdecimal() and len(text) < 20
+    if not is_number or not least <= int(text) < 2**63:
         raise SchemaError(
             f"column {column.name!r}: {_PREFIX}{name}: expected a number of bytes ≥ {least}, "
-            f"found {text!r}"
+            f"found {text!r:.80}"
         )
     return int(text)

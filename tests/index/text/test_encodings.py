@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import tracemalloc
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from glaive.errors import CorruptFileError
 from glaive.index.text.bit_blocks import bits_of, pack, unpack
 from glaive.index.text.crc32c import masked_crc32c
+from glaive.index.text.fst_constants import HEADER, VERSION
 from glaive.index.text.fst_read import read_fst
 from glaive.index.text.fst_write import write_fst
 from glaive.index.text.impacts import encode_impacts
@@ -248,6 +251,29 @@ def test_nodes_may_lead_on_by_many_letters(letters: int) -> None:
     tokens += [b"\x01" + bytes([letter]) for letter in range(letters)]
     data, expected = automaton(sorted(tokens), 3)
     assert read(data, len(tokens)) == expected
+
+
+def shared(doublings: int, letters: int) -> bytes:
+    """An automaton of 2 ** doublings tokens with so many letters in common: a byte each."""
+    data = bytearray(VERSION.to_bytes(8, "little") + bytes(HEADER - 8))
+    data += bytes([0, 0x10, 128 | 1])  # a letter, and then the end
+    data += bytes([192 | 1]) * letters
+    data += bytes([1, 1, *b"ba", 0x10, 2]) * doublings  # two letters to the node before
+    root = len(data) - 1
+    return bytes(data) + struct.pack("<QQI", 1 << doublings, root, 0)
+
+
+@pytest.mark.spec("rel-24", "rel-25")
+def test_few_nodes_that_stand_for_many_long_tokens_are_refused() -> None:
+    assert len(read_fst(pa.py_buffer(shared(3, 5)), 8, "a test")[0]) == 8
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptFileError, match="nodes on all paths"):
+            read_fst(pa.py_buffer(shared(18, 1000)), 1 << 18, "a test")
+        # 262,144 tokens of 1,000 letters.
+        assert tracemalloc.get_traced_memory()[1] < 150 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_nodes_of_many_letters_have_an_index_of_them() -> None:

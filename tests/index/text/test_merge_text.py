@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 from tests.index.text.sources import RowsInMemory
 
-from glaive.errors import GlaiveError, OptionError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, GlaiveError, OptionError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2
-from glaive.index.segment import Segment, SegmentWriter
+from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.inverted import Inverted, read_format
+from glaive.index.text.lists_read import list_starts
 from glaive.index.text.partition_read import StoredPartition
 from glaive.index.text.partition_write import PartitionContent
 from glaive.io.uri import open_store
@@ -147,6 +148,16 @@ def test_memory_of_a_build_stays_within_the_limit() -> None:
         assert tracemalloc.get_traced_memory()[1] < 24 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.spec("rel-24")
+def test_more_postings_than_a_file_can_hold_are_damage() -> None:
+    out = new_segment()
+    lengths = pa.array(np.full(5000, 1 << 17), pa.uint32())
+    out.write("lists.lance", pa.table({"_length": lengths}))
+    file = IndexFile(STORE, f"{out.folder}/lists.lance")
+    with pytest.raises(CorruptFileError, match="match the lengths of the lists"):
+        list_starts(file, 1 << 17)  # 5 GB
 
 
 def test_other_parameters_cannot_be_merged() -> None:

@@ -11,8 +11,9 @@ import pytest
 from tests.index.vector.sources import VERSION, ArraySource, built, clustered, lists_of
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.format.pb import table_pb2
+from glaive.format.pb import table_pb2, vector_details_pb2
 from glaive.index.segment import Segment, SegmentWriter
+from glaive.index.vector.stored_model import StoredIndex
 from glaive.index.vector.vector_index import VectorIndex
 
 ROWS, DIMENSION = 1200, 16
@@ -141,3 +142,12 @@ def test_damaged_models_are_named(name: str, key: str, value: str) -> None:
     entry.uuid.uuid = out.id.bytes
     with pytest.raises(CorruptFileError, match=str(json.dumps(name)[1:-1])):
         merged([Segment(out.store, entry)], None)
+
+
+def test_hints_that_are_no_choice_of_anybody_are_passed_over() -> None:
+    segment = built(ArraySource([lists_of(clustered(300, 8))]), index_type="IVF_FLAT")
+    hints = {"lance.ivf.sample_rate": "9" * 5000, "lance.ivf.max_iters": "7"}
+    details = vector_details_pb2.VectorIndexDetails(runtime_hints=hints)
+    segment.entry.index_details.value = details.SerializeToString()
+    known = StoredIndex(segment).parameters()
+    assert (known.sample_rate, known.max_iters) == (256, 7)

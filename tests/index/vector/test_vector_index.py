@@ -155,10 +155,14 @@ def test_files_of_other_old_indices_are_left_alone() -> None:
         ({"headers": [json.dumps({**HEADER, "level_offsets": [0, 4, 6]}), "", ""]}, "index"),
         ({"headers": [json.dumps({**HEADER, "level_offsets": [0, 6, 5]}), "", ""]}, "index"),
         ({"headers": [json.dumps({**HEADER, "params": {"m": 0}}), "", ""]}, "index"),
+        (
+            {"headers": [json.dumps({**HEADER, "level_offsets": [0, 4] + [5] * 64}), "", ""]},
+            "index",
+        ),
     ],
     ids=[
         *("few", "huge", "no-codes", "other-codes", "json", "list"),
-        *("headers", "empty", "levels", "falling", "m"),
+        *("headers", "empty", "levels", "falling", "m", "65-levels"),
     ],
 )
 def test_what_does_not_fit_is_damage(change: dict[str, Any], named: str) -> None:

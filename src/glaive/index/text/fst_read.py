@@ -19,6 +19,11 @@ __all__ = ["read_fst"]
 
 _WIDEST = 8
 
+_FEW_NODES, _NODES_PER_BYTE = 1 << 22, 64
+_FEW_LETTERS, _LETTERS_PER_BYTE = 1 << 26, 1024
+"""Nodes that are visited and letters of all tokens, at most, or as many for each byte. Nodes are
+shared, so that a few of them can stand for a million tokens of any length."""
+
 
 class _Nodes(NamedTuple):
     """Decoded nodes: whether tokens end there, and their transitions."""
@@ -50,6 +55,7 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
     parents, letters = [np.zeros(1, np.int64)], [np.zeros(1, np.uint8)]
     addresses, sums = np.array([root], np.int64), np.zeros(1, np.int64)
     seen, depth = 0, 0
+    most = max(_FEW_NODES, _NODES_PER_BYTE * len(content))
     ends: list[Int64s] = []
     values: list[Int64s] = []
     depths: list[Int64s] = []
@@ -63,6 +69,7 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
         owner = np.repeat(np.arange(len(addresses)), nodes.counts)
         # Each node leads to at least one token, so that a level never has more nodes.
         _check(len(owner) <= count, "more paths than tokens", where)
+        _check(seen + len(owner) <= most, f"more than {most} nodes on all paths", where)
         parents.append(here[owner])
         letters.append(nodes.inputs)
         addresses, sums = nodes.targets, sums[owner] + nodes.outputs
@@ -72,6 +79,8 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
     )
     _check(len(end_nodes) == count, f"{len(end_nodes)} tokens", where)
     _check(not len(numbers) or numbers.min() >= 0, "numbers below 0", where)
+    most = max(_FEW_LETTERS, _LETTERS_PER_BYTE * len(content))
+    _check(int(lengths.sum()) <= most, f"more than {most} letters of all tokens", where)
     tokens = _strings(end_nodes, lengths, np.concatenate(parents), np.concatenate(letters))
     return tokens, numbers
 

@@ -38,6 +38,11 @@ _POSTING_COLUMNS: Final = (
 COLUMNS: Final = frozenset(("_rowid", "_num_tokens", ELEMENT, *_POSTING_COLUMNS)) | TOKEN_COLUMNS
 """Columns of the files of a partition that are known."""
 
+_FEW_POSTINGS: Final = 1 << 20
+_POSTINGS_PER_BYTE: Final = 256
+"""Postings of a small file, and those for each byte of others, at most: before compression a
+document of a list takes a bit at least."""
+
 
 def check_posting_columns(file: IndexFile) -> None:
     """Check the types of the columns of postings that are there.
@@ -63,10 +68,11 @@ def list_starts(file: IndexFile, documents: int) -> Int64s:
     Raises
     ------
     CorruptFileError
-        A list has more postings than there are documents.
+        A list has more postings than there are documents, or all have more than the file can hold.
     """
     lengths = numbers_of(file, file.read(["_length"]), "_length", pa.uint32())
-    if lengths.max(initial=0) > documents:
+    most = max(_FEW_POSTINGS, _POSTINGS_PER_BYTE * file.size)
+    if lengths.max(initial=0) > documents or int(lengths.sum(dtype=np.int64)) > most:
         raise wrong_lists(file, "_length")
     return np.concatenate([[0], np.cumsum(lengths)])
 

@@ -28,6 +28,8 @@ GRAPHS: Final = "lance:hnsw"
 NODE_COLUMNS: Final = ("__vector_id", "__neighbors", "_distance")
 
 _MAX_NEIGHBOURS = 4096
+_MAX_LEVELS = 64
+"""Levels of a graph: those that are opened take four bytes for each vector of the partition."""
 
 
 class Level(NamedTuple):
@@ -59,6 +61,8 @@ class Header:
         good = offsets.ndim == 1 and len(offsets) > 1 and (np.diff(offsets) >= 0).all()
         if not (good and offsets[0] == 0 and offsets[-1] == rows):
             raise _corrupt(f"levels at {offsets.tolist()} of {rows} rows", where)
+        if len(offsets) > _MAX_LEVELS + 1:
+            raise _corrupt(f"{len(offsets) - 1} levels", where)
         if not 0 < self.neighbors <= _MAX_NEIGHBOURS:
             raise _corrupt(f"{self.neighbors} neighbours", where)
         self.offsets = offsets

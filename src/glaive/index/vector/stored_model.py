@@ -334,5 +334,6 @@ _GRAPH_LIMITS: Final = {"max_level": (1, 64), "m": (2, 1024), "ef_construction":
 
 
 def _hint(text: str | None, default: int) -> int:
-    """A number among the hints, which readers may ignore."""
-    return int(text) if text is not None and text.isascii() and text.isdecimal() else default
+    """A number among the hints, which readers may ignore, and do if nobody would choose it."""
+    known = text is not None and text.isascii() and text.isdecimal() and len(text) < 9
+    return int(text) if known and text is not None else default
