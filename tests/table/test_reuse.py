@@ -75,6 +75,18 @@ def test_more_rows_than_can_be_followed_are_refused() -> None:
         stored_relocations(STORE, manifest(details))
 
 
+@pytest.mark.spec("rel-24")
+def test_rows_of_many_compactions_are_counted_together() -> None:
+    details = moved()
+    for number in range(7):
+        group = details.inline.versions.add(dataset_version=2 + number).groups.add()
+        group.old_fragments.add(id=10 + number, physical_rows=MAX_RELOCATED_ROWS // 2)
+    assert len(stored_relocations(STORE, manifest(details))) == 8
+    group.old_fragments.add(id=20, physical_rows=MAX_RELOCATED_ROWS // 2)
+    with pytest.raises(UnsupportedFeatureError, match="of 8 compactions; at most"):
+        stored_relocations(STORE, manifest(details))
+
+
 ELSEWHERE: dict[str, Callable[[Any], object]] = {
     "path": lambda one: setattr(one, "path", "../../secret"),
     "nothing": lambda one: setattr(one, "path", ""),

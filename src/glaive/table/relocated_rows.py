@@ -46,6 +46,9 @@ REUSE_INDEX = "__lance_frag_reuse"
 MAX_RELOCATED_ROWS = 1 << 27
 """Limit of rows per stored compaction: their table takes some GiB of memory."""
 
+_MAX_ROWS_IN_ALL = 1 << 29
+"""Limit of rows of all stored compactions, each of which takes eight bytes while it is used."""
+
 _TYPE = "/lance.table.FragmentReuseIndexDetails"
 _DETAILS = table_pb2.FragmentReuseIndexDetails
 
@@ -150,6 +153,7 @@ def stored_relocations(store: ObjectStore, manifest: Manifest) -> list[list[Stor
     if entry is None:
         return []
     versions = _content(store, manifest, entry).versions
+    every = 0
     for version in versions:
         old = [fragment for group in version.groups for fragment in group.old_fragments]
         new = [fragment for group in version.groups for fragment in group.new_fragments]
@@ -159,6 +163,12 @@ def stored_relocations(store: ObjectStore, manifest: Manifest) -> list[list[Stor
                 f"the entry {REUSE_INDEX} of {manifest.where} has {rows} rows of one compaction; "
                 f"at most {MAX_RELOCATED_ROWS} are supported. Rebuild or drop the indices."
             )
+        every += rows
+    if every > _MAX_ROWS_IN_ALL:
+        raise UnsupportedFeatureError(
+            f"the entry {REUSE_INDEX} of {manifest.where} has {every} rows of {len(versions)} "
+            f"compactions; at most {_MAX_ROWS_IN_ALL} are supported. Rebuild or drop the indices."
+        )
     return [
         [
             (group.changed_row_addrs, group.old_fragments, group.new_fragments)

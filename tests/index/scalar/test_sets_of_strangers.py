@@ -149,3 +149,14 @@ def test_searches_find_the_rows_that_there_are(tmp_path: Path, kind: str, *, sta
         assert len(found) == (60 if kind == "BITMAP" else 20)
         opened.optimize.compact_files()
     assert glaive.dataset(tmp_path).to_table().num_rows == 60
+
+
+def test_many_small_filters_are_compared_some_at_a_time(tmp_path: Path) -> None:
+    zones = 60_000
+    dataset = glaive.write_dataset(pa.table({"n": range(zones)}), tmp_path)
+    dataset.create_scalar_index("n", "BLOOMFILTER", number_of_items=1)
+    opened = glaive.dataset(tmp_path)
+    opened.prewarm_index("n_idx")
+    wanted = ", ".join(str(number) for number in range(0, zones, zones // 64))
+    with little_memory(64 << 20):  # 120 MB for all zones and values
+        assert len(opened.to_table(filter=f"n IN ({wanted})")) == 65

@@ -30,8 +30,8 @@ _RESIDENT_BYTES = 1 << 26
 _WINDOW_BYTES = 1 << 24
 """Of larger files, so much is read at a time."""
 
-_MAX_VALUES = 64
-"""Values that are looked for at a time."""
+_MAX_VALUES, _MAX_ZONES = 64, 1 << 12
+"""Values that are looked for at a time, and in so many zones: 32 bytes for each value and zone."""
 
 
 class OpenedBloomFilter(ScalarIndex):
@@ -134,8 +134,10 @@ def _offsets_of(data: Any) -> NDArray[np.int32]:
 def _any_of(filters: NDArray[np.uint32], hashes: UInt64s) -> Flags:
     found = np.zeros(len(filters), np.bool_)
     for start in range(0, len(hashes), _MAX_VALUES):
-        rest = np.flatnonzero(~found)
-        found[rest] = may_have(filters[rest], hashes[start : start + _MAX_VALUES]).any(axis=1)
+        some, rest = hashes[start : start + _MAX_VALUES], np.flatnonzero(~found)
+        for first in range(0, len(rest), _MAX_ZONES):
+            zones = rest[first : first + _MAX_ZONES]
+            found[zones] = may_have(filters[zones], some).any(axis=1)
     return found
 
 
