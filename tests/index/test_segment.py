@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.damage import rewritten
 
 import glaive
-from glaive.errors import CorruptFileError, DataFileMissingError, GlaiveError
+from glaive.errors import (
+    CorruptFileError,
+    DataFileMissingError,
+    GlaiveError,
+    UnsupportedFeatureError,
+)
 from glaive.format.pb import table_pb2
 from glaive.index.segment import IndexFile, Segment, SegmentWriter, file_version_of
 from glaive.io.store import ObjectStore
@@ -76,6 +83,28 @@ def test_a_file_of_far_more_rows_than_bytes_is_refused_before_it_is_read(
 
 
 @pytest.mark.spec("segment-2")
+@pytest.mark.spec("rel-24")
+def test_rows_that_would_take_far_more_than_the_file_are_refused_before_they_are_read(
+    store: ObjectStore,
+) -> None:
+    out = SegmentWriter(store, FormatVersion(2, 1))
+    kind = pa.list_(pa.float32(), 1 << 20)  # 4 MB each, and nothing in the file
+    writer = out.create("codes", pa.schema([("codes", kind)]))
+    for _ in range(40):
+        writer.write(pa.table({"codes": pa.nulls(8, kind)}))
+    writer.finish()
+    file = IndexFile(store, f"{out.folder}/codes")
+    assert len(file.read(stop=2)) == 2
+    reads: list[Callable[[], object]] = [
+        file.read,
+        lambda: file.read_ranges([(["codes"], [(0, 200), (200, 320)])]),
+        lambda: file.take(["codes"], np.arange(320)),
+    ]
+    for read in reads:
+        with pytest.raises(UnsupportedFeatureError, match="set GLAIVE_MAX_DECODED_BYTES_PER_PAGE"):
+            read()
+
+
 def test_files_are_of_the_version_of_the_data_but_never_0_1() -> None:
     assert file_version_of(FormatVersion(0, 1)) == "2.0"
     assert file_version_of(FormatVersion(2, 2)) == "2.2"

@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.widths import total_width
+from glaive.config import settings
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.file.open import open_reader
 from glaive.file.protocol import BoundColumns, FileReader
@@ -23,6 +25,9 @@ __all__ = ["IndexFile"]
 
 _MAX_ROWS_OF_SMALL_FILE, _MAX_ROWS_PER_BYTE = 1 << 20, 256
 """Rows of an index differ, so that a file with more rows than one of these allows is damaged."""
+
+_USUAL_RATIO = 64
+"""Decoded bytes for each byte of a file up to which these are not limited, as for pages."""
 
 _MOST_OPENED = 16
 """Pages up to which all are opened before one is read from."""
@@ -158,6 +163,7 @@ class IndexFile:
         """
         bound = self._bind(tuple(self.schema.names if columns is None else columns))
         stop = bound.num_rows if stop is None else min(stop, bound.num_rows)
+        self._check_size(bound.schema, stop - start)
         arrays = bound.read(min(start, stop), stop)
         return pa.Table.from_arrays(arrays, schema=bound.schema).replace_schema_metadata(
             self.schema.metadata
@@ -184,8 +190,9 @@ class IndexFile:
             The file is damaged, or needs a newer version of glaive.
         """
         steps = []
-        for columns, ranges in wanted:
-            bound = self._bind(tuple(columns))
+        for columns, parts in wanted:
+            bound, ranges = self._bind(tuple(columns)), list(parts)
+            self._check_size(bound.schema, sum(stop - start for start, stop in ranges))
             steps += [bound.plan_read(start, stop) for start, stop in ranges]
         return run_fetch(self._file.reader, join(steps, list))
 
@@ -201,7 +208,20 @@ class IndexFile:
         CorruptFileError, UnsupportedFeatureError
             The file is damaged, or needs a newer version of glaive.
         """
-        return self._bind(tuple(columns)).take(rows)
+        bound = self._bind(tuple(columns))
+        self._check_size(bound.schema, len(rows))
+        return bound.take(rows)
+
+    def _check_size(self, schema: pa.Schema, rows: int) -> None:
+        """Check what rows take in memory at least: those of an index are read at once."""
+        size = rows * total_width(schema.types).known
+        most = settings.max_decoded_bytes_per_page
+        if size > most and size > _USUAL_RATIO * self.size:
+            raise UnsupportedFeatureError(
+                f"{self.path}: {rows} rows of {', '.join(schema.names)} in {self.size} bytes would "
+                f"decode to {int(size)} bytes; at most {most} are allowed. If the file is trusted, "
+                "allow more: set GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
+            )
 
     def _bind(self, names: tuple[str, ...]) -> BoundColumns:
         if names not in self._bound:
