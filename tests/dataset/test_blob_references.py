@@ -14,7 +14,7 @@ from tests.strangers import CONTENT, Stranger, contents_of, listening
 import glaive
 from glaive import Blob, blob_array, blob_field
 from glaive.dataset.dataset import LanceDataset
-from glaive.errors import AccessError, CorruptFileError, SchemaError, StoreError
+from glaive.errors import AccessError, CorruptFileError, OptionError, SchemaError, StoreError
 
 SECRET = b"-----BEGIN PRIVATE KEY-----" * 9
 BIG = b"big" * 40_000
@@ -369,6 +369,18 @@ def test_absolute_uris_within_the_dataset_need_no_allowance(tmp_path: Path) -> N
             glaive.dataset(where).take_blobs("b", indices=[row])
     branch = glaive.dataset(where).create_branch("dev")
     assert branch.read_blobs("b", indices=[0])[0][1] == b"a"
+
+
+@pytest.mark.parametrize("uri", ["file://[a/secret", "file://a\uff0fb/secret"])
+def test_what_is_no_uri_ends_in_an_error_that_names_the_column(uri: str, tmp_path: Path) -> None:
+    where = tmp_path / "d"
+    glaive.write_dataset(rows([uri]), where, allow_external_blob_outside_bases=True)
+    for allowed in (False, True):
+        dataset = glaive.dataset(where, allow_external_blobs=allowed)
+        with pytest.raises(OptionError, match=r"column 'b': .* is no file URI"):
+            dataset.take_blobs("b", indices=[0])
+        assert len(dataset.to_table()) == 1
+        dataset.optimize.compact_files()
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,8 @@ def test_users_and_passwords_are_no_part_of_a_location() -> None:
         "file://host/x",
         "/data/a\0b",
         "file:///data/a%00b",
+        "file://[a/b",
+        "file://a\uff0fb/c",
     ],
 )
 def test_what_not_everybody_reads_as_the_same_place_is_refused(text: str) -> None:

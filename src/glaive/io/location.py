@@ -14,7 +14,14 @@ from typing import Final, Self
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 
-__all__ = ["LOCAL_SCHEMES", "RENAMED", "SCHEMES", "Location", "with_slashes"]
+__all__ = [
+    "LOCAL_SCHEMES",
+    "RENAMED",
+    "SCHEMES",
+    "Location",
+    "path_of_file_uri",
+    "with_slashes",
+]
 
 SCHEMES: Final = (
     "file", "memory", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https"
@@ -66,6 +73,28 @@ def with_slashes(text: str, prefix: str = "") -> str:
     )
 
 
+def path_of_file_uri(text: str, prefix: str = "") -> str:
+    """The path that a URI ``file:///…`` names.
+
+    Raises
+    ------
+    OptionError
+        It names another machine, or what is no name of one.
+    """
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:  # half of an IPv6 address, or letters that stand for a slash
+        raise OptionError(f"{prefix}{text!r:.200} is no file URI: {error}") from None
+    if parts.netloc not in ("", "localhost"):
+        raise OptionError(
+            f"{prefix}{text!r}: a file URI cannot name another machine; write "
+            f"file:///{parts.netloc}/…"
+        )
+    return unquote(parts.path)
+
+
 @dataclass(frozen=True, slots=True)
 class Location:
     """A parsed path or URI; see :func:`Location.parse`.
@@ -112,12 +141,7 @@ class Location:
             return cls._local(text, prefix)
         scheme = scheme.lower()
         if scheme in LOCAL_SCHEMES:
-            from urllib.parse import unquote, urlsplit
-
-            parts = urlsplit(text)
-            if parts.netloc not in ("", "localhost"):
-                raise OptionError(f"{prefix}{text!r}: a file URI names no other machine")
-            return cls._local(unquote(parts.path), prefix)
+            return cls._local(path_of_file_uri(text, prefix), prefix)
         authority, _, path = rest.partition("/")
         by_fsspec = scheme not in SCHEMES
         if re.search(_AMBIGUOUS, authority) or not (authority or by_fsspec):

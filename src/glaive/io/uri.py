@@ -8,7 +8,13 @@ from itertools import count
 
 from glaive.errors import OptionError
 from glaive.io.local import LocalStore
-from glaive.io.location import LOCAL_SCHEMES, RENAMED, SCHEMES, with_slashes
+from glaive.io.location import (
+    LOCAL_SCHEMES,
+    RENAMED,
+    SCHEMES,
+    path_of_file_uri,
+    with_slashes,
+)
 from glaive.io.storage_options import PERMISSIONS, normalise_options
 from glaive.io.store import ObjectStore
 
@@ -48,14 +54,7 @@ def open_store(
         return LocalStore(os.path.expanduser(text), options)
     scheme = scheme.lower()
     if scheme in LOCAL_SCHEMES:
-        from urllib.parse import unquote, urlsplit
-
-        parts = urlsplit(text)
-        if parts.netloc not in ("", "localhost"):
-            raise OptionError(
-                f"{text}: a file URI cannot name another machine; write file:///{parts.netloc}/…"
-            )
-        return LocalStore(unquote(parts.path), options)
+        return LocalStore(path_of_file_uri(text), options)
     if scheme == "memory" and not rest.strip("/"):
         rest = f"unnamed-{next(_unnamed)}"  # one of its own each time, as in pylance
     if not rest.strip("/"):

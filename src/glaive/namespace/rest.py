@@ -300,12 +300,13 @@ def _made(provider: ContextProvider | None, properties: Mapping[str, object]) ->
 
 
 def _check(texts: Mapping[str, str]) -> None:
-    parts = urlsplit(texts.get("uri", ""))
     try:
-        port = parts.port
+        parts = urlsplit(texts.get("uri", ""))
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_address = is_address and parts.port != -1  # a look at it, which may fail
     except ValueError:
-        port = -1
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
+        is_address = False
+    if not is_address:
         raise InvalidInputError(
             f"uri: a REST catalogue needs an address such as http://127.0.0.1:2333, found "
             f"{texts.get('uri', '')!r:.200}"

@@ -28,7 +28,10 @@ def split_uri(uri: str) -> tuple[str, str | None]:
         return uri, None
     from urllib.parse import parse_qs, urlsplit
 
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise OptionError(f"{uri}: {error}") from None
     tables = parse_qs(parts.query).get(_TABLE, [])
     if len(tables) != 1 or not tables[0]:
         raise OptionError(

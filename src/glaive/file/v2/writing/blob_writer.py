@@ -269,5 +269,8 @@ def _canonical(location: str) -> str:
     """A path or file URI as an absolute path, any other URI unchanged."""
     if "://" not in location:
         return PurePath(location).as_posix()
-    parts = urlsplit(location)
+    try:
+        parts = urlsplit(location)
+    except ValueError:  # no URI, which whoever reads the value is told
+        return location
     return unquote(parts.path) if parts.scheme == "file" else location
