@@ -122,6 +122,30 @@ def test_a_server_that_sends_on_to_another_takes_no_credentials_along(
         assert secret not in asked
 
 
+def test_a_session_token_and_a_key_of_encryption_go_along_as_the_page_on_security_says(
+    two: tuple[Stranger, Stranger],
+) -> None:
+    own, other = two
+    own.moved_to = other.url
+    options = {
+        "aws_endpoint": own.url,
+        "aws_region": "r",
+        "aws_access_key_id": "id",
+        "aws_secret_access_key": "hidden",
+        "aws_session_token": "session",
+        "aws_server_side_encryption": "sse-c",
+        "aws_sse_customer_key_base64": "a2V5" * 8,
+        "allow_http": "true",
+    }
+    assert open_store("s3://bucket/x", options).get("object").to_pybytes() == CONTENT
+    (asked,) = other.asked
+    page = (Path(__file__).parents[2] / "SECURITY.md").read_text("utf-8")
+    for value, option in (("session", "aws_session_token"), ("a2V5", "aws_sse_customer_key")):
+        assert value in asked
+        assert f"`{option}" in page
+    assert "Signature" not in asked
+
+
 def test_what_cannot_be_read_is_named_without_credentials(tmp_path: Path) -> None:
     uri = "http://joe:hidden@127.0.0.1:9/d"
     options = {"client_max_retries": "0", "connect_timeout": "1s"}

@@ -271,6 +271,6 @@ def _canonical(location: str) -> str:
         return PurePath(location).as_posix()
     try:
         parts = urlsplit(location)
-    except ValueError:  # no URI, which whoever reads the value is told
+    except ValueError:  # no URI, as reading it will report
         return location
     return unquote(parts.path) if parts.scheme == "file" else location
