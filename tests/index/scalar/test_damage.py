@@ -18,7 +18,7 @@ from glaive.index.registry import index_kinds
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.io.counting import CountingStore
 
-from .built import build, opened, segments
+from .built import build, merge, opened, segments
 from .test_btree import write
 from .values import values_of
 
@@ -86,7 +86,7 @@ def replaced(
     target.unlink()
     made = SegmentWriter(segment.store, glaive.dataset(str(path)).manifest.data_format)
     said = {**before.metadata, **metadata}
-    named = [key for key in said if key.endswith("_buffer")]
+    named = [key for key in said if key.endswith(("_buffer", "null_bitmap"))]
     buffers = {key: before.buffer(int(said.pop(key))).to_pybytes() for key in named}
     made.write(name, rows, metadata=said, buffers=buffers)
     (Path(path) / made.folder / name).rename(target)
@@ -139,6 +139,21 @@ def test_damaged_pages_are_named(
     named = "page_lookup.lance" if "page_idx" in message else file
     with pytest.raises(CorruptFileError, match=rf"(?s){message}.*{named}"):
         [one.search(IsOneOf(pa.array([5]))) for one in opened(path)]
+
+
+@pytest.mark.parametrize("number", ["", "x", "-1", "9" * 5000, str(2**62)])
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [("zonemap", "rows_per_zone"), ("bloomfilter", "bloomfilter_item")],
+)
+def test_zones_of_a_size_that_cannot_be_are_not_merged(
+    tmp_path: Path, kind: str, setting: str, number: str
+) -> None:
+    path = write(tmp_path / "d", [pa.array([1, None]), pa.array([3, None])])
+    build(path, "x", kind, fragments=[0])
+    replaced(path, f"{kind}.lance", lambda rows: rows, **{setting: number})
+    with pytest.raises(CorruptFileError, match=rf"{setting}|number_of_items"):
+        merge(path, "x", kind, new=[1])
 
 
 def test_partitioned_b_trees_are_not_searched(tmp_path: Path) -> None:

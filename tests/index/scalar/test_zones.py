@@ -148,6 +148,8 @@ def test_texts_are_found_by_how_they_begin(tmp_path: Path) -> None:
         (100, 0.01, 256),
         (50, 0.01, 128),
         (10, 0.5, 32),
+        (1, 1e-300, 1024),
+        (8192, 1e-300, 8_388_608),
     ],
 )
 def test_filters_have_the_size_for_their_probability(

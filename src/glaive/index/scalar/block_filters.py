@@ -30,6 +30,10 @@ __all__ = ["FilterBuilder", "filter_bytes", "hash_values", "is_hashed", "may_hav
 
 _MAX_BYTES = 1 << 27
 
+_MOST_PER_VALUE = 1024
+"""Bytes of a filter for each value, at most: one of 10^12 other values passes it. An index that
+asks for less would take any amount of memory."""
+
 
 def is_hashed(kind: pa.DataType) -> bool:
     """Whether filters can be made for values of a type."""
@@ -156,8 +160,8 @@ def may_have(filters: NDArray[np.uint32], hashes: UInt64s) -> Flags:
 @cache
 def filter_bytes(items: int, probability: float) -> int:
     """Bytes of a filter of so many values: the smallest power of two with that probability."""
-    size = BLOCK_BYTES
-    while size < _MAX_BYTES and _false_positives(items, size // BLOCK_BYTES) > probability:
+    size, most = BLOCK_BYTES, min(_MAX_BYTES, _MOST_PER_VALUE * items)
+    while size < most and _false_positives(items, size // BLOCK_BYTES) > probability:
         size *= 2
     return size
 

@@ -109,9 +109,8 @@ class BloomFilter(IndexKind):
         kinds = {self.value_type(segment) for segment in segments}
         if source is not None:
             kinds.add(_noted(source))
-            given = {_ITEMS: files[0].number(_STORED_ITEMS, _DEFAULT_ITEMS, least=1)}
-            chance = _probability_of(files[0], wanted)
-            table, absent = _zones_of(source, integer(given, _ITEMS, _DEFAULT_ITEMS), chance)
+            given = self.parameters(segments[0])
+            table, absent = _zones_of(source, given[_ITEMS], given[_PROBABILITY])
             tables.append(table)
             nulls.append(absent)
         return _write(joined(tables, files), nulls, (items, wanted), kinds, out)

@@ -111,16 +111,17 @@ class ZoneMap(IndexKind):
     ) -> BuiltSegment:
         """Put the zones of all segments behind each other, and those of the source."""
         files = [segment.open(ZONES) for segment in segments]
-        rows_per_zone = shared_setting(files, _ROWS, str(_DEFAULT_ROWS))
+        shared_setting(files, _ROWS, str(_DEFAULT_ROWS))
+        rows_per_zone: int = self.parameters(segments[0])[_ROWS]
         tables = [_plain(file.read()) for file in files]
         kind = self.value_type(segments[-1])
         nulls = [stored_nulls(file) for file in files]
         if source is not None:
-            new = _zones_of(source, int(rows_per_zone))
+            new = _zones_of(source, rows_per_zone)
             tables.append(new[0])
             nulls.append(new[1])
             kind = source.dictionary_type
-        return _write(joined(tables, files), nulls, int(rows_per_zone), kind, out)
+        return _write(joined(tables, files), nulls, rows_per_zone, kind, out)
 
 
 def _zones_of(source: IndexSource, rows_per_zone: int) -> tuple[pa.Table, bytes]:
