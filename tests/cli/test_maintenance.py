@@ -14,6 +14,7 @@ import pytest
 from click.testing import Result
 
 import glaive
+from glaive.cli.main import COMMANDS
 
 Call = Callable[..., Result]
 
@@ -196,6 +197,19 @@ def test_ls_lists_datasets_only(call: Call, things: str, tmp_path: Path) -> None
 def test_ls_lists_datasets_of_an_object_store(call: Call) -> None:
     glaive.write_dataset(pa.table({"a": [1]}), "memory://listed/one.lance")
     assert one(call("ls", "memory://listed", "--json"))["dataset"] == "one.lance"
+
+
+def test_commands_that_take_a_place_take_options_of_its_store(call: Call) -> None:
+    known = {name: call(name, "--help").stdout for name in COMMANDS}
+    taken = {name for name, told in known.items() if "--storage-option KEY=VALUE" in told}
+    assert set(COMMANDS) - taken == {"demo", "namespace", "pipeline", "warmup"}
+    for name in ("ls", "doctor"):
+        refused = call(name, "memory://listed", "--storage-option", "region")
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert "expected KEY=VALUE, found 'region'" in refused.stderr
+    nowhere = call("doctor", "--storage-option", "region=eu-west-1")
+    assert nowhere.exit_code == 2
+    assert "--storage-option is for LOCATION: give one" in nowhere.stderr
 
 
 def test_indices_are_built_listed_updated_and_dropped(call: Call, things: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import json
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -16,9 +17,11 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from tests.strangers import listening
 
 import glaive
+from glaive.cli.main import cli
 from glaive.errors import DatasetExistsError, GlaiveError, StoreError
 from glaive.format.paths import DETACHED, parse_manifest_name
 
@@ -109,6 +112,15 @@ class TestS3:
     def test_a_value_that_cannot_be_is_named(self) -> None:
         with pytest.raises(GlaiveError, match=r"s3://b/t.*aws_conditional_put|s3://b/t.*Condit"):
             glaive.dataset("s3://b/t", storage_options={"aws_conditional_put": "sometimes"})
+
+    def test_commands_find_it_by_options_given(self, server: Server, uri: str) -> None:
+        options = [f"--storage-option={key}={value}" for key, value in server.options.items()]
+        folder, _, name = uri.rpartition("/")
+        listed = CliRunner().invoke(cli, ["ls", folder, "--json", *options])
+        assert (json.loads(listed.stdout)["dataset"], listed.exit_code) == (name, 0)
+        assert json.loads(listed.stdout)["rows"] == 5000
+        checked = CliRunner().invoke(cli, ["doctor", uri, *options])
+        assert f"✓ {uri}: version 1, 5,000 rows" in checked.stdout
 
     def test_opening_takes_two_requests(self, server: Server, uri: str) -> None:
         glaive.dataset(uri, storage_options=server.options)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from glaive.cli.options import json_option, storage_option, storage_pairs
 from glaive.cli.output import examples, print_json, say
 
 PACKAGES = ("numpy", "pyarrow", "numba", "obstore", "protobuf", "pyroaring", "PyStemmer")
@@ -19,16 +20,26 @@ OPTIONAL = ("pyspark", "duckdb", "pandas", "polars", "torch", "boto3", "fsspec",
     "doctor", epilog=examples("glaive doctor", "glaive doctor s3://bucket/table.lance --json")
 )
 @click.argument("location", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON objects, one per line.")
+@storage_option
+@json_option
 @click.pass_context
-def command(context: click.Context, location: str | None, *, as_json: bool) -> None:
+def command(
+    context: click.Context,
+    location: str | None,
+    *,
+    storage_options: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Check versions, kernels and Java; and whether LOCATION can be read. Changes nothing.
 
     Exit code 1 if something that is needed does not work.
     """
+    storage = storage_pairs(storage_options)
+    if storage and location is None:
+        raise click.UsageError("--storage-option is for LOCATION: give one")
     checks = [*_packages(), _kernels(), _java()]
     if location is not None:
-        checks.append(_location(location))
+        checks.append(_location(location, storage))
     for check in checks:
         if as_json:
             print_json(check)
@@ -71,12 +82,12 @@ def _java() -> dict[str, Any]:
     return _check("java", "ok" if java else "absent", java or "none; only Spark needs it")
 
 
-def _location(location: str) -> dict[str, Any]:
+def _location(location: str, storage: dict[str, str] | None) -> dict[str, Any]:
     from glaive.dataset.open import dataset as open_dataset
     from glaive.errors import DatasetNotFoundError, GlaiveError
 
     try:
-        at = open_dataset(location)
+        at = open_dataset(location, storage_options=storage)
     except DatasetNotFoundError:
         return _check(location, "ok", "can be read; there is no dataset")
     except (GlaiveError, OSError) as error:

@@ -8,22 +8,28 @@ from typing import Any
 
 import click
 
-from glaive.cli.options import json_option, opened
+from glaive.cli.options import json_option, opened, storage_option, storage_pairs
 from glaive.cli.output import examples, human_count, print_json, print_table
 
 
-@click.command("ls", epilog=examples("glaive ls data", "glaive ls s3://bucket/tables --json"))
+@click.command(
+    "ls",
+    epilog=examples(
+        "glaive ls data", "glaive ls s3://bucket/tables --storage-option region=eu-west-1 --json"
+    ),
+)
 @click.argument("folder", default=".")
+@storage_option
 @json_option
-def command(folder: str, *, as_json: bool) -> None:
+def command(folder: str, *, storage_options: tuple[str, ...], as_json: bool) -> None:
     """List the datasets in FOLDER: names, newest version, rows. One listing, and each manifest."""
     from glaive.errors import GlaiveError
 
     rows: list[dict[str, Any]] = []
-    for name in _folders(folder):
+    for name in _folders(folder, storage_pairs(storage_options)):
         row: dict[str, Any] = {"dataset": name}
         try:
-            at = opened(f"{folder.rstrip('/')}/{name}")
+            at = opened(f"{folder.rstrip('/')}/{name}", None, storage_options)
             row |= {
                 "version": at.version,
                 "rows": at.count_rows(),
@@ -52,13 +58,13 @@ def command(folder: str, *, as_json: bool) -> None:
     )
 
 
-def _folders(folder: str) -> Iterator[str]:
+def _folders(folder: str, storage: dict[str, str] | None) -> Iterator[str]:
     """Names of folders with versions, in order."""
     from glaive.errors import StoreError
     from glaive.format.paths import VERSIONS
     from glaive.io.uri import open_store
 
-    store = open_store(folder)
+    store = open_store(folder, storage)
     if store.is_local and not Path(store.uri).is_dir():
         raise click.ClickException(f"{folder} is no folder: give one that holds datasets")
     names = store.names("")
