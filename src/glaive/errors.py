@@ -9,6 +9,7 @@ GlaiveError
 │   └── CapacityError                    values do not fit one array; fewer rows would
 ├── OptionError(ValueError, TypeError, OSError)   an option, or its value, does not exist
 │   ├── OptionRangeError(OverflowError)  a number is below those that an option takes
+│   ├── PartitionIndexError(IndexError)  a vector index has no partition of this number
 │   ├── IndexExistsError(RuntimeError)   there is an index of this name already
 │   ├── IndexKindError(UnsupportedFeatureError)   no such kind of index, or not of this type
 │   └── TrainingError(RuntimeError)      clusters were not trained, or cannot be from so few vectors
@@ -78,6 +79,7 @@ __all__ = [
     "ObjectNotFoundError",
     "OptionError",
     "OptionRangeError",
+    "PartitionIndexError",
     "RefExistsError",
     "RefNotFoundError",
     "RowIndexError",
@@ -215,6 +217,10 @@ class OptionError(GlaiveError, ValueError, TypeError, OSError):
 
 class OptionRangeError(OptionError, OverflowError):
     """A number is below those that an option takes."""
+
+
+class PartitionIndexError(OptionError, IndexError):
+    """A vector index has no partition of this number."""
 
 
 class IndexExistsError(OptionError, RuntimeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def test_explaining_changes_nothing(dataset: glaive.LanceDataset) -> None:
         "  write: rows of the source, in new fragments",
         "    condition on matched rows: source.w > target.w, columns source.w, target.w",
         "      find keys in encoded pages: id [HashJoinExec]",
-        "        scan: 100 rows of 3 fragments, columns id",
+        "        scan: 100 rows of 3 fragments, columns id [LanceRead]",
     ]
     assert files(dataset) == before
     verbose = upsert.explain_plan(verbose=True).splitlines()
@@ -82,7 +83,9 @@ def test_analyzing_commits_nothing(dataset: glaive.LanceDataset) -> None:
     upsert = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
     source: Any = pa.table({"id": [1, 99, 500], "name": ["a", "b", "c"], "w": [2, 2, 2]})
     told = dict(
-        line.split(": ", 1) for line in upsert.analyze_plan(source).splitlines() if ": " in line
+        re.split("=|: ", line, maxsplit=1)
+        for line in upsert.analyze_plan(source).splitlines()
+        if re.search("=|: ", line)
     )
     for name, count in {
         "num_updated_rows": 2,
@@ -106,5 +109,5 @@ def test_keys_are_found_without_an_array_of_them(tmp_path: Path) -> None:
     for on, step in (("k", "find keys in encoded columns"), ("text", "look decoded keys up")):
         told = dataset.merge_insert(on).when_matched_delete().analyze_plan(rows.slice(70_000, 9))
         assert f"of that: {step}" in told
-        assert "rows_scanned: 200000" in told
-        assert "num_deleted_rows: 9" in told
+        assert "rows_scanned=200000" in told
+        assert "num_deleted_rows=9" in told

@@ -533,13 +533,11 @@ class LanceDataset:
 
         return SqlQueryBuilder(self, sql)
 
-    def count_rows(self, filter: object = None) -> int:
-        """Live rows, from the manifest alone."""
-        if filter is None:
+    def count_rows(self, filter: object = None, **options: Any) -> int:
+        """Live rows, from the manifest alone; by a scan with a filter or options of one."""
+        if filter is None and not options:
             return self.snapshot.num_rows
-        from glaive.dataset.scanner import Scanner
-
-        return Scanner.of(self._at.views, filter=filter).count_rows()
+        return self.scanner(filter=filter, **options).count_rows()
 
     # ------------------------------------------------------------ fragments
 
@@ -1188,7 +1186,7 @@ class LanceDataset:
         name
             Of the index.
         with_position
-            Accepted: positions are read with the posting lists.
+            Accepted for full-text indices: positions are read with the posting lists.
         index_segments
             Ids of the segments to read; by default all.
 
@@ -1197,11 +1195,11 @@ class LanceDataset:
         IndexNotFoundError
             There is no index of this name.
         OptionError
-            It has no such segment.
+            It has no such segment, or no positions because it is no full-text index.
         """
         from glaive.dataset.indexing.describe import prewarm_index
 
-        prewarm_index(self.snapshot, name, index_segments)
+        prewarm_index(self.snapshot, name, index_segments, with_position=with_position)
 
     def drop_index(self, name: str) -> None:
         """Remove an index and move this object to the new version.

@@ -232,7 +232,7 @@ class _Parser(Cursor):
             case Kind.SIGN:
                 return self.sign(token)
             case _:
-                raise self.wrong("the filter ends where a value is expected", token.at)
+                raise self.wrong("the expression ends where a value is expected", token.at)
 
     def sign(self, token: Token) -> Node:
         if token.value == "(":

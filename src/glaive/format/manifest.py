@@ -31,7 +31,7 @@ from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.limits import check_file_name
 from glaive.format.manifest_checksum import SIZE as CHECKSUMS_SIZE
 from glaive.format.manifest_checksum import compare_manifest, manifest_checksums
-from glaive.format.paths import NamingScheme
+from glaive.format.paths import VERSIONS, NamingScheme
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
 from glaive.io.store import BytesLike, ObjectStore
@@ -240,6 +240,12 @@ class Manifest:
     def fragments(self) -> Iterator[Fragment]:
         """All fragments, in order."""
         return map(self.fragment, range(self.num_fragments))
+
+    @property
+    def title(self) -> str:
+        """The version as messages for users name it, by the place of the dataset."""
+        root, mark, _ = self.where.rpartition(f"/{VERSIONS}/")
+        return f"version {self.version} of {root if mark else self.where}"
 
     @property
     def fragment_ids(self) -> NDArray[np.int64]:

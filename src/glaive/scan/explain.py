@@ -33,6 +33,9 @@ _STEPS = {
 }
 """What the times of a meter are called."""
 
+_SCANNED = ("fragments_scanned", "rows_scanned")
+"""Counts of a meter that programs look for by the names of pylance."""
+
 
 def explain(query: Query | RankedScan, *, verbose: bool = False) -> str:
     """The steps of a scan, the last one first, as in a tree.
@@ -108,6 +111,11 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
     rows = query.count(meter) if counting else query.table(meter).num_rows
     wall, cpu = perf_counter() - wall, process_time() - cpu
     read = statistics(meter, before, counters.snapshot())
+    counts = dict(meter.counts)
+    if isinstance(query, Query) and not query.is_searched:  # all of what is planned was read
+        plan = plan_scan(query.source.snapshot, options)
+        counts |= {"fragments_scanned": len(plan.ranges), "rows_scanned": plan.rows}
+    scanned = "".join(f", {name}={counts[name]}" for name in _SCANNED if name in counts)
     lines = [
         (
             f"total: {rows} rows in {_time(wall)}, {_time(cpu)} of processor time "
@@ -115,7 +123,8 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
         ),
         (
             f"read: {read.bytes_read} bytes in {read.requests} requests "
-            f"[bytes_read={read.bytes_read}, iops={read.requests}, requests={read.requests}]"
+            f"[bytes_read={read.bytes_read}, iops={read.requests}, requests={read.requests}"
+            f"{scanned}]"
         ),
     ]
     lines += [f"{name.replace('_', ' ')}: {count}" for name, count in sorted(meter.counts.items())]

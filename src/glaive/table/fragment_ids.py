@@ -172,8 +172,8 @@ def _positions(base: Manifest, ids: NDArray[np.int64], wanted: NDArray[np.int64]
     missing = (ids[positions] != wanted) if len(ids) else np.ones(len(wanted), np.bool_)
     if missing.any():
         raise NotFoundError(
-            f"the transaction changes fragment {wanted[missing][0]}, which version "
-            f"{base.version} of {base.where} does not have. Repeat it for this version."
+            f"the transaction changes fragment {wanted[missing][0]}, which {base.title} does not "
+            "have. Repeat it for this version."
         )
     return positions
 

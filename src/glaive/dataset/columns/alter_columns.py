@@ -192,8 +192,8 @@ def _refuse_nulls(dataset: OpenedVersion, path: str) -> None:
     nulls = scanner.count_rows()
     if nulls:
         raise SchemaError(
-            f"column {path!r} cannot be made non-nullable: it is null in {nulls} rows. Update or "
-            "delete them first."
+            f"column {path!r} contains NULL values and cannot be made non-nullable: it is null in "
+            f"{nulls} rows. Update or delete them first."
         )
 
 

@@ -181,7 +181,7 @@ class _Lookup:
         kind, rows = read_source(data, schema)
         if left_on not in snapshot.manifest.schema.names and left_on not in _SYSTEM:
             names = [*snapshot.manifest.schema.names, *_SYSTEM]
-            raise ColumnNotFoundError.among(left_on, names, where=snapshot.manifest.where)
+            raise ColumnNotFoundError.among(left_on, names, where="the left side dataset")
         if right not in kind.names:
             raise ColumnNotFoundError.among(right, kind.names, where="the rows to be joined")
         if len(kind.names) < 2:

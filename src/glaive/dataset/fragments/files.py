@@ -34,7 +34,10 @@ def create_fragment(
     mode: str,
     options: Mapping[str, Any],
 ) -> FragmentMetadata:
-    """Write all rows into one file."""
+    """Write all rows into one file.
+
+    The mode ``create`` is for another schema, as ``overwrite``: a dataset may be there.
+    """
     number: object = fragment_id
     if number is not None and (not isinstance(number, int) or number < 0):
         raise OptionError(f"fragment_id: expected a number ≥ 0, found {number!r}")
@@ -43,7 +46,7 @@ def create_fragment(
         data,
         place,
         schema,
-        mode=mode,
+        mode="overwrite" if mode == "create" else mode,
         max_rows_per_file=_ALL_ROWS,
         max_bytes_per_file=_ALL_ROWS,
         **given,

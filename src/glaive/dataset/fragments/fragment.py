@@ -15,7 +15,13 @@ from glaive.dataset.fragments.data_files import DataFile
 from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.versions.history import find_version
-from glaive.errors import NotFoundError, OptionError, RowIndexError, UnsupportedFeatureError
+from glaive.errors import (
+    NotFoundError,
+    OptionError,
+    OptionRangeError,
+    RowIndexError,
+    UnsupportedFeatureError,
+)
 from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
 from glaive.scan.keywords import FragmentScanKeywords, HeadKeywords, shows_options
@@ -282,11 +288,13 @@ def fragment_with_id(views: Views, fragment_id: int) -> LanceFragment | None:
 
     Raises
     ------
-    OptionError
-        The id is no integer.
+    OptionError, OptionRangeError
+        The id is no integer, or is negative.
     """
     if not isinstance(fragment_id, SupportsIndex):
         raise OptionError(f"fragment_id: expected an integer, found {fragment_id!r:.60}")
+    if fragment_id.__index__() < 0:
+        raise OptionRangeError(f"fragment_id: expected a number ≥ 0, found {fragment_id}")
     try:
         return LanceFragment.of(views, views.snapshot.manifest.position_of(fragment_id))
     except NotFoundError:

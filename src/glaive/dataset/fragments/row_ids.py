@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError
+from glaive.errors import OptionError, OptionRangeError
 from glaive.format.rowids import count_row_ids, decode_row_ids, encode_row_ids
 
 __all__ = ["RowDatasetVersionMeta", "RowIdMeta", "RowIdSequence"]
@@ -191,7 +191,8 @@ def _numbers(given: Any) -> NDArray[np.uint64]:
             raise OptionError(f"row_ids: expected no nulls, found {array.null_count}")
         ids: NDArray[np.uint64] = array.cast(pa.uint64()).to_numpy(zero_copy_only=False)
     except (OverflowError, TypeError, pa.ArrowException) as error:
-        raise OptionError(f"row_ids: expected integers ≥ 0 ({error})") from error
+        kind = OptionRangeError if isinstance(error, OverflowError) else OptionError
+        raise kind(f"row_ids: expected integers ≥ 0 ({error})") from error
     ordered = np.sort(ids)
     repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
     if len(repeated):

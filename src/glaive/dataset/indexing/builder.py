@@ -71,6 +71,12 @@ class IndicesBuilder:
     def _source(self, fragment_ids: Iterable[int] | None) -> ColumnSource:
         opened = self.dataset.opened
         ids = None if fragment_ids is None else tuple(fragment_ids)
+        there = set(self.dataset.fragment_ids()) if ids else set()
+        if missing := [one for one in ids or () if one not in there]:
+            raise OptionError(
+                f"fragment_ids: Fragment id does not exist: {missing[0]}; version "
+                f"{self.dataset.version} has {', '.join(map(str, sorted(there)[:20]))}"
+            )
         if ids is not None:
             opened.snapshot.positions_of(ids)
         return ColumnSource(

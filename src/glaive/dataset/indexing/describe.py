@@ -267,7 +267,13 @@ def remapped(snapshot: Snapshot, addresses: pa.Array) -> pa.Array | None:
     return pa.array(values, pa.uint64(), mask=~valid)
 
 
-def prewarm_index(snapshot: Snapshot, name: str, uuids: Iterable[object] | None = None) -> None:
+def prewarm_index(
+    snapshot: Snapshot,
+    name: str,
+    uuids: Iterable[object] | None = None,
+    *,
+    with_position: bool = False,
+) -> None:
     """Open segments of an index, by default all, and read what searches need.
 
     Raises
@@ -275,7 +281,7 @@ def prewarm_index(snapshot: Snapshot, name: str, uuids: Iterable[object] | None 
     IndexNotFoundError
         There is no index of this name.
     OptionError
-        It has no segment of an id.
+        It has no segment of an id, or is asked for positions and is no full-text index.
     """
     indices = SnapshotIndices.of(snapshot)
     known = {UUID(bytes=one.uuid.uuid) for one in snapshot.manifest.indices if one.name == name}
@@ -287,6 +293,11 @@ def prewarm_index(snapshot: Snapshot, name: str, uuids: Iterable[object] | None 
         raise OptionError(f"index_segments: index {name!r} has no segment {found}")
     for index in indices.all:
         if index.name == name:
+            if with_position and index.kind.name != "inverted":
+                raise OptionError(
+                    "with_position: FTS prewarm options are only supported for inverted indices, "
+                    f"and index {name!r} is of the kind {index.kind.name}. Leave it out."
+                )
             for segment in index.segments:
                 if UUID(bytes=segment.entry.uuid.uuid) in wanted:
                     indices.open(segment).prewarm()
@@ -312,8 +323,8 @@ def missing_index(manifest: Manifest, name: str) -> IndexNotFoundError:
     """The error for a name that no index has."""
     known = ", ".join(sorted({index.name for index in manifest.indices})) or "none"
     return IndexNotFoundError(
-        f'Index "{name}" not found in version {manifest.version} (in {manifest.where}): index not '
-        f"found: name={name}. Indices: {known}"
+        f'Index "{name}" not found in {manifest.title}: index not found: name={name}. '
+        f"Indices: {known}"
     )
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from glaive.dataset.indexing.describe import missing_index
 from glaive.dataset.indexing.vector_models import IvfModel
-from glaive.errors import IndexNotFoundError, OptionError
+from glaive.errors import IndexNotFoundError, OptionError, PartitionIndexError
 from glaive.index.segment import Segment
 from glaive.index.vector.stored_model import StoredIndex
 from glaive.scan.indices import LogicalIndex, SnapshotIndices
@@ -71,15 +71,16 @@ class VectorIndexReader:
 
         Raises
         ------
-        OptionError
+        PartitionIndexError
             There is no such partition.
         CorruptFileError, DataFileMissingError
             The index is damaged.
         """
         count = self.num_partitions()
         if not 0 <= partition_id < count:
-            raise OptionError(
-                f"partition_id: expected a number from 0 to {count - 1}, found {partition_id!r}"
+            raise PartitionIndexError(
+                f"partition_id: Partition id {partition_id!r} is out of range, expected a number "
+                f"from 0 to {count - 1}"
             )
         return pa.concat_tables(
             [
@@ -124,8 +125,8 @@ def vector_index_on(snapshot: Snapshot, column: str | None) -> str:
         if _is_of_vectors(index):
             return index.name
     raise IndexNotFoundError(
-        f"column {column!r} has no vector index with rows, in version {snapshot.manifest.version} "
-        f"(in {snapshot.manifest.where})"
+        f"No IVF index for column {column!r}: it has no vector index with rows in "
+        f"{snapshot.manifest.title}"
     )
 
 

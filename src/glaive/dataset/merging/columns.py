@@ -71,7 +71,7 @@ def replace_matched(
     ]
     if faults:
         raise OptionError(
-            f"write_mode 'rewrite_columns': this merge cannot replace columns: "
+            "write_mode 'rewrite_columns' cannot express this merge insert: "
             f"{'; '.join(faults)}. Leave the mode out, or choose 'rewrite_rows'."
         )
     operation = replace_in_fragments(dataset, fits.project(names), rows, addresses, source)

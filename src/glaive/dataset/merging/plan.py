@@ -69,7 +69,8 @@ def explain(
         lines.append(f"look keys up by their values: {', '.join(decoded)} [HashJoinExec]")
     ranges = plan_searched(dataset.snapshot, ScanOptions())
     rows = dataset.snapshot.num_rows
-    lines.append(f"scan: {rows} rows of {len(ranges)} fragments, columns {', '.join(clauses.on)}")
+    on = ", ".join(clauses.on)
+    lines.append(f"scan: {rows} rows of {len(ranges)} fragments, columns {on} [LanceRead]")
     lines = [f"{'  ' * depth}{line}" for depth, line in enumerate(lines)]
     if verbose:
         ids, indent = dataset.manifest.fragment_ids, "  " * len(lines)
@@ -93,14 +94,15 @@ def analyze(dataset: OpenedVersion, clauses: MergeClauses, source: MergeSource) 
             f"total: {_time(wall)}, {_time(cpu)} of processor time; nothing was committed "
             "[AnalyzeExec verbose=true]"
         ),
-        *(f"{name}: {count}" for name, count in counts.items()),
-        f"bytes_read: {after.read_bytes - before.read_bytes}",
-        f"requests: {after.read_iops - before.read_iops}",
-        f"bytes_written: {after.written_bytes - before.written_bytes}",
-        f"num_files_written: {meter.counts['files_written']}",
-        f"fragments_scanned: {meter.counts['fragments_scanned']}",
-        f"rows_scanned: {meter.counts['rows_scanned']}",
-        f"rows_matched: {meter.counts['rows_matched']}",
+        *(f"{name}={count}" for name, count in counts.items()),
+        f"bytes_read={after.read_bytes - before.read_bytes}",
+        f"iops={after.read_iops - before.read_iops}",
+        f"requests={after.read_iops - before.read_iops}",
+        f"bytes_written={after.written_bytes - before.written_bytes}",
+        f"num_files_written={meter.counts['files_written']}",
+        f"fragments_scanned={meter.counts['fragments_scanned']}",
+        f"rows_scanned={meter.counts['rows_scanned']}",
+        f"rows_matched={meter.counts['rows_matched']}",
         f"source_on_disk: {'yes' if source.on_disk else 'no'}",
         *_times(meter.times),
     ]

@@ -129,7 +129,8 @@ def drop_dataset(
     except DatasetNotFoundError:
         if next(iter(store.walk("")), None) is not None:
             raise OptionError(
-                f"{store.uri} is not dropped: it has files but is not a dataset. Check the path."
+                f"Refusing to drop {store.uri}: it has files, and no readable Lance manifest was "
+                "found, so this is not a dataset. Check the path."
             ) from None
         if ignore_not_found:
             return

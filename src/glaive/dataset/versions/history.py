@@ -76,7 +76,7 @@ def version_as_of(store: ObjectStore, asof: object) -> int:
     if not before:
         first = f"; the first one was created at {versions[0].timestamp}" if versions else ""
         raise VersionNotFoundError(
-            f"no version of {store.uri} before {moment}: it is earlier than the first version"
-            f"{first}"
+            f"no version of {store.uri} before {moment}, which is earlier than the first version "
+            f"of this dataset{first}"
         )
     return before[-1]

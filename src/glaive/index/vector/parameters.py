@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError, OptionRangeError
+from glaive.errors import IndexKindError, OptionError, OptionRangeError
 from glaive.index.vector.accelerator import device_named
 from glaive.index.vector.matrices import check_finite, load_matrix, matrix_of
 from glaive.index.vector.metric import metric_named
@@ -181,7 +181,7 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
     reader = _Reader(parameters)
     kind = str(reader.take("index_type", "IVF_PQ")).upper()
     if kind not in KINDS:
-        raise OptionError(f"index_type: expected one of {', '.join(KINDS)}, found {kind!r}")
+        raise IndexKindError(f"index_type: expected one of {', '.join(KINDS)}, found {kind!r}")
     metric = reader.take("metric_type", None) or "l2"
     column = VectorColumn.of(values, metric_named(reader.take("metric", metric)))
     codes = kind.rpartition("_")[2]
