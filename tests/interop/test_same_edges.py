@@ -58,6 +58,15 @@ def rows_of(index: Any) -> int:
     return sum(index.read_partition(number).num_rows for number in range(2))
 
 
+def structs(lib: Any, dataset: Any, value: str) -> Any:
+    """Rows of a column of structs, after an update of it."""
+    inner = {"a": 1, "b": "x"}
+    table = pa.table({"s": [inner], "deep": [{"p": inner}]})
+    written = lib.write_dataset(table, f"{dataset.uri}.structs")
+    written.update({"s": value})
+    return written.to_table()
+
+
 def made(lib: Any, dataset: Any, mode: str) -> object:
     """A fragment of another schema, for a place that has a dataset."""
     fragment = lib.LanceFragment.create(dataset.uri, OTHER, mode=mode)
@@ -75,6 +84,10 @@ RESULTS: dict[str, Call] = {
         ds.count_rows(filter="id > 3", with_row_id=True),
     ],
     "prewarmed without positions": lambda _, ds: by_value(ds).prewarm_index("id_idx"),
+    "a struct by the names of its members": lambda lib, ds: structs(
+        lib, ds, "named_struct('b', 'k', 'a', 5, 'z', 1)"
+    ),
+    "a struct with some of its members": lambda lib, ds: structs(lib, ds, "named_struct('a', '7')"),
     "rows of all partitions": lambda _, ds: rows_of(reader(ds)),
 }
 
@@ -144,6 +157,31 @@ ERRORS: dict[str, tuple[type[Exception], str, Call]] = {
         KeyError,
         "No IVF index for column 'v'",
         lambda _, ds: ds.centroids(column="v"),
+    ),
+    "a struct of other members": (
+        ValueError,
+        "(?i)cast",
+        lambda lib, ds: structs(lib, ds, "struct(5, 'k')"),
+    ),
+    "a struct of members in other case": (
+        ValueError,
+        "(?i)cast",
+        lambda lib, ds: structs(lib, ds, "named_struct('A', 5)"),
+    ),
+    "a struct of other members in a struct": (
+        ValueError,
+        "(?i)cast",
+        lambda lib, ds: (
+            structs(lib, ds, "s"),
+            lib.dataset(f"{ds.uri}.structs").update(
+                {"deep": "named_struct('p', named_struct('z', 1))"}
+            ),
+        ),
+    ),
+    "no such fragment to index": (
+        ValueError,
+        "No fragment with id 9",
+        lambda _, ds: ds.create_index_uncommitted("id", "BTREE", fragment_ids=[0, 9]),
     ),
     "a time before the first version": (
         ValueError,

@@ -25,7 +25,7 @@ from glaive.expr.rows import map_distinct
 from glaive.expr.sqltypes import type_text
 from glaive.expr.write_text import value_texts
 
-__all__ = ["cast"]
+__all__ = ["cast", "check_members"]
 
 _RAW = {32: pa.int32(), 64: pa.int64()}
 
@@ -47,6 +47,7 @@ def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
         return pa.nulls(len(array), kind)
     if pa.types.is_dictionary(source):
         return cast(decode_dictionary(array), kind, attempt=attempt)
+    check_members(source, kind)
     try:
         return _convert(array, kind)
     except (pa.ArrowInvalid, OverflowError, UnreadableError) as error:
@@ -60,6 +61,29 @@ def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
         ) from None
     except pa.ArrowNotImplementedError:
         raise FilterError(f"{type_text(source)} cannot be cast to {type_text(kind)}") from None
+
+
+def check_members(source: Any, kind: Any) -> None:
+    """Refuse structs without a member in common: Arrow would make nulls of all their values.
+
+    Raises
+    ------
+    FilterError
+        Two structs, perhaps within others or in lists, have none.
+    """
+    types = pa.types
+    if types.is_struct(source) and types.is_struct(kind):
+        names = {field.name for field in source}
+        shared = [field for field in kind if field.name in names]
+        if not shared and names and kind.num_fields:
+            raise FilterError(
+                f"{type_text(source)} cannot be cast to {type_text(kind)}: they have no member in "
+                "common. Name the members: named_struct('a', 1)"
+            )
+        for field in shared:
+            check_members(source.field(field.name).type, field.type)
+    elif is_list(source) and is_list(kind):
+        check_members(source.value_type, kind.value_type)
 
 
 def _try_each(array: Any, kind: Any) -> Any:

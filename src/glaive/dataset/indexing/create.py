@@ -95,7 +95,11 @@ def index_task(
     ids = None
     if fragment_ids is not None:
         ids = tuple(fragment_ids)
-        dataset.snapshot.positions_of(ids)
+        there = set(dataset.manifest.fragment_ids.tolist())
+        if missing := [one for one in ids if one not in there]:
+            raise OptionError(
+                f"fragment_ids: No fragment with id {missing[0]} in {dataset.manifest.title}"
+            )
     index_name: object = _free_name(dataset.manifest, column, kind) if name is None else name
     if not isinstance(index_name, str) or not index_name:
         raise OptionError(f"name: expected the name of the index, found {name!r}")

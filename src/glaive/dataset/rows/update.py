@@ -25,7 +25,7 @@ from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job
 from glaive.dataset.writing.options import WriteOptions
 from glaive.errors import ColumnNotFoundError, FilterError, OptionError, SchemaError
-from glaive.expr.casts import cast
+from glaive.expr.casts import cast, check_members
 from glaive.expr.filters import Value, bind_value
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
@@ -199,5 +199,6 @@ def _as(values: Any, data_type: Any) -> Any:
     if pa.types.is_dictionary(data_type):
         return pc.cast(_as(values, data_type.value_type).dictionary_encode(), data_type)
     if pa.types.is_nested(data_type) or pa.types.is_nested(values.type):
+        check_members(values.type, data_type)
         return pc.cast(values, data_type)
     return cast(values, data_type)
