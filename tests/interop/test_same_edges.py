@@ -67,6 +67,13 @@ def structs(lib: Any, dataset: Any, value: str) -> Any:
     return written.to_table()
 
 
+def updated(lib: Any, dataset: Any, kind: pa.DataType, value: str) -> Any:
+    """A column of a type, after an update of its nulls."""
+    written = lib.write_dataset(pa.table({"c": pa.nulls(2, kind)}), f"{dataset.uri}.updated")
+    written.update({"c": value})
+    return written.to_table()["c"].combine_chunks().to_pylist()
+
+
 def made(lib: Any, dataset: Any, mode: str) -> object:
     """A fragment of another schema, for a place that has a dataset."""
     fragment = lib.LanceFragment.create(dataset.uri, OTHER, mode=mode)
@@ -88,6 +95,10 @@ RESULTS: dict[str, Call] = {
         lib, ds, "named_struct('b', 'k', 'a', 5, 'z', 1)"
     ),
     "a struct with some of its members": lambda lib, ds: structs(lib, ds, "named_struct('a', '7')"),
+    "a list as text": lambda lib, ds: updated(lib, ds, pa.string(), "[1, 2]"),
+    "a list as text of a dictionary": lambda lib, ds: updated(
+        lib, ds, pa.dictionary(pa.int8(), pa.string()), "['a', 'b']"
+    ),
     "rows of all partitions": lambda _, ds: rows_of(reader(ds)),
 }
 
@@ -157,6 +168,11 @@ ERRORS: dict[str, tuple[type[Exception], str, Call]] = {
         KeyError,
         "No IVF index for column 'v'",
         lambda _, ds: ds.centroids(column="v"),
+    ),
+    "bytes as a boolean": (
+        ValueError,
+        "Cannot",
+        lambda lib, ds: updated(lib, ds, pa.bool_(), "x'00ff'"),
     ),
     "a struct of other members": (
         ValueError,

@@ -59,7 +59,7 @@ def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
             f"a value of type {type_text(source)} cannot be cast to {type_text(kind)}: {error}; "
             "TRY_CAST returns null"
         ) from None
-    except pa.ArrowNotImplementedError:
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise FilterError(f"{type_text(source)} cannot be cast to {type_text(kind)}") from None
 
 

@@ -198,7 +198,7 @@ def _as(values: Any, data_type: Any) -> Any:
         return pa.ExtensionArray.from_storage(data_type, _as(values, data_type.storage_type))
     if pa.types.is_dictionary(data_type):
         return pc.cast(_as(values, data_type.value_type).dictionary_encode(), data_type)
-    if pa.types.is_nested(data_type) or pa.types.is_nested(values.type):
+    if pa.types.is_nested(data_type):
         check_members(values.type, data_type)
         return pc.cast(values, data_type)
     return cast(values, data_type)
