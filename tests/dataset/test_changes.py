@@ -82,6 +82,15 @@ def test_the_first_version_inserts_all_its_rows(dataset: glaive.LanceDataset) ->
     assert kinds(dataset, 1, 1) == {"insert": 10}
 
 
+def test_the_rows_of_a_feed_are_known_for_whole_fragments_and_bounded_for_others(
+    dataset: glaive.LanceDataset,
+) -> None:
+    assert dataset.changes(1, 1).estimated_rows == 10
+    feed = dataset.changes(2)
+    # Four commits, of 13 rows at most, each before and after.
+    assert feed.to_table().num_rows <= feed.estimated_rows <= 4 * 2 * 13
+
+
 def test_old_values_can_be_left_out(dataset: glaive.LanceDataset) -> None:
     found = kinds(dataset, 2, preimages=False)
 
