@@ -18,10 +18,10 @@ from pyroaring import BitMap, BitMap64
 from tests.index.test_address_map import Rows, addresses
 
 import glaive
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
 from glaive.index.row_set import RowSet
-from glaive.index.scalar.rowsets import row_set_of
+from glaive.index.scalar.rowsets import RowLimit, remap_rowsets, row_set_of
 from glaive.index.scalar.treemaps import encode_halves, halves_of, rows_of_treemap
 
 from .test_damage import replaced
@@ -117,6 +117,22 @@ def test_a_map_of_moved_rows_follows_ranges_of_any_length() -> None:
     assert found.contains(addresses(9, range(5))).all()
     assert not found.contains(addresses(3, range(10))).any()
     assert found.contains(addresses(2, [0, 2**32 - 1])).all()
+
+
+@pytest.mark.spec("rel-25")
+def test_rows_of_many_sets_of_runs_are_counted_when_they_move() -> None:
+    count = 1 << 13
+    moved = AddressMap.of([(addresses(3, range(count)), [Rows(3, count)], [Rows(9, count)])])
+    limit, whole = RowLimit(moved, "here"), runs(count)
+    for _ in range(512):  # as many as there are rows, each time
+        assert len(limit.addresses(3, whole, 40)) == count
+    sparse = BitMap(range(0, count, 2))
+    for _ in range(3):  # of which the bytes have their time
+        assert limit.addresses(3, sparse, len(sparse.serialize())).tolist()[1] == (3 << 32) + 2
+    with pytest.raises(UnsupportedFeatureError, match="far more rows than there are; drop"):
+        limit.addresses(3, whole, 40)
+    with pytest.raises(UnsupportedFeatureError, match="far more rows than there are; drop"):
+        remap_rowsets(stored({3: whole.serialize()}).to_pylist() * 513, moved, "here")
 
 
 def rows_set(name: str, raw: bytes) -> Any:

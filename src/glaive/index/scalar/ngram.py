@@ -19,7 +19,7 @@ from glaive.index.row_set import RowNumbers
 from glaive.index.scalar.key_sets import KeyBatch, SetFormat, grouped, merged_keys
 from glaive.index.scalar.ngram_search import NULL_TOKEN, OpenedNGram
 from glaive.index.scalar.parameters import check_type, no_parameters
-from glaive.index.scalar.rowsets import ascending_sets, remap_sets
+from glaive.index.scalar.rowsets import RowLimit, ascending_sets, remap_sets
 from glaive.index.scalar.sorted_runs import sorted_runs
 from glaive.index.scalar.treemaps import decode_treemap, encode_halves, halves_of
 from glaive.index.scalar.trigrams import trigrams_of
@@ -168,18 +168,16 @@ def _remap(sets: Sequence[bytes], address_map: AddressMap, where: str) -> list[b
     from pyroaring import BitMap
 
     rest: list[dict[int, BitMap]] = []
+    limit = RowLimit(address_map, where)
 
     def relocated() -> Iterator[Addresses]:
         for row_set in sets:
             halves = dict(halves_of(decode_treemap(row_set, where), where))
             moved = [upper for upper in halves if upper in address_map.rewritten]
-            parts = [np.empty(0, np.uint64)]
-            for upper in moved:
-                # Only rows that the fragment had, however many the set has.
-                rows = halves.pop(upper) & BitMap(range(address_map.rows_of(upper)))
-                parts.append(np.asarray(rows.to_array(), np.uint64) | np.uint64(upper << 32))
+            size = len(row_set) // max(1, len(halves))  # about
+            parts = [limit.addresses(upper, halves.pop(upper), size) for upper in moved]
             rest.append(halves)
-            yield np.concatenate(parts)
+            yield np.concatenate([np.empty(0, np.uint64), *parts])
 
     remapped = []
     for at, addresses in enumerate(remap_sets(relocated(), address_map)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,14 @@ from glaive.format.wire import parse_bitmap
 from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.scalar.rowset_encoding import encode_ascending
-from glaive.table.bitmaps import bitmap_of, is_of_runs, offsets_of, ranges_of
+from glaive.table.bitmaps import MAX_NUMBERS, bitmap_of, is_of_runs, offsets_of, ranges_of
 from glaive.types import Int64s
 
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
 __all__ = [
+    "RowLimit",
     "ascending_sets",
     "encode_rowset",
     "encode_rowsets",
@@ -37,14 +41,61 @@ _ENTRY = struct.Struct("<II")
 _SHIFT = np.uint64(32)
 
 
-def _addresses(fragment: int, bitmap: bytes, where: object, below: int | None = None) -> Addresses:
-    """Addresses of the rows of one fragment, only those ``below`` a row if that is given."""
+def _addresses(
+    fragment: int, bitmap: bytes, where: object, limit: RowLimit | None = None
+) -> Addresses:
+    """Addresses of the rows of one fragment; of one that was rewritten, of those that it had."""
     if not bitmap:
         raise UnsupportedFeatureError(
             f"{where}: this version of glaive does not rebuild a set of all rows of fragment "
             f"{fragment}; drop the index, compact, and create it again"
         )
-    return offsets_of(bitmap, where, below) | np.uint64(fragment << 32)
+    if limit is not None:
+        rows = parse_bitmap(bitmap, "row set", where)
+        return limit.addresses(fragment, rows, len(bitmap))
+    return offsets_of(bitmap, where) | np.uint64(fragment << 32)
+
+
+class RowLimit:
+    """Lists rows of sets that are remapped, until runs of these have been too many.
+
+    The time that this takes is that of the rows: a few bytes of each of many sets can stand for all
+    rows of a fragment.
+
+    Parameters
+    ----------
+    address_map
+        What the rows are looked up in.
+    where
+        The index, for errors.
+    """
+
+    def __init__(self, address_map: AddressMap, where: object) -> None:
+        self._rows_of, self._where = address_map.rows_of, where
+        rows = sum(map(address_map.rows_of, address_map.rewritten))
+        self._left = max(_FEW_LISTED, min(_LISTED_PER_ROW * rows, _MOST_LISTED))
+
+    def addresses(self, fragment: int, rows: BitMap, size: int) -> Addresses:
+        """Addresses of the rows of a set that a fragment had; ``size``: bytes of the bitmap.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            There were too many.
+        """
+        had = rows & type(rows)(range(self._rows_of(fragment)))
+        if is_of_runs(len(had), size):
+            self._left -= len(had)
+        if self._left < 0 or len(had) > MAX_NUMBERS:
+            raise UnsupportedFeatureError(
+                f"{self._where}: its sets have far more rows than there are; drop the index, "
+                "compact, and create it again"
+            )
+        return np.asarray(had.to_array(), np.uint64) | np.uint64(fragment << 32)
+
+
+_FEW_LISTED, _LISTED_PER_ROW, _MOST_LISTED = 1 << 22, 512, 1 << 30
+"""Rows of runs that are listed: at least, for each row that was rewritten, and at most."""
 
 
 def _entries(data: bytes, where: object) -> Iterator[tuple[int, bytes]]:
@@ -200,6 +251,7 @@ def remap_rowsets(
     that their fragment had are read, however many a (damaged) bitmap may set.
     """
     rest: list[dict[int, bytes]] = []
+    limit = RowLimit(address_map, where)
 
     def rewritten() -> Iterator[Addresses]:
         for row_set in sets:
@@ -208,7 +260,7 @@ def remap_rowsets(
                 {at: bits for at, bits in entries.items() if at not in address_map.rewritten}
             )
             parts = [
-                _addresses(at, bits, where, address_map.rows_of(at))
+                _addresses(at, bits, where, limit)
                 for at, bits in entries.items()
                 if at in address_map.rewritten
             ]
