@@ -25,6 +25,7 @@ GlaiveError
 │   ├── VersionNotFoundError(OSError, ValueError)    no such version of the dataset
 │   ├── RefNotFoundError(OSError, ValueError)    no such tag or branch; names the closest ones
 │   ├── DataFileMissingError(ValueError, FileNotFoundError)   a file of a manifest is not there
+│   ├── FragmentNotFoundError(ValueError)    no such fragment
 │   ├── IndexNotFoundError(KeyError, RuntimeError)   no such index; names those there are
 │   └── ColumnNotFoundError(KeyError, ValueError, OSError)    no such column; names close ones
 ├── ExpectationError(ValueError)         rows are not as a job expects them to be
@@ -66,6 +67,7 @@ __all__ = [
     "FilterColumnError",
     "FilterError",
     "FormatError",
+    "FragmentNotFoundError",
     "GlaiveError",
     "IndexExistsError",
     "IndexKindError",
@@ -317,6 +319,10 @@ class RefNotFoundError(NotFoundError, OSError, ValueError):
 
 class DataFileMissingError(NotFoundError, ValueError, FileNotFoundError):
     """A manifest names a file that does not exist."""
+
+
+class FragmentNotFoundError(NotFoundError, ValueError):
+    """No such fragment in a version."""
 
 
 class IndexNotFoundError(NotFoundError, KeyError, RuntimeError, ValueError):

@@ -18,9 +18,9 @@ from glaive.dataset.indexing.parameters import IndexConfig
 from glaive.dataset.indexing.task import IndexTask
 from glaive.errors import (
     ColumnNotFoundError,
+    FragmentNotFoundError,
     IndexExistsError,
     IndexNotFoundError,
-    NotFoundError,
     OptionError,
     UnsupportedFeatureError,
 )
@@ -151,7 +151,7 @@ def test_segments_that_do_not_fit_together_are_refused(dataset: glaive.LanceData
         dataset.commit_existing_index_segments("x", "id", [])
     with pytest.raises(OptionError, match="one kind, over one column"):
         dataset.merge_existing_index_segments([built("id", 0), built("s", 1)])
-    with pytest.raises(NotFoundError, match="9"):
+    with pytest.raises(FragmentNotFoundError, match="No fragment with id 9 in version 1 of"):
         built("id", 9)
     dataset.create_scalar_index("id", "BTREE")
     with pytest.raises(OptionError, match=r"fragments \[2, 3\] .* would be in no segment"):

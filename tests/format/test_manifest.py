@@ -13,7 +13,7 @@ from hypothesis import given
 from glaive.errors import (
     CorruptFileError,
     FormatError,
-    NotFoundError,
+    FragmentNotFoundError,
     NotLanceError,
     UnsupportedFeatureError,
 )
@@ -85,7 +85,7 @@ def test_a_manifest_comes_back() -> None:
 def test_fragments_are_found_by_id() -> None:
     manifest = decode(encoded(message(fragment(0, 10), fragment(4, 20))))
     assert manifest.position_of(4) == 1
-    with pytest.raises(NotFoundError, match="version 3 has no fragment 1"):
+    with pytest.raises(FragmentNotFoundError, match="version 3 has no fragment 1"):
         manifest.position_of(1)
 
 

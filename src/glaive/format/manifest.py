@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, FragmentNotFoundError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature, check_readable
 from glaive.format.footer import ManifestFooter
@@ -257,13 +257,13 @@ class Manifest:
 
         Raises
         ------
-        NotFoundError
+        FragmentNotFoundError
             There is no such fragment.
         """
         ids = self.fragment_ids
         position = int((ids == fragment_id).argmax()) if len(ids) else 0
         if not len(ids) or ids[position] != fragment_id:
-            raise NotFoundError(f"version {self.version} has no fragment {fragment_id}")
+            raise FragmentNotFoundError(f"version {self.version} has no fragment {fragment_id}")
         return position
 
     @property

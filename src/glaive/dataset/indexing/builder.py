@@ -23,7 +23,7 @@ from glaive.dataset.indexing.encoded_files import (
 )
 from glaive.dataset.indexing.source import ColumnSource
 from glaive.dataset.indexing.vector_models import IvfModel, PqModel
-from glaive.errors import OptionError
+from glaive.errors import FragmentNotFoundError, OptionError
 from glaive.format.flags import Feature
 from glaive.index.vector.accelerator import device_named
 from glaive.index.vector.metric import metric_named
@@ -73,7 +73,7 @@ class IndicesBuilder:
         ids = None if fragment_ids is None else tuple(fragment_ids)
         there = set(self.dataset.fragment_ids()) if ids else set()
         if missing := [one for one in ids or () if one not in there]:
-            raise OptionError(
+            raise FragmentNotFoundError(
                 f"fragment_ids: Fragment id does not exist: {missing[0]}; version "
                 f"{self.dataset.version} has {', '.join(map(str, sorted(there)[:20]))}"
             )

@@ -25,7 +25,13 @@ from glaive.dataset.indexing.progress import IndexProgress, reporting
 from glaive.dataset.indexing.staging import write_part
 from glaive.dataset.indexing.task import IndexTask, build_segment, merge_segments
 from glaive.dataset.tasks import LOCAL, Job
-from glaive.errors import IndexExistsError, IndexKindError, OptionError, UnsupportedFeatureError
+from glaive.errors import (
+    FragmentNotFoundError,
+    IndexExistsError,
+    IndexKindError,
+    OptionError,
+    UnsupportedFeatureError,
+)
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import IndexKind
@@ -97,7 +103,7 @@ def index_task(
         ids = tuple(fragment_ids)
         there = set(dataset.manifest.fragment_ids.tolist())
         if missing := [one for one in ids if one not in there]:
-            raise OptionError(
+            raise FragmentNotFoundError(
                 f"fragment_ids: No fragment with id {missing[0]} in {dataset.manifest.title}"
             )
     index_name: object = _free_name(dataset.manifest, column, kind) if name is None else name
