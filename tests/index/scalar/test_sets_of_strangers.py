@@ -21,7 +21,7 @@ import glaive
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
 from glaive.index.row_set import RowSet
-from glaive.index.scalar.rowsets import RowLimit, remap_rowsets, row_set_of
+from glaive.index.scalar.rowsets import RowLimit, row_set_of
 from glaive.index.scalar.treemaps import encode_halves, halves_of, rows_of_treemap
 
 from .test_damage import replaced
@@ -121,18 +121,26 @@ def test_a_map_of_moved_rows_follows_ranges_of_any_length() -> None:
 
 @pytest.mark.spec("rel-25")
 def test_rows_of_many_sets_of_runs_are_counted_when_they_move() -> None:
-    count = 1 << 13
+    count = 1 << 7
     moved = AddressMap.of([(addresses(3, range(count)), [Rows(3, count)], [Rows(9, count)])])
-    limit, whole = RowLimit(moved, "here"), runs(count)
-    for _ in range(512):  # as many as there are rows, each time
-        assert len(limit.addresses(3, whole, 40)) == count
+    limit, whole = RowLimit(moved, "here", least=count), runs(count)
+    for _ in range(1 << 12):  # as many as there are rows, each time
+        assert len(limit.addresses(3, whole, 15)) == count
     sparse = BitMap(range(0, count, 2))
     for _ in range(3):  # of which the bytes have their time
         assert limit.addresses(3, sparse, len(sparse.serialize())).tolist()[1] == (3 << 32) + 2
     with pytest.raises(UnsupportedFeatureError, match="far more rows than there are; drop"):
-        limit.addresses(3, whole, 40)
-    with pytest.raises(UnsupportedFeatureError, match="far more rows than there are; drop"):
-        remap_rowsets(stored({3: whole.serialize()}).to_pylist() * 513, moved, "here")
+        limit.addresses(3, whole, 15)
+
+
+def test_labels_that_all_rows_share_move_with_these(tmp_path: Path) -> None:
+    labels, rows = 600, 8_000
+    values = np.tile(np.arange(labels, dtype=np.int32), rows)
+    shared = pa.FixedSizeListArray.from_arrays(values, labels).cast(pa.list_(pa.int32()))
+    dataset = glaive.write_dataset(pa.table({"l": shared}), tmp_path, max_rows_per_file=2_000)
+    dataset.create_scalar_index("l", "LABEL_LIST")
+    dataset.optimize.compact_files()
+    assert dataset.count_rows(filter=f"array_has_any(l, [{labels - 1}])") == rows
 
 
 def rows_set(name: str, raw: bytes) -> Any:

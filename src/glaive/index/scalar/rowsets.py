@@ -41,6 +41,13 @@ _ENTRY = struct.Struct("<II")
 _SHIFT = np.uint64(32)
 
 
+_FEW_LISTED, _LISTED_PER_ROW, _MOST_LISTED = 1 << 28, 1 << 12, 1 << 32
+"""Rows of runs that are listed: at least, for each row that was rewritten, and at most.
+
+A million takes some 40 ms. Long texts have some hundred trigrams that nearly all of them share.
+"""
+
+
 def _addresses(
     fragment: int, bitmap: bytes, where: object, limit: RowLimit | None = None
 ) -> Addresses:
@@ -68,12 +75,14 @@ class RowLimit:
         What the rows are looked up in.
     where
         The index, for errors.
+    least
+        Rows that are listed in any case.
     """
 
-    def __init__(self, address_map: AddressMap, where: object) -> None:
+    def __init__(self, address_map: AddressMap, where: object, *, least: int = _FEW_LISTED) -> None:
         self._rows_of, self._where = address_map.rows_of, where
         rows = sum(map(address_map.rows_of, address_map.rewritten))
-        self._left = max(_FEW_LISTED, min(_LISTED_PER_ROW * rows, _MOST_LISTED))
+        self._left = max(least, min(_LISTED_PER_ROW * rows, _MOST_LISTED))
 
     def addresses(self, fragment: int, rows: BitMap, size: int) -> Addresses:
         """Addresses of the rows of a set that a fragment had; ``size``: bytes of the bitmap.
@@ -92,10 +101,6 @@ class RowLimit:
                 "compact, and create it again"
             )
         return np.asarray(had.to_array(), np.uint64) | np.uint64(fragment << 32)
-
-
-_FEW_LISTED, _LISTED_PER_ROW, _MOST_LISTED = 1 << 22, 512, 1 << 30
-"""Rows of runs that are listed: at least, for each row that was rewritten, and at most."""
 
 
 def _entries(data: bytes, where: object) -> Iterator[tuple[int, bytes]]:
