@@ -1,7 +1,7 @@
 """What the site does to docstrings, which are written for ``help``, too.
 
 References such as ``:func:`read``` become plain names, and a drawing of lines a block of its
-own. The first lines of packages name their layers, which readers of the site do not need.
+own.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from griffe import Extension, Object
 __all__ = ["PlainDocstrings", "plain"]
 
 _ROLE = re.compile(r":(?:func|meth|class|mod|attr|data|exc):`~?([^`]+)`")
-_LAYER = re.compile(r"\ALayer \d+: (\w)")
 _DRAWING = re.compile(r"^\w+\n(?:[ │]*[├└]──[^\n]*\n)+", re.MULTILINE)
 
 
 def plain(docstring: str) -> str:
     """The docstring as Markdown."""
     named = _ROLE.sub(r"`\1`", docstring)
-    unlayered = _LAYER.sub(lambda found: found[1].upper(), named)
-    return _DRAWING.sub(lambda found: f"```text\n{found[0]}```\n", unlayered)
+    return _DRAWING.sub(lambda found: f"```text\n{found[0]}```\n", named)
 
 
 class PlainDocstrings(Extension):

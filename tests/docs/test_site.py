@@ -8,19 +8,12 @@ from tools.site_docstrings import plain
 from tools.site_pages import on_page_markdown
 
 import glaive.errors
-import glaive.spark
 
 
 def test_references_are_shown_as_names() -> None:
     assert plain("Use :func:`glaive.sql` or :meth:`~Scanner.take`.") == (
         "Use `glaive.sql` or `Scanner.take`."
     )
-
-
-def test_layers_are_left_out_of_first_lines() -> None:
-    assert glaive.spark.__doc__
-    assert glaive.spark.__doc__.startswith("Layer")
-    assert plain(glaive.spark.__doc__).startswith("The Spark pipeline.")
 
 
 def test_the_tree_of_errors_keeps_its_lines() -> None:

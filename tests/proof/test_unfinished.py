@@ -142,7 +142,7 @@ class TestReaders:
             glaive.dataset(tmp_path)
         assert str(file) in str(caught.value)
         assert isinstance(caught.value, DatasetNotFoundError)
-        with pytest.raises(OptionError, match="not dropped"):
+        with pytest.raises(OptionError, match="Refusing to drop"):
             LanceDataset.drop(tmp_path)
         assert glaive.write_dataset(ROWS, tmp_path).version == 1
         assert rows(tmp_path) == [1, 2, 3]

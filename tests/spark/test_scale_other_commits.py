@@ -47,7 +47,7 @@ from glaive.ingestion.commit import commit_ingest
 from glaive.ingestion.drift import Reconciled
 from glaive.ingestion.formats.registry import format_named
 from glaive.ingestion.ingested import IngestedPieces
-from glaive.ingestion.merge_tasks import StagedMatches
+from glaive.ingestion.merge_tasks import MergeDivision, StagedMatches
 from glaive.ingestion.merging import merge_staged
 from glaive.ingestion.plan import IngestPlan, Sources, plan_ingest
 from glaive.io.local import LocalStore
@@ -74,6 +74,7 @@ class Answering:
     """A runner that runs nothing: a function answers for each task, as a worker sends it."""
 
     parallelism = CORES
+    division = MergeDivision()
 
     def __init__(self, answer: Callable[[Any], Any]) -> None:
         self.answer = answer

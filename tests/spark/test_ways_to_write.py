@@ -236,6 +236,8 @@ def test_all_ways_refuse_the_same_or_leave_the_same(case: Case, tmp_path: Path) 
             for name, way in WAYS.items()
             if name != "LanceFragment.create" or not any(key[:4] == "max_" for key in case.options)
         }
+        if case.mode == "create" and case.base is not None:
+            del ways["LanceFragment.create"]  # its rows are committed later, over the others
         ways["Spark"] = spark_job  # refused on the driver, before any task
         found = {name: message_of(case, str(tmp_path / name), way) for name, way in ways.items()}
         assert len(set(found.values())) == 1, found
