@@ -780,3 +780,30 @@ def test_old_and_unfinished_segments_are_cleaned_up(tmp_path: Path) -> None:
     (segment,) = entries(path)
     assert {one.parent.name for one in index_files(path)} == {str(UUID(bytes=segment.uuid.uuid))}
     check_answers(path, "btree")
+
+
+@pytest.mark.spec("rel-12")
+@pytest.mark.parametrize("way", ["Update", "DataReplacement"])
+def test_values_that_are_replaced_after_a_deferred_remap_are_found(
+    tmp_path: Path, way: str
+) -> None:
+    dataset = glaive.write_dataset({"id": range(8), "n": [1] * 8}, tmp_path, max_rows_per_file=4)
+    dataset.create_scalar_index("n", "BTREE")
+    dataset.delete("id = 6")
+    dataset.optimize.compact_files(defer_index_remap=True)
+    (fragment,) = dataset.get_fragments()
+    values = pa.table({"id": range(8), "n": [0, 1, 2, 3, 4, 5, 6, 7]}).take([0, 1, 2, 3, 4, 5, 7])
+    operation: Any
+    if way == "Update":
+        made, fields, *_ = fragment.update_columns(values, "id")
+        operation = glaive.LanceOperation.Update(
+            updated_fragments=[made], fields_modified=fields, update_mode="rewrite_columns"
+        )
+    else:
+        files = glaive.fragment.write_fragments(values.select(["n"]), str(tmp_path))
+        group = glaive.LanceOperation.DataReplacementGroup(fragment.fragment_id, files[0].files[0])
+        operation = glaive.LanceOperation.DataReplacement([group])
+    glaive.LanceDataset.commit(str(tmp_path), operation, read_version=dataset.version)
+    for library in (glaive, lance):
+        found = library.dataset(str(tmp_path)).to_table(filter="n > 3", columns=["id"])
+        assert found["id"].to_pylist() == [4, 5, 7], library.__name__

@@ -100,7 +100,10 @@ def keep_relevant(entries: Iterable[Entry], field_ids: Collection[int]) -> list[
 def prune(
     entries: Iterable[Entry], fragments: Collection[int], fields: Collection[int]
 ) -> list[Entry]:
-    """Remove fragments from the coverage of indices on replaced fields."""
+    """Remove fragments from the coverage of indices on replaced fields.
+
+    Entries name the fragments of before a compaction whose remap is deferred: follow it first.
+    """
     pruned, replaced = [], frozenset(fragments)
     for entry in entries:
         covered = covered_fragments(entry) if set(entry.fields) & set(fields) else None

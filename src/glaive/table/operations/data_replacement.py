@@ -27,6 +27,7 @@ from glaive.table.fragment_ids import copy_of, drop_dead_files, edit_fragments, 
 from glaive.table.index_coverage import encode_indices, prune
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
+from glaive.table.relocated_rows import followed
 
 __all__ = ["DataReplacement"]
 
@@ -123,7 +124,8 @@ class DataReplacement(TableOperation):
             replaced.append(fragment.SerializeToString())
         kept = edit_fragments(base, wire, replaced=FragmentList(replaced))
         fields = {field for _, file in self.replacements for field in file.fields}
-        entries = prune(base.indices, [number for number, _ in self.replacements], fields)
+        numbers = [number for number, _ in self.replacements]
+        entries = prune(followed(base.indices), numbers, fields)
         return Draft(wire, encode_indices(entries), kept)
 
 

@@ -37,6 +37,7 @@ from glaive.table.key_filter import may_share_keys
 from glaive.table.merge_deletions import DeletingOperation
 from glaive.table.protocol import BuildContext, Conflict, Draft, HiddenLineage, needs_dataset
 from glaive.table.registry import operation
+from glaive.table.relocated_rows import followed
 from glaive.table.rowids import created_at
 
 __all__ = ["Update", "encode_offsets", "joined_offsets"]
@@ -190,7 +191,7 @@ class Update(DeletingOperation):
         replaced = final_fragments(base, self.updated, change)
         entries = base.indices
         if self.in_place and entries:
-            entries = prune(entries, ids_of(replaced), self.fields_modified)
+            entries = prune(followed(entries), ids_of(replaced), self.fields_modified)
         stable = base.uses(Feature.STABLE_ROW_IDS)
         added = new_fragments(
             wire,
