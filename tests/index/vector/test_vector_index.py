@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import glaive
 from glaive.errors import CorruptFileError
 from glaive.format.fragment import Fragment
 from glaive.format.pb import index_pb2, table_pb2
@@ -232,3 +234,17 @@ def test_graphs_on_codes_without_distances_are_left_alone() -> None:
     bits = pa.FixedSizeListArray.from_arrays(pa.array([1] * 12, pa.uint8()), 2)
     segment, out = written(rows=rows.append_column("_rabit_codes", bits))
     assert VectorIndex().remap(segment, moved([0, 1]), out) is None
+
+
+@pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ"])
+def test_vectors_whose_distances_are_infinite_can_be_indexed(tmp_path: Path, kind: str) -> None:
+    numbers = np.random.default_rng(1).uniform(-3e38, 3e38, (400, 16)).astype(np.float32)
+    vectors = pa.FixedSizeListArray.from_arrays(numbers.ravel(), 16)
+    dataset = glaive.write_dataset(pa.table({"v": vectors, "id": range(400)}), tmp_path)
+    options: dict[str, Any] = {"IVF_PQ": {"num_sub_vectors": 4}, "IVF_RQ": {"num_bits": 5}}
+    dataset.create_index("v", kind, num_partitions=3, **options.get(kind, {}))
+    nearest = {"column": "v", "q": numbers[0], "k": 3, "nprobes": 3}
+    found = dataset.to_table(nearest=nearest, columns=["id"])["id"].to_pylist()
+    assert set(found) <= set(range(400))
+    assert dataset.stats.index_stats("v_idx")["num_indexed_rows"] == 400

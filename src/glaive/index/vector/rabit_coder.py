@@ -145,7 +145,13 @@ class RabitCoder(Coder):
         most = (1 << bits) - 1
         # Numbers of a rotated vector are nearly those of a normal distribution.
         deviations = np.sqrt(np.maximum(squares, _TINY) / self.dimension)
-        scaled = (sizes / deviations[:, None]).astype(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = (sizes / deviations[:, None]).astype(np.float32)
+        finite = np.isfinite(scaled)
+        if not finite.all():
+            # Of vectors, or damaged centroids, near the largest number the squares are infinite,
+            # and so are all distances: any code will do.
+            scaled = np.where(finite, scaled, np.float32(0))
         codes = quantize_rotated(scaled, _TRIED / np.float32(_STEPS[bits]), most)
         values = codes + np.float32(0.5)
         length = np.einsum("ij,ij->i", values, sizes).astype(np.float64)
