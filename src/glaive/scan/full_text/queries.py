@@ -8,7 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from enum import Enum, StrEnum
-from typing import Any
+from math import inf
+from typing import Any, ClassVar
 
 from glaive.errors import OptionError
 from glaive.scan.full_text.arguments import (
@@ -201,6 +202,8 @@ class PhraseQuery(_Leaf):
 class _SeveralColumns(_Leaf):
     """A query of a text in several columns, each with a boost."""
 
+    _least_boost: ClassVar[float] = -inf
+
     def __init__(
         self,
         query: str,
@@ -211,6 +214,9 @@ class _SeveralColumns(_Leaf):
     ) -> None:
         self.query, self.columns = text_of("query", query), columns_of(columns)
         self.boosts = boosts_of(boosts, len(self.columns))
+        least = self._least_boost
+        if any(boost < least for boost in self.boosts):
+            raise OptionError(f"boosts: expected numbers from {least} on, found {boosts!r}")
         self.operator = member_of("operator", operator, FullTextOperator)
 
     def __repr__(self) -> str:
@@ -265,17 +271,7 @@ class CombinedFieldsQuery(_SeveralColumns):
         An argument has a value that it cannot have.
     """
 
-    def __init__(
-        self,
-        query: str,
-        columns: list[str],
-        *,
-        boosts: list[float] | None = None,
-        operator: FullTextOperator = FullTextOperator.OR,
-    ) -> None:
-        super().__init__(query, columns, boosts=boosts, operator=operator)
-        if min(self.boosts) < 1:
-            raise OptionError(f"boosts: expected numbers from 1 on, found {boosts!r}")
+    _least_boost = 1
 
     def query_type(self) -> FullTextQueryType:
         """The kind of the query."""
