@@ -261,6 +261,7 @@ def work(first: int, stop: int, step: int, options: Any, results: Any) -> None:
     limit = int(options.memory * (1 << 30))
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     pa.set_cpu_count(1)
+    tempfile.tempdir = options.folder  # a worker that is killed leaves files there alone
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     faulthandler.register(signal.SIGPROF, chain=True)  # which ends the process
     try:
@@ -317,18 +318,8 @@ class Worker:
         other.close()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--memory", type=float, default=8.0)
-    parser.add_argument("--only", default="", help="trials whose name has this in it")
-    parser.add_argument("--keep", action="store_true", help="figures, for `make figures`")
-    options = parser.parse_args()
-    warm_up()
+def run(options: Any) -> dict[str, Any]:
+    """Run all trials in worker processes; what came of them."""
     outcomes: Counter[str] = Counter()
     found: list[str] = []
     slowest = (0.0, -1)
@@ -361,16 +352,32 @@ def main() -> int:
                 slowest = max(slowest, (more[1], worker.at))
             elif kind == "foreign":
                 found.append(f"trial {worker.at}: {more[0]}")
-    report = {
+    return {
         "trials": sum(outcomes.values()) + len(found),
         "outcomes": outcomes,
         "slowest": {"seconds": round(slowest[0], 2), "trial": slowest[1]},
         "found": found,
     }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--memory", type=float, default=8.0)
+    parser.add_argument("--only", default="", help="trials whose name has this in it")
+    parser.add_argument("--keep", action="store_true", help="figures, for `make figures`")
+    options = parser.parse_args()
+    warm_up()
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as options.folder:
+        report = run(options)
     if options.keep:
-        keep("damage", {"trials": report["trials"], "found": found})
+        keep("damage", {"trials": report["trials"], "found": report["found"]})
     print(json.dumps(report, indent=1))
-    return 1 if found else 0
+    return 1 if report["found"] else 0
 
 
 if __name__ == "__main__":
