@@ -10,6 +10,7 @@ from tests.table.places import StaleListing
 
 import glaive
 from glaive import LanceDataset
+from glaive.format.paths import HINT, manifest_path
 from glaive.format.transaction import Transaction
 from glaive.spark.streams.options import StreamOptions
 from glaive.spark.streams.timeline import Timeline
@@ -84,6 +85,18 @@ def test_a_change_that_is_made_again_sees_all_rows_that_it_saw_before(
     handle.checkout_latest()
     found = handle.to_table(columns=["id", "n"]).sort_by("id")["n"].to_pylist()
     assert found == [1, 1, 1, 1, 1, 1, 1, 11, 1, 1]
+
+
+@pytest.mark.spec("rel-37")
+def test_a_change_that_is_made_again_starts_at_the_version_of_the_conflict(
+    newest: LanceDataset,
+) -> None:
+    handle = with_stale_listing(newest, listed=1)
+    newest.update({"n": "n + 10"}, "id = 7")
+    newest.store.delete([manifest_path(2), HINT])  # as after a clean-up, and a lost hint
+    handle.update({"n": "n + 1"})
+    assert handle.version == 4
+    assert handle.to_table(filter="id = 7")["n"].to_pylist() == [11]
 
 
 def test_a_stream_does_not_take_a_stale_listing_for_another_dataset(newest: LanceDataset) -> None:
