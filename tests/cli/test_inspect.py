@@ -52,6 +52,13 @@ def test_pages_can_be_left_out_and_columns_chosen(call: Call, file: str) -> None
     assert "other columns" in brief
 
 
+def test_structs_without_members_are_shown(call: Call, tmp_path: Path) -> None:
+    rows = pa.table({"none": pa.array([{}, {}], pa.struct([]))})
+    glaive.write_dataset(rows, tmp_path / "t.lance")
+    for command in ("inspect", "show"):
+        assert "none" in call(command, str(tmp_path / "t.lance")).stdout
+
+
 def test_an_unknown_column_is_refused(call: Call, file: str) -> None:
     result = call("inspect", file, "--columns", "nmae")
 

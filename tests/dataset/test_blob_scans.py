@@ -69,3 +69,23 @@ def test_values_that_lie_elsewhere_make_no_short_portions_of_a_compaction(tmp_pa
     assert len(found.get_fragments()) == 1
     assert found.take_blobs("b", indices=[ROWS])[0].size() == 64 * MEGABYTE
     assert store.requests < ROWS
+
+
+@pytest.mark.parametrize(
+    "extension",
+    [
+        {"name": "arrow.opaque", "metadata": '{"type_name": "a", "vendor_name": "b"}'},
+        {"name": "lance.blob.v2"},
+    ],
+)
+def test_descriptions_are_no_values_of_the_extension_type_of_a_column(
+    tmp_path: Path, extension: dict[str, str]
+) -> None:
+    said = {f"ARROW:extension:{key}": value for key, value in extension.items()}
+    field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true", **said})
+    rows = pa.table([pa.array([b"x", None, b"yy"], pa.large_binary())], schema=pa.schema([field]))
+    made = glaive.write_dataset(rows, tmp_path / "t", data_storage_version="2.1")
+    kept = made.to_table()
+    assert kept.schema.field("b").metadata == {b"lance-encoding:blob": b"true"}
+    assert kept["b"].combine_chunks().field("size").to_pylist() == [1, 0, 2]
+    assert [one.readall() for one in made.take_blobs("b", indices=[0, 2])] == [b"x", b"yy"]

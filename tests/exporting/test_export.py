@@ -32,6 +32,9 @@ TABLE = pa.table(
 )
 
 
+UUIDS = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16)], pa.binary(16)))
+
+
 class OneForEach(InProcess):
     """Runs a task for each fragment."""
 
@@ -168,6 +171,9 @@ def test_nested_values_become_json(tmp_path: Path) -> None:
         ("csv", pa.array([[1]]), "column x: CSV has no list"),
         ("csv", pa.array([b"x"]), "column x: CSV has no binary"),
         ("json", pa.array([{"b": b"x"}]), "column x: JSON has no bytes"),
+        ("json", UUIDS, "column x: JSON has no bytes"),
+        ("csv", UUIDS, r"column x: CSV has no extension<arrow\.uuid>"),
+        ("parquet", pa.array([{}], pa.struct([])), "column x: Parquet has no structs"),
     ],
 )
 def test_types_that_a_format_lacks_are_refused(
@@ -177,6 +183,54 @@ def test_types_that_a_format_lacks_are_refused(
     with pytest.raises(SchemaError, match=message):
         export_files(opened, str(tmp_path / "out"), name)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("parquet", pa.array([2**62], pa.timestamp("s"))),
+        ("csv", pa.array([0], pa.timestamp("us", "Nowhere/Land"))),
+        ("json", pa.array([0], pa.timestamp("us", "Nowhere/Land"))),
+    ],
+)
+def test_values_that_do_not_fit_a_format_leave_no_file(
+    tmp_path: Path, name: str, column: pa.Array
+) -> None:
+    opened = glaive.write_dataset(pa.table({"x": column}), tmp_path / "t.lance").opened
+    with pytest.raises(SchemaError, match=f"a value does not fit {name}: .*export as arrow"):
+        export_files(opened, str(tmp_path / "out"), name)
+    assert not parts(tmp_path / "out")
+
+
+def test_maps_become_objects_of_json(tmp_path: Path) -> None:
+    rows = [
+        {"m": [("a", 1), ("b", None)], "n": [[(1, "x")], []]},
+        {"m": None, "n": None},
+        {"m": [], "n": [[(2, "y"), (3, "z")]]},
+    ]
+    texts, numbers = pa.map_(pa.string(), pa.int32()), pa.map_(pa.int8(), pa.string())
+    schema = pa.schema({"m": texts, "n": pa.list_(numbers)})
+    table = pa.Table.from_pylist(rows, schema)
+    opened = glaive.write_dataset(table, tmp_path / "t.lance", data_storage_version="2.2").opened
+
+    export_files(opened, str(tmp_path / "out"), "json")
+
+    (path,) = parts(tmp_path / "out")
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"m": {"a": 1, "b": None}, "n": [{"1": "x"}, {}]},
+        {"m": None, "n": None},
+        {"m": {}, "n": [{"2": "y", "3": "z"}]},
+    ]
+
+
+def test_extension_types_are_csv_of_what_they_store(tmp_path: Path) -> None:
+    flags = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8()))
+    texts = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a":1}', None]))
+    table = pa.table({"f": flags, "j": texts})
+    opened = glaive.write_dataset(table, tmp_path / "t.lance", data_storage_version="2.2").opened
+    export_files(opened, str(tmp_path / "out"), "csv")
+    (path,) = parts(tmp_path / "out")
+    assert path.read_text() == '"f","j"\n1,"{""a"":1}"\n,\n'
 
 
 def test_the_mode_says_what_becomes_of_other_files(opened: OpenedVersion, tmp_path: Path) -> None:

@@ -281,6 +281,15 @@ def test_a_query_that_fails_while_it_runs_says_so(dataset: LanceDataset) -> None
         query.to_batch_records()
 
 
+def test_a_query_of_a_damaged_dataset_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
+    made = glaive.write_dataset(pa.table({"a": [1, 2]}), tmp_path / "a.lance")
+    (file,) = (tmp_path / "a.lance" / "data").iterdir()
+    file.write_bytes(bytes(file.stat().st_size))
+    with pytest.raises(OptionError, match=f"{file.name} is not a Lance file") as caught:
+        made.sql("SELECT sum(a) FROM dataset").build().to_batch_records()
+    assert "\n" not in str(caught.value)
+
+
 def test_sql_sees_the_dataset_only(dataset: LanceDataset, uri: str) -> None:
     with pytest.raises(OptionError, match="sql"):
         dataset.sql(f"SELECT * FROM read_text('{uri}/*')").build().to_batch_records()

@@ -123,12 +123,17 @@ class SqlQuery:
                 columns = named_columns(connection.cursor(), self._sql, len(kinds))
                 reader = with_columns(reader, columns, kinds)
         except duckdb.Error as error:
-            raise OptionError(f"sql: {error}") from error
+            raise _refused(error) from error
 
         def rows() -> Iterator[pa.RecordBatch]:
             try:
                 yield from reader
             except (duckdb.Error, pa.ArrowException, OSError) as error:
-                raise OptionError(f"sql: {error}") from error
+                raise _refused(error) from error
 
         return pa.RecordBatchReader.from_batches(reader.schema, rows())
+
+
+def _refused(error: Exception) -> OptionError:
+    """What DuckDB or Arrow says, without the traceback that Arrow appends if a table failed."""
+    return OptionError(f"sql: {str(error).partition(' Detail: Python exception')[0]}")

@@ -62,6 +62,15 @@ class Parquet(FileFormat):
         known_options(self.name, options, ("compression",))
         self.compression: Any = _one_of(options, "zstd", ("snappy", "gzip", "lz4", "none"))
 
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse structs without members, wherever they are."""
+        for field in schema:
+            if _has_empty_struct(field.type):
+                raise SchemaError(
+                    f"column {field.name}: Parquet has no structs without members, found "
+                    f"{field.type}. Leave the column out, or export as arrow or json"
+                )
+
     def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Row groups of about 64 MiB of rows."""
         from pyarrow import parquet
@@ -92,20 +101,23 @@ class Csv(FileFormat):
     def check(self, schema: pa.Schema) -> None:
         """Refuse nested columns and bytes."""
         for field in schema:
-            if pa.types.is_nested(field.type) or "binary" in str(field.type):
+            stored = _stored(field.type)
+            if pa.types.is_nested(stored) or "binary" in str(stored):
                 raise SchemaError(
                     f"column {field.name}: CSV has no {field.type}. Leave the column out, compute "
                     "a text from it, or export as parquet, arrow or json"
                 )
 
     def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Texts are quoted where needed; null is empty."""
+        """Texts are quoted where needed; null is empty; extension types are what they store."""
         from pyarrow import csv
 
+        schema = pa.schema([field.with_type(_stored(field.type)) for field in schema])
         options = csv.WriteOptions(include_header=self.header, delimiter=self.separator)
         with csv.CSVWriter(out, schema, write_options=options) as writer:
             for batch in batches:
-                writer.write_batch(batch)
+                columns = [getattr(column, "storage", column) for column in batch.columns]
+                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
 class Json(FileFormat):
@@ -178,3 +190,15 @@ def _one_of(options: Mapping[str, object], default: str, others: tuple[str, ...]
         known = ", ".join((default, *others))
         raise OptionError(f"compression: expected one of {known}, found {value!r}")
     return value
+
+
+def _stored(data_type: pa.DataType) -> pa.DataType:
+    """What an extension type is stored as; other types as they are."""
+    return data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
+
+
+def _has_empty_struct(data_type: pa.DataType) -> bool:
+    stored: Any = _stored(data_type)
+    if pa.types.is_struct(stored) and not stored.num_fields:
+        return True
+    return any(_has_empty_struct(stored.field(at).type) for at in range(stored.num_fields))

@@ -14,7 +14,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import LOCAL, FragmentRange, TaskRunner
 from glaive.dataset.version import OpenDataset, OpenedVersion
-from glaive.errors import CommitConflictError, OptionError, StoreError
+from glaive.errors import CommitConflictError, OptionError, SchemaError, StoreError
 from glaive.exporting.folder import ExportMode, ExportRun, begin, clear, finish, read_mark
 from glaive.exporting.formats import FileFormat, format_named
 from glaive.io.store import ObjectStore, Sink
@@ -66,6 +66,8 @@ class ExportTask:
         ------
         CommitConflictError
             The run was ended; there is no file.
+        SchemaError
+            The format does not have a value; there is no file.
         """
         opened = self.fragments.opened(dataset)
         ids = self.fragments.ids(opened)
@@ -82,12 +84,21 @@ class ExportTask:
         try:
             target: Any = _Writable(sink)  # as much of a file as Arrow needs
             with pa.PythonFile(target, "w") as out:
-                self.file_format.write(out, scanner.projected_schema, counted())
+                self._write(out, scanner.projected_schema, counted())
             self.run.check()
             return rows, self._finished(sink)
         except BaseException:
             sink.abort()
             raise
+
+    def _write(self, out: Any, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        try:
+            self.file_format.write(out, schema, batches)
+        except pa.ArrowException as error:
+            raise SchemaError(
+                f"export: a value does not fit {self.file_format.name}: {error}. Leave the column "
+                "out, cast it, or export as arrow"
+            ) from error
 
     def _finished(self, sink: Sink) -> int:
         try:

@@ -129,14 +129,15 @@ def _members(values: Any) -> Any:
 
 def _entries(values: Any) -> Any:
     """Maps as objects; keys are texts; null for null."""
-    first, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
-    keys = values.keys.slice(first, end - first)
-    items = values.items.slice(first, end - first)
+    # As lists: Arrow counts the entries of these, and leaves out what lies behind null maps.
+    key, item = values.type.key_field, values.type.item_field
+    lists = values.cast(pa.list_(pa.struct([key, item])))
+    keys, items = lists.flatten().flatten()
     names = json_texts(keys)
     if not (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)):
         names = _quoted(pc.replace_substring(names, '"', ""))
     pairs = pc.binary_join_element_wise(names, json_texts(items), _constant(":"))
-    return _joined(values, pairs, "{", "}")
+    return _joined(lists, pairs, "{", "}")
 
 
 def _joined(values: Any, texts: Any, opening: str, closing: str) -> Any:
@@ -159,6 +160,8 @@ def _constant(text: str) -> Any:
 
 def _has_bytes(data_type: Any) -> bool:
     types = pa.types
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _has_bytes(data_type.storage_type)
     if types.is_binary(data_type) or types.is_large_binary(data_type):
         return True
     if types.is_fixed_size_binary(data_type) or types.is_binary_view(data_type):

@@ -115,7 +115,8 @@ def unfit_members(field: Field) -> str | None:
 def described(field: Field) -> Field:
     """The field with the blob columns at or below it as descriptors, with the same ids."""
     if is_blob(field):
-        return replace(field, logical_type="struct", children=_members(DESCRIPTION))
+        # An extension type, whichever it is, is one of the values.
+        return replace(_plain(field), logical_type="struct", children=_members(DESCRIPTION))
     if field.is_blob_v2:
         metadata = {BLOB: b"true", PACKED: b"true"}
         return replace(field, children=_members(DESCRIPTOR), metadata=metadata)
