@@ -12,7 +12,7 @@ import pytest
 
 import glaive
 from glaive.arrow import ImageArray, bfloat16_array
-from glaive.errors import OptionError, SchemaError
+from glaive.errors import FormatError, OptionError, SchemaError
 from glaive.sampler import FullScanSampler
 from glaive.torch import preferred_device
 from glaive.torch.data import (
@@ -211,3 +211,13 @@ def test_a_tensor_is_a_dataset_of_batches() -> None:
 def test_a_device_is_preferred() -> None:
     assert preferred_device("cpu") == torch.device("cpu")
     assert preferred_device() is not None
+
+
+def test_damaged_texts_are_an_error_that_names_the_column(tmp_path: Path) -> None:
+    glaive.write_dataset(pa.table({"t": ["größe"] * 2 + ["x"]}), tmp_path / "t.lance")
+    (file,) = (tmp_path / "t.lance" / "data").iterdir()
+    file.write_bytes(file.read_bytes().replace("ö".encode(), b"\xff\xff", 1))
+    with pytest.raises(FormatError, match=r"column 't': .*utf-8.* Leave the column out"):
+        next(iter(LanceDataset(tmp_path / "t.lance", batch_size=2)))
+    with pytest.raises(FormatError, match=r"rows of .*t\.lance: .*utf-8"):
+        SafeLanceDataset(str(tmp_path / "t.lance"))[0]

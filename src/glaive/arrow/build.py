@@ -59,7 +59,7 @@ _PLAIN = frozenset(
 
 
 def leaf_bits(kind: pa.DataType) -> int | None:
-    """Bits of one value of a fixed-width leaf type; None for others, structs without members too."""
+    """Bits of one value of a fixed-width leaf type; None for others, such as empty structs."""
     if offset_bits(kind) is not None or pa.types.is_struct(kind):
         return None
     if pa.types.is_null(kind):

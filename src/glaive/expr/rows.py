@@ -93,9 +93,18 @@ def map_rows(
 def row_values(
     compute: Callable[..., Any], *arguments: Any, nulls: Sequence[int] = ()
 ) -> list[Any]:
-    """The same with Python values as results."""
+    """The same with Python values as results.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        Python does not have a value: a damaged text, or a time beyond the year 9999.
+    """
     rows = count_rows(arguments)
-    columns = [broadcast(argument, rows).to_pylist() for argument in arguments]
+    try:
+        columns = [broadcast(argument, rows).to_pylist() for argument in arguments]
+    except (ValueError, OverflowError) as error:
+        raise pa.ArrowInvalid(f"Python does not have a value: {error}") from None
     strict = [number for number in range(len(arguments)) if number not in nulls]
     return [
         None if any(row[number] is None for number in strict) else compute(*row)

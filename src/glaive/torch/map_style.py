@@ -14,6 +14,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset as open_dataset
 from glaive.torch.blob_columns import blob_columns
 from glaive.torch.shared_batches import Collate
+from glaive.torch.tensors import python_values
 
 __all__ = ["SafeLanceDataset", "get_safe_loader"]
 
@@ -69,7 +70,7 @@ class SafeLanceDataset(Dataset):  # type: ignore[misc]  # torch is not installed
             self._ds = open_dataset(self.uri, **self.dataset_options)
         rows = self._ds.take(indices, self.columns)
         if self.to_tensor_fn is None:
-            return rows.to_pylist()
+            return python_values(f"rows of {self.uri}", rows)
         for name in blob_columns(self._ds, self.columns):
             values = [value for _, value in self._ds.read_blobs(name, indices=indices)]
             column = pa.chunked_array([values], pa.large_binary())

@@ -10,9 +10,9 @@ import pyarrow as pa
 import torch
 
 from glaive.arrow.coalesce import slices_of_rows
-from glaive.errors import SchemaError
+from glaive.errors import FormatError, SchemaError
 
-__all__ = ["concat_batches", "cut_apart", "resized", "to_tensor"]
+__all__ = ["concat_batches", "cut_apart", "python_values", "resized", "to_tensor"]
 
 
 def to_tensor(
@@ -50,6 +50,8 @@ def to_tensor(
     ------
     SchemaError
         A column has no tensor: times, decimals, nulls among booleans, blob files.
+    FormatError
+        A text is damaged.
     """
     columns = (
         dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -126,11 +128,28 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
+def python_values(what: str, rows: Any) -> Any:
+    """Values, or rows of a table, as Python has them.
+
+    Raises
+    ------
+    FormatError
+        It does not have one: a damaged text, or a time beyond the year 9999.
+    """
+    try:
+        return rows.to_pylist()
+    except (ValueError, OverflowError) as error:
+        raise FormatError(
+            f"{what}: Python does not have a value: {error}. Leave the column out; "
+            "`glaive verify --deep` finds damaged texts"
+        ) from error
+
+
 def _objects(name: str, column: Any, *, uint64_as_int64: bool) -> Any:
     """Values that no tensor holds (texts, structs, lists of several lengths); None for others."""
     kind = column.type
     if _is_text(kind):
-        return column.to_pylist()
+        return python_values(f"column {name!r}", column)
     if pa.types.is_struct(kind):
         return {
             field.name: _tensor(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from glaive.arrow.utf8 import damaged_text
 from glaive.dataclass import dataclass
 from glaive.dataset.versions.checksums import (
     compare_fragment,
@@ -128,7 +129,18 @@ def _decode_rows(version: LanceDataset, fragment_id: int) -> None:
     fragment = version.get_fragment(fragment_id)
     if fragment is None:
         return
-    found, counted = sum(batch.num_rows for batch in fragment.to_batches()), fragment.count_rows()
+    found, counted = 0, fragment.count_rows()
+    for batch in fragment.to_batches():
+        found += batch.num_rows
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            damaged = damaged_text(column)
+            if damaged is not None:
+                raise CorruptFileError(
+                    f"texts of column {name!r} in fragment {fragment_id}",
+                    expected="UTF-8",
+                    found=damaged,
+                    where=version.manifest.where,
+                )
     if found != counted:
         raise CorruptFileError(
             f"rows of fragment {fragment_id}",

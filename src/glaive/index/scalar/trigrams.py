@@ -74,7 +74,9 @@ def _folded(texts: Any) -> tuple[UInt8s, Int64s]:
     plain: Any = pc.replace_substring(filled, "\0", " ")
     listed = pa.ListArray.from_arrays(pa.array([0, len(plain)], pa.int32()), plain)
     whole: Any = pc.binary_join(listed, pa.scalar("\0", pa.large_string()))
-    encoded = fold(lower_case(whole[0].as_py())).encode()
+    # Other kinds of indices of texts replace damaged letters, too.
+    text = whole[0].as_buffer().to_pybytes().decode(errors="replace")
+    encoded = fold(lower_case(text)).encode()
     folded = np.frombuffer(encoded, np.uint8)
     return folded, np.append(np.flatnonzero(folded == 0), len(folded))
 

@@ -1,0 +1,71 @@
+"""Texts that are not UTF-8: reads hand them on; what needs their letters says so, or goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+import glaive
+from glaive.cli.main import cli
+from glaive.dataset.dataset import LanceDataset
+from glaive.errors import FilterError
+
+ROWS = 50
+
+
+def texts() -> list[str]:
+    return [f"größe {row} and {row * 7919}" for row in range(ROWS)]
+
+
+def damaged(place: Path, column: Any) -> LanceDataset:
+    """A dataset of two fragments; the text of the first row is not UTF-8."""
+    rows = pa.table({"c": column})
+    glaive.write_dataset(rows, place, max_rows_per_file=ROWS // 2, data_storage_version="2.2")
+    first = glaive.dataset(place).get_fragments()[0].metadata.files[0]
+    file = place / "data" / first.path
+    content = file.read_bytes()
+    file.write_bytes(content.replace("größe 0".encode(), b"gr\xff\xff\xc3\x9fe 0", 1))
+    assert file.read_bytes() != content
+    return glaive.dataset(place)
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        lambda values: values,
+        lambda values: pa.array([{"t": text} for text in values.to_pylist()]),
+        lambda values: pa.array([[text] for text in values.to_pylist()], pa.list_(pa.string())),
+        lambda values: pa.array(
+            [[(1, text)] for text in values.to_pylist()], pa.map_(pa.int8(), pa.string())
+        ),
+        lambda values: values.dictionary_encode(),
+    ],
+    ids=["texts", "structs", "lists", "maps", "dictionaries"],
+)
+def test_verify_finds_them_if_it_decodes_values(
+    tmp_path: Path, nested: Callable[[Any], Any]
+) -> None:
+    damaged(tmp_path / "t", nested(pa.array(texts())))
+    plain = CliRunner().invoke(cli, ["verify", str(tmp_path / "t")])
+    deep = CliRunner().invoke(cli, ["verify", str(tmp_path / "t"), "--deep", "--json"])
+    assert (plain.exit_code, deep.exit_code) == (0, 1)
+    assert "texts of column 'c' in fragment 0: expected UTF-8" in deep.stdout
+
+
+@pytest.mark.parametrize("text", ["levenshtein(c, 'a') = 1", "cast(c as int) = 1"])
+def test_functions_that_need_letters_name_themselves(tmp_path: Path, text: str) -> None:
+    dataset = damaged(tmp_path / "t", pa.array(texts()))
+    with pytest.raises(FilterError, match=r"(levenshtein|cast).*'utf-8' codec can't decode"):
+        dataset.to_table(filter=text)
+
+
+def test_indices_of_substrings_find_the_other_texts(tmp_path: Path) -> None:
+    dataset = damaged(tmp_path / "t", pa.array(texts()))
+    dataset.create_scalar_index("c", "NGRAM")
+    found = glaive.dataset(tmp_path / "t").to_table(filter="contains(c, 'größe 4')")["c"]
+    assert found.to_pylist() == [text for text in texts() if text.startswith("größe 4")]
