@@ -44,10 +44,10 @@ from tests.proof.simulated.columns import COLUMN_CHANGES
 from tests.proof.simulated.history import (
     History,
     OutsideOfAssumptionsError,
-    observed_store,
 )
 from tests.proof.simulated.indices import INDEX_CHANGES
 from tests.proof.simulated.merges import MERGES
+from tests.proof.simulated.places import Place, registered
 from tests.proof.simulated.spark_jobs import named_job, spark_job, stream
 
 from glaive.dataset.dataset import LanceDataset
@@ -72,16 +72,20 @@ FIXED = {
 """Settings under which a seed determines everything."""
 
 COMMAND = [sys.executable, "-m", "tests.proof.simulate"]
+_REGISTERED = 0.12
+"""Share of the tables that have a manifest store."""
 REPEAT = "python -m tests.proof.simulate --"
 _TRIES = 6
 _SPARK = [(2, spark_job), (1, named_job), (2, stream)]
 _CHANGES = [*CHANGES, *COLUMN_CHANGES, *INDEX_CHANGES, *MERGES, *_SPARK]
+_REGISTERS = ["unused", "finished", "newest left", "tagged left", "one left"]
+"""What a register knows of the versions that a schedule begins with."""
 _SEQUENCES = [(append, restore, append), (branch, overwrite, clean_up)]
 """Changes that matter one after the other, by one actor."""
 
 
 @cache
-def base(stable: bool, wide: bool, indexed: int) -> Bucket:
+def base(stable: bool, wide: bool, indexed: int) -> Place:
     """A table of two fragments with deleted rows; if it is wide, with a third column."""
     bucket = Bucket("memory://simulated/base")
     simulation = Simulation(1 << 40, bucket, Faults(wait=0.0))  # a seed that no schedule has
@@ -101,7 +105,17 @@ def base(stable: bool, wide: bool, indexed: int) -> Bucket:
 
     simulation.add("maker", make)
     simulation.run()
-    return bucket.copied(bucket.uri)  # whose copies share their objects
+    return Place(bucket).copied()  # whose copies share their objects
+
+
+@cache
+def base_with_register(stable: bool, wide: bool, indexed: int, state: str) -> Place:
+    """The same, with a register: before it knows a version, after the newest was staged, or one."""
+    place = base(stable, wide, indexed)
+    newest = open_latest(place.observed()).version
+    versions = range(newest + 1, newest + 1) if state == "unused" else range(1, newest + 1)
+    unfinished = {"newest left": newest, "tagged left": 1, "one left": newest - 1}
+    return registered(place, versions, unfinished.get(state)).copied()
 
 
 def faults_of(rng: random.Random) -> Faults:
@@ -128,10 +142,14 @@ class Schedule:
 
     def __init__(self, seed: int, *, careless: bool = False) -> None:
         rng = self.rng = random.Random(f"schedule {seed}")
-        source = base(rng.random() < 0.5, rng.random() < 0.4, rng.choice([0, 0, 0, 1, 3]))
-        self.bucket = source.copied(f"memory://simulated/{seed}", careless=careless)
-        self.simulation = Simulation(seed, self.bucket, faults_of(rng))
-        store = observed_store(self.bucket)
+        about = rng.random() < 0.5, rng.random() < 0.4, rng.choice([0, 0, 0, 1, 3])
+        source, self.kind = base(*about), "plain"
+        if rng.random() < _REGISTERED:
+            source = base_with_register(*about, rng.choice(_REGISTERS))
+            self.kind = "manifest store"
+        self.place = source.copied(f"memory://simulated/{seed}", careless=careless)
+        self.simulation = Simulation(seed, self.place.bucket, faults_of(rng))
+        store = self.place.copied().observed()  # a look at it may finish a version
         self.first = OpenedVersion.of(store, open_latest(store))
         self.changes: list[Change] = []
         self.sessions: dict[Actor, Session] = {}
@@ -167,7 +185,7 @@ class Schedule:
         change.first_began = change.first_began or change.began
         at = None
         try:
-            store = SimulatedStore(actor)
+            store = self.place.store(actor)
             session = self.sessions.setdefault(actor, Session())
             at = LanceDataset.of(store, open_latest(store), session=session)
             change.since = change.since or at.version
@@ -190,24 +208,31 @@ class Schedule:
         """Run, and check what became of it; raises what was found."""
         self.simulation.run()
         first, faults = self.first.manifest.version, self.simulation.faults
-        history = History(self.bucket, self.changes, first, faults)
+        history = History(self.place, self.changes, first, faults)
         history.check()
         return history
 
 
 def digest(schedule: Schedule) -> str:
     """What happened, in few characters: equal for equal runs."""
-    happened = [schedule.bucket.summary(), schedule.simulation.steps, schedule.simulation.time]
+    happened = [
+        schedule.place.bucket.summary(),
+        schedule.simulation.steps,
+        schedule.simulation.time,
+    ]
     happened += [(c.number, c.outcome, c.version, str(c.error)) for c in schedule.changes]
     return hashlib.blake2b(repr(happened).encode(), digest_size=8).hexdigest()
 
 
-def run(seeds: range, most_found: int, *, careless: bool) -> dict[str, Any]:
+def run(
+    seeds: range, most_found: int, *, careless: bool, only: str | None = None
+) -> dict[str, Any]:
     """Run schedules one after the other, and report."""
     started, steps, versions, outside = time.process_time(), 0, 0, 0
     found: list[str] = []
     digests: list[str] = []
     outcomes: Counter[str] = Counter()
+    tables: Counter[str] = Counter()
     gc.freeze()
     gc.disable()  # cycles are few, and are let go of now and then
     seed = seeds.start - 1
@@ -215,6 +240,9 @@ def run(seeds: range, most_found: int, *, careless: bool) -> dict[str, Any]:
         if seed % 200 == 0:
             gc.collect()
         schedule = Schedule(seed, careless=careless)
+        if only not in (None, schedule.kind):
+            continue
+        tables[schedule.kind] += 1
         try:
             versions += schedule.run().newest - schedule.first.manifest.version
         except OutsideOfAssumptionsError:
@@ -230,10 +258,11 @@ def run(seeds: range, most_found: int, *, careless: bool) -> dict[str, Any]:
         if seed - seeds.start < 20:
             digests.append(digest(schedule))
     return {
-        "schedules": seed - seeds.start + 1,
+        "schedules": sum(tables.values()),
         "requests": steps,
         "versions": versions,
         "outside": outside,
+        "tables": dict(sorted(tables.items())),
         "outcomes": dict(sorted(outcomes.items())),
         "cpu_seconds": time.process_time() - started,
         "digests": digests,
@@ -262,7 +291,8 @@ def run_in_processes(seeds: range, workers: int, arguments: list[str]) -> dict[s
                 total[key] = total.get(key, 0) + value
             elif isinstance(value, list):
                 total.setdefault(key, []).extend(value)
-        total["outcomes"] = Counter(total.get("outcomes", {})) + Counter(report["outcomes"])
+        for key in ("tables", "outcomes"):
+            total[key] = Counter(total.get(key, {})) + Counter(report[key])
     return total
 
 
@@ -276,6 +306,7 @@ def main() -> int:
     parser.add_argument(
         "--careless", action="store_true", help="the store overwrites what is there"
     )
+    parser.add_argument("--only", help="run schedules of one kind of table: 'manifest store'")
     parser.add_argument("--keep", action="store_true", help="figures, for `make figures`")
     options = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in FIXED.items()):
@@ -286,10 +317,11 @@ def main() -> int:
         seeds = range(options.seed, options.seed + 1)
     if options.workers > 1:
         careless = ["--careless"] if options.careless else []
-        arguments = ["--most-found", str(options.most_found), *careless]
+        only = [] if options.only is None else ["--only", options.only]
+        arguments = ["--most-found", str(options.most_found), *careless, *only]
         report = run_in_processes(seeds, options.workers, arguments)
     else:
-        report = run(seeds, options.most_found, careless=options.careless)
+        report = run(seeds, options.most_found, careless=options.careless, only=options.only)
     report["schedules_per_cpu_second"] = round(report["schedules"] / report["cpu_seconds"], 1)
     report["repeat"] = [f"{REPEAT}{text.split(':')[0]}" for text in report["found"]]
     if options.keep:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.proof.simulated.changes import Change
 from tests.proof.simulated.history import History, OutsideOfAssumptionsError
+from tests.proof.simulated.places import Place
 
 from glaive.format.paths import manifest_path
 from glaive.testing.simulated_bucket import Bucket
@@ -42,6 +43,7 @@ def test_every_history_follows_the_rules(first: int) -> None:
     assert status == 0
     assert report["schedules"] == AT_ONCE
     assert report["outside"] < AT_ONCE / 500
+    assert set(report["tables"]) == {"plain", "manifest store"}
     # Everything happened, and each in every way that it can end.
     kinds = {name.split(":")[0] for name in report["outcomes"]}
     assert kinds >= {"append", "delete", "update", "upsert", "clean-up", "restore", "read", "tag"}
@@ -76,7 +78,7 @@ def test_a_store_that_overwrites_is_found_out_and_the_seed_is_told() -> None:
 
 
 def history_of(bucket: Bucket) -> History:
-    return History(bucket, [], 1, Faults())
+    return History(Place(bucket), [], 1, Faults())
 
 
 @pytest.mark.parametrize(

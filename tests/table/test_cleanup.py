@@ -31,7 +31,8 @@ from glaive.table.operations.append import Append
 from glaive.table.references import FileSet
 from glaive.table.root import guarded
 from glaive.table.tags import Tag, create_tag, list_tags
-from glaive.table.versions import list_versions, list_versions_past, read_hint
+from glaive.table.version_hint import read_hint
+from glaive.table.versions import list_versions, list_versions_past
 
 from .pieces import InPieces
 from .places import StaleListing, append, create, overwrite

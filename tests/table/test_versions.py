@@ -29,7 +29,8 @@ from glaive.table.commit import commit_transaction
 from glaive.table.load import describe_versions, find_transaction, open_latest, open_version
 from glaive.table.protocol import CommitOptions
 from glaive.table.tags import list_tags
-from glaive.table.versions import latest, list_versions, read_hint, write_hint
+from glaive.table.version_hint import read_hint, write_hint
+from glaive.table.versions import latest, list_versions
 
 from .places import KINDS, append, change_newest, create, make_store
 

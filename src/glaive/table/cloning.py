@@ -19,7 +19,8 @@ from glaive.table.finish_manifest import finish
 from glaive.table.operations.clone import Clone
 from glaive.table.protocol import BuildContext
 from glaive.table.put_manifest import put_manifest
-from glaive.table.versions import latest, write_hint
+from glaive.table.version_hint import write_hint
+from glaive.table.versions import latest
 
 __all__ = ["begin_clone", "refuse_dataset"]
 

@@ -45,7 +45,8 @@ from glaive.table.named_jobs import CommitMarks
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
 from glaive.table.put_manifest import emit_committed, put_manifest, unknown_until_read
 from glaive.table.registry import read_operation
-from glaive.table.versions import latest, read_hint, was_made, write_hint
+from glaive.table.version_hint import read_hint, write_hint
+from glaive.table.versions import latest, was_made
 
 __all__ = ["commit_transaction"]
 

@@ -26,13 +26,13 @@ from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_data_file
 from glaive.table.manifest_cache import MANIFESTS, ManifestCache, SeenDirectory
 from glaive.table.root import register_of
+from glaive.table.version_hint import read_hint
 from glaive.table.versions import (
     ManifestLocation,
     latest,
     list_versions,
     locate,
     newest_name,
-    read_hint,
 )
 
 if TYPE_CHECKING:

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
+from glaive.errors import CleanupError
+from glaive.format.names import is_staged_manifest_name
 from glaive.io.store import ObjectStore
 from glaive.table.branches import BRANCHES
 from glaive.table.refs import ref_files
 from glaive.table.tags import TAGS
+from glaive.table.versions import ManifestLocation
 
-__all__ = ["Protection"]
+__all__ = ["Protection", "refuse_staged"]
+
+
+def refuse_staged(store: ObjectStore, locations: Sequence[ManifestLocation]) -> None:
+    """Check that no version is staged: its only manifest has the name of one that nobody needs.
+
+    Raises
+    ------
+    CleanupError
+        One is, as its manifest cannot be written under its final name.
+    """
+    for location in locations:
+        if is_staged_manifest_name(location.path.rpartition("/")[2]):
+            raise CleanupError(
+                f"version {location.version} of {store.uri} is registered, and its manifest "
+                f"{location.path} could not be written under its final name. Clean up again when "
+                "the store and the manifest store take writes"
+            )
 
 
 class Protection:

@@ -3,16 +3,12 @@
 With V2 names the newest manifest is the first one in the listing, so finding it costs one request
 for any number of versions; with V1 names all are read.
 
-The version hint is not needed to open a dataset. A commit reads it to find versions newer than its
-read version, and updates it at the end; so does a clean-up before it deletes versions.
-
 Specification: "Finding the latest version" in ``docs/format``.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Final
 
@@ -22,12 +18,11 @@ from glaive.errors import (
     CorruptFileError,
     DatasetNotFoundError,
     ObjectNotFoundError,
-    StoreError,
     UnfinishedDatasetError,
 )
+from glaive.format.names import is_staged_manifest_name
 from glaive.format.paths import (
     DETACHED,
-    HINT,
     VERSIONS,
     NamingScheme,
     manifest_path,
@@ -35,10 +30,10 @@ from glaive.format.paths import (
 )
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.root import register_of
+from glaive.table.version_hint import read_hint
 
 __all__ = [
     "ManifestLocation",
-    "advance_hint",
     "is_finished",
     "latest",
     "list_manifests",
@@ -46,13 +41,8 @@ __all__ = [
     "list_versions_past",
     "locate",
     "newest_name",
-    "read_hint",
     "was_made",
-    "write_hint",
 ]
-
-_PLAIN_HINT: Final = rb'\{"version":([1-9][0-9]{0,18})\}'
-"""Hints as written by glaive and pylance."""
 
 _MOST_UNLISTED: Final = 10_000
 """Versions that may be made while a listing is stale."""
@@ -203,8 +193,12 @@ def _registered(store: ObjectStore) -> ManifestLocation | None:
     if found is None:
         return None
     version, path = found
-    v2 = path.startswith(manifest_path(version, "V2"))  # staged names have a suffix
-    return ManifestLocation(version, path, "V2" if v2 else "V1")
+    return ManifestLocation(version, path, _scheme_of(version, path))
+
+
+def _scheme_of(version: int, path: str) -> NamingScheme:
+    """The naming scheme of a path, which may be that of a staged manifest."""
+    return "V2" if path.startswith(manifest_path(version, "V2")) else "V1"
 
 
 def _unlisted(store: ObjectStore) -> ManifestLocation | None:
@@ -255,17 +249,34 @@ def _first_name(store: ObjectStore) -> ManifestLocation | None:
 
 
 def list_versions(store: ObjectStore) -> list[ManifestLocation]:
-    """All complete versions, oldest first. One listing."""
-    _registered(store)  # finalises the newest, so that it is listed
-    locations = [
-        location
-        for location, meta in list_manifests(store)
-        if meta.size and not location.is_detached
-    ]
+    """All complete versions, oldest first. One listing.
+
+    With a register of manifests it finishes versions whose writers ended before they did, and asks
+    once for the newest, and once for each manifest that was left staged.
+    """
+    register = register_of(store)
+    if register is None:
+        locations = _complete(store.list(VERSIONS))
+    else:
+        from glaive.table.manifest_store.steps import finish_staged
+
+        _registered(store)  # finalises the newest, so that it is listed
+        metas = list(store.list(VERSIONS))
+        locations = _complete(metas)
+        known = {location.version for location in locations}
+        staged = [meta.path for meta in metas if is_staged_manifest_name(_name(meta.path))]
+        for version, path in finish_staged(store, register, staged, known):
+            locations.append(ManifestLocation(version, path, _scheme_of(version, path)))
     for location in locations:
         if location.scheme != locations[0].scheme:
             raise _mixed(store, locations[0], location)
     return sorted(locations, key=lambda location: location.version)
+
+
+def _complete(metas: Iterable[ObjectMeta]) -> list[ManifestLocation]:
+    return [
+        location for location, meta in _manifests(metas) if meta.size and not location.is_detached
+    ]
 
 
 def list_versions_past(store: ObjectStore, known: int) -> list[ManifestLocation]:
@@ -305,10 +316,18 @@ def list_versions_past(store: ObjectStore, known: int) -> list[ManifestLocation]
     return locations
 
 
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
 def list_manifests(store: ObjectStore) -> Iterator[tuple[ManifestLocation, ObjectMeta]]:
     """All manifests, including detached and empty ones, sorted by name. One listing."""
-    for meta in store.list(VERSIONS):
-        name = parse_manifest_name(meta.path.rpartition("/")[2])
+    return _manifests(store.list(VERSIONS))
+
+
+def _manifests(metas: Iterable[ObjectMeta]) -> Iterator[tuple[ManifestLocation, ObjectMeta]]:
+    for meta in metas:
+        name = parse_manifest_name(_name(meta.path))
         if name is not None:
             yield ManifestLocation(name.version, meta.path, name.scheme, meta.size), meta
 
@@ -322,67 +341,3 @@ def _mixed(
         found=f"{first.path} and {other.path}",
         where=store.uri,
     )
-
-
-def read_hint(store: ObjectStore) -> int | None:
-    """The version in the hint; ``None`` if it is missing or says nothing. One request.
-
-    Raises
-    ------
-    StoreError
-        The store failed. It may be the hint alone that knows the newest version: a listing may be
-        stale, and versions before the newest one may have been cleaned up.
-    """
-    import json
-
-    try:
-        content = store.get(HINT).to_pybytes()
-        plain = re.fullmatch(_PLAIN_HINT, content)
-        if plain is not None:
-            return int(plain[1])
-        hint = json.loads(content)
-    except ObjectNotFoundError:
-        return None
-    except (ValueError, RecursionError) as error:
-        import logging
-
-        logging.getLogger(__name__).debug("version hint of %s says nothing: %s", store.uri, error)
-        return None
-    version = hint.get("version") if isinstance(hint, dict) else None
-    return version if isinstance(version, int) and version > 0 else None
-
-
-def write_hint(store: ObjectStore, version: int) -> None:
-    """Update the hint after a commit. One request; failures are logged: the version exists."""
-    try:
-        _put_hint(store, version)
-    except StoreError as error:
-        import logging
-
-        logging.getLogger(__name__).debug("version hint of %s not written: %s", store.uri, error)
-
-
-def _put_hint(store: ObjectStore, version: int) -> None:
-    """Write the hint.
-
-    In a local directory it is overwritten in place if its length is unchanged: replacing a file
-    costs as much as the rest of the commit, and misreading the hint does no harm there.
-    """
-    content = b'{"version":%d}' % version
-    if not store.rewrite(HINT, content):
-        store.put(HINT, [content])
-
-
-def advance_hint(store: ObjectStore, version: int) -> None:
-    """Have the hint name a version or a later one. One or two requests.
-
-    Before versions are deleted: their writers may have ended before they updated it, and a commit
-    that is made for an old version looks for those after it only if the hint is later.
-
-    Raises
-    ------
-    StoreError
-        The store failed, so no version may be deleted.
-    """
-    if (read_hint(store) or 0) < version:
-        _put_hint(store, version)

@@ -122,10 +122,8 @@ class Bucket:
         ]
 
     def written_for(self, path: str) -> object:
-        """What the object, or the one that was deleted last, was written for."""
-        return next(
-            state.doing for state in reversed(self._objects[path]) if state.data is not None
-        )
+        """What an object was first written for; others may have written the same again."""
+        return self._objects[path][0].doing
 
     def walk(self, prefix: str, moment: float | None = None) -> Iterator[ObjectMeta]:
         """Objects below a prefix as they are, or were at a moment, in name order."""

@@ -14,6 +14,7 @@ from itertools import pairwise
 from tests.proof.simulated.changes import Change, pairs, table
 from tests.proof.simulated.contents import NOTHING, Columns, Contents, Expected, Rows
 from tests.proof.simulated.indices import check_search
+from tests.proof.simulated.places import Place
 from tests.proof.simulated.rows import FragmentRows, rows_of_fragments
 from tests.proof.simulated.steps import check_contents, check_lineage, expected_after
 
@@ -22,15 +23,12 @@ from glaive.errors import StoreError
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.format.transaction import Transaction
-from glaive.io.store import ObjectStore
 from glaive.scan.session import Session
 from glaive.table.load import load_manifest, open_latest, read_transaction
 from glaive.table.references import FileSet, files_of
 from glaive.table.versions import ManifestLocation, list_versions
 from glaive.testing.observe import expect, expect_equal
-from glaive.testing.simulated_bucket import Bucket
-from glaive.testing.simulated_store import SimulatedStore
-from glaive.testing.simulation import Faults, Simulation
+from glaive.testing.simulation import Faults
 
 _KNOWN: dict[tuple[bytes, bytes], FragmentRows] = {}
 """Rows of the fragments that all simulations begin with, by schema and message of the fragment."""
@@ -60,11 +58,6 @@ _REPLACED = ("_refs/", "_versions/latest_version_hint.json", "tree/")
 """What may be replaced by other content: names, hints; other branches than the main one."""
 
 
-def observed_store(bucket: Bucket) -> ObjectStore:
-    """A store without faults, of an observer."""
-    return SimulatedStore(Simulation(0, bucket, Faults()).observer())
-
-
 class OutsideOfAssumptionsError(Exception):
     """What happened is no fault: ``docs/reliability.md`` assumes that it does not happen."""
 
@@ -74,8 +67,8 @@ class History:
 
     Parameters
     ----------
-    bucket
-        The bucket after the simulation.
+    place
+        Where the table is, after the simulation.
     changes
         What the actors did.
     first
@@ -90,15 +83,14 @@ class History:
         once more, was under way.
     """
 
-    def __init__(
-        self, bucket: Bucket, changes: Sequence[Change], first: int, faults: Faults
-    ) -> None:
-        self.bucket, self.changes, self.first, self.faults = bucket, changes, first, faults
+    def __init__(self, place: Place, changes: Sequence[Change], first: int, faults: Faults) -> None:
+        self.place, self.changes, self.first, self.faults = place, changes, first, faults
+        self.bucket = place.bucket
         self._known: dict[tuple[bytes, bytes], FragmentRows] = {}
-        self.past = observed_store(bucket.resurrected(_PAST))
-        self.store = observed_store(bucket)
+        self.past = place.resurrected(_PAST).observed()
+        self.store = place.observed()
         self.locations = {one.version: one for one in list_versions(self.past)}
-        replaced = [path for path in bucket.replaced() if not path.startswith(_REPLACED)]
+        replaced = [path for path in self.bucket.replaced() if not path.startswith(_REPLACED)]
         replaced += [path for path in self._made_again() if path not in replaced]
         if replaced and all(map(self._is_outside_of_assumptions, replaced)):
             raise OutsideOfAssumptionsError(replaced)
@@ -167,8 +159,8 @@ class History:
         return found
 
     def author(self, version: int) -> Change | None:
-        """The change whose call put the manifest of a version."""
-        found = self.bucket.written_for(self.locations[version].path)
+        """The change whose call made a version."""
+        found = self.place.written_for(self.locations[version])
         return found if isinstance(found, Change) else None
 
     def check(self) -> None:
@@ -338,7 +330,7 @@ class History:
             if change.kind == "branch" and change.outcome == "done" and not self._is_unsure(change)
         ]
         if branches:
-            store = observed_store(self.bucket.copied(self.bucket.uri))
+            store = self.place.copied().observed()
             opened = LanceDataset.of(store, open_latest(store))
             opened.insert(table({0: 0}), mode="overwrite")
             opened.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)

@@ -14,7 +14,8 @@ its own as part of step 2, and is not reported of manifests that it does not kno
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from glaive.entropy import new_uuid
 from glaive.errors import CommitError, CorruptFileError, ObjectNotFoundError, StoreError
@@ -23,7 +24,7 @@ from glaive.format.paths import VERSIONS, parse_manifest_name
 from glaive.io.store import ObjectStore
 from glaive.table.manifest_store.protocol import ManifestEntry, ManifestStore
 
-__all__ = ["find", "newest", "register"]
+__all__ = ["find", "finish_staged", "newest", "register"]
 
 
 _SUFFIX = ".manifest"
@@ -77,6 +78,29 @@ def newest(store: ObjectStore, register: ManifestStore) -> tuple[int, str] | Non
     """Number and path of the newest registered version; ``None`` if none is registered."""
     entry = register.latest(store.uri)
     return None if entry is None else (entry.version, _finalised(store, register, entry))
+
+
+def finish_staged(
+    store: ObjectStore, register: ManifestStore, staged: Iterable[str], listed: Container[int]
+) -> Iterator[tuple[int, str]]:
+    """Finalise the registered ones of some staged manifests.
+
+    Yields versions that a listing did not show, and their paths: staged ones if they cannot be
+    finalised. One query of the register for each.
+    """
+    for path in () if _owns(register) else staged:
+        name = parse_manifest_name(_final(path).rpartition("/")[2])
+        entry = None if name is None else register.get(store.uri, name.version)
+        if entry is None:
+            continue  # its writer ended before the second step
+        final = path
+        if entry.path == path:
+            final = _finalised(store, register, entry)
+        elif entry.version not in listed:  # finalised since, or cleaned up
+            with suppress(ObjectNotFoundError):
+                final = entry.path if store.head(entry.path).size else path
+        if entry.version not in listed and (final != path or entry.path == path):
+            yield entry.version, final
 
 
 def _owns(register: ManifestStore) -> bool:
