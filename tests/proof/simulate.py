@@ -23,14 +23,13 @@ import sys
 import time
 import traceback
 from collections import Counter
-from functools import cache, partial
+from functools import partial
 from itertools import count
 from typing import Any
 
 from tests.proof.figures import keep
 from tests.proof.simulated.changes import (
     CHANGES,
-    SCHEMA,
     Change,
     append,
     branch,
@@ -38,8 +37,8 @@ from tests.proof.simulated.changes import (
     job,
     overwrite,
     restore,
-    table,
 )
+from tests.proof.simulated.clones import clone, source
 from tests.proof.simulated.columns import COLUMN_CHANGES
 from tests.proof.simulated.history import (
     History,
@@ -47,20 +46,14 @@ from tests.proof.simulated.history import (
 )
 from tests.proof.simulated.indices import INDEX_CHANGES
 from tests.proof.simulated.merges import MERGES
-from tests.proof.simulated.places import Place, registered
 from tests.proof.simulated.spark_jobs import named_job, spark_job, stream
+from tests.proof.simulated.tables import drawn_table
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.version import OpenedVersion
-from glaive.dataset.writing.commit import commit_plan
-from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.plan import plan_write
 from glaive.errors import CommitConflictError, CommitContentionError, GlaiveError
 from glaive.scan.session import Session
 from glaive.table.load import open_latest
-from glaive.testing.simulated_bucket import Bucket
-from glaive.testing.simulated_store import SimulatedStore
 from glaive.testing.simulation import Actor, Faults, Killed, Simulation
 
 FIXED = {
@@ -72,50 +65,12 @@ FIXED = {
 """Settings under which a seed determines everything."""
 
 COMMAND = [sys.executable, "-m", "tests.proof.simulate"]
-_REGISTERED = 0.12
-"""Share of the tables that have a manifest store."""
 REPEAT = "python -m tests.proof.simulate --"
 _TRIES = 6
 _SPARK = [(2, spark_job), (1, named_job), (2, stream)]
-_CHANGES = [*CHANGES, *COLUMN_CHANGES, *INDEX_CHANGES, *MERGES, *_SPARK]
-_REGISTERS = ["unused", "finished", "newest left", "tagged left", "one left"]
-"""What a register knows of the versions that a schedule begins with."""
+_CHANGES = [*CHANGES, *COLUMN_CHANGES, *INDEX_CHANGES, *MERGES, *_SPARK, (0.5, clone)]
 _SEQUENCES = [(append, restore, append), (branch, overwrite, clean_up)]
 """Changes that matter one after the other, by one actor."""
-
-
-@cache
-def base(stable: bool, wide: bool, indexed: int) -> Place:
-    """A table of two fragments with deleted rows; if it is wide, with a third column."""
-    bucket = Bucket("memory://simulated/base")
-    simulation = Simulation(1 << 40, bucket, Faults(wait=0.0))  # a seed that no schedule has
-
-    def make(actor: Actor) -> None:
-        store = SimulatedStore(actor)
-        options = WriteOptions(enable_stable_row_ids=stable, max_rows_per_file=4)
-        plan = plan_write(store, SCHEMA, options)
-        rows = table({key: key * 10 for key in range(8)}).to_batches()
-        made = LanceDataset.of(store, commit_plan(plan, write_fragments(plan, rows)))
-        made.tags.create("origin", 1)
-        if wide:
-            made.add_columns({"more": "value + 1"})
-        for name in made.schema.names[:indexed]:
-            made.create_scalar_index(name, "BTREE")
-        made.delete("key = 6")
-
-    simulation.add("maker", make)
-    simulation.run()
-    return Place(bucket).copied()  # whose copies share their objects
-
-
-@cache
-def base_with_register(stable: bool, wide: bool, indexed: int, state: str) -> Place:
-    """The same, with a register: before it knows a version, after the newest was staged, or one."""
-    place = base(stable, wide, indexed)
-    newest = open_latest(place.observed()).version
-    versions = range(newest + 1, newest + 1) if state == "unused" else range(1, newest + 1)
-    unfinished = {"newest left": newest, "tagged left": 1, "one left": newest - 1}
-    return registered(place, versions, unfinished.get(state)).copied()
 
 
 def faults_of(rng: random.Random) -> Faults:
@@ -142,12 +97,8 @@ class Schedule:
 
     def __init__(self, seed: int, *, careless: bool = False) -> None:
         rng = self.rng = random.Random(f"schedule {seed}")
-        about = rng.random() < 0.5, rng.random() < 0.4, rng.choice([0, 0, 0, 1, 3])
-        source, self.kind = base(*about), "plain"
-        if rng.random() < _REGISTERED:
-            source = base_with_register(*about, rng.choice(_REGISTERS))
-            self.kind = "manifest store"
-        self.place = source.copied(f"memory://simulated/{seed}", careless=careless)
+        self.kind, source_table = drawn_table(rng)
+        self.place = source_table.copied(f"memory://simulated/{seed}", careless=careless)
         self.simulation = Simulation(seed, self.place.bucket, faults_of(rng))
         store = self.place.copied().observed()  # a look at it may finish a version
         self.first = OpenedVersion.of(store, open_latest(store))
@@ -164,6 +115,12 @@ class Schedule:
                 own.insert(0, job(next(numbers), self.first, rng))
             self.changes += own
             self.simulation.add(f"actor {name}", partial(self.act, own))
+        if self.kind == "clone":
+            own = [source(next(numbers), rng)]
+            self.changes += own
+            self.simulation.add("source", partial(self.act, own))
+        for change in self.changes:
+            change.oldest = self.place.oldest
 
     def _draw(self, number: int) -> Change:
         weights = [weight for weight, _ in _CHANGES]
@@ -185,7 +142,7 @@ class Schedule:
         change.first_began = change.first_began or change.began
         at = None
         try:
-            store = self.place.store(actor)
+            store = self.place.store(actor, change.folder)
             session = self.sessions.setdefault(actor, Session())
             at = LanceDataset.of(store, open_latest(store), session=session)
             change.since = change.since or at.version
@@ -306,7 +263,7 @@ def main() -> int:
     parser.add_argument(
         "--careless", action="store_true", help="the store overwrites what is there"
     )
-    parser.add_argument("--only", help="run schedules of one kind of table: 'manifest store'")
+    parser.add_argument("--only", help="a kind of table: plain, clone, 'manifest store'")
     parser.add_argument("--keep", action="store_true", help="figures, for `make figures`")
     options = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in FIXED.items()):

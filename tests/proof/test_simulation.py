@@ -43,11 +43,18 @@ def test_every_history_follows_the_rules(first: int) -> None:
     assert status == 0
     assert report["schedules"] == AT_ONCE
     assert report["outside"] < AT_ONCE / 500
-    assert set(report["tables"]) == {"plain", "manifest store"}
+    assert set(report["tables"]) == {"plain", "manifest store", "clone"}
     # Everything happened, and each in every way that it can end.
     kinds = {name.split(":")[0] for name in report["outcomes"]}
     assert kinds >= {"append", "delete", "update", "upsert", "clean-up", "restore", "read", "tag"}
-    assert kinds >= {"add column", "cast column", "drop column", "rename column", "publish"}
+    assert kinds >= {
+        "add column",
+        "cast column",
+        "clone",
+        "drop column",
+        "rename column",
+        "publish",
+    }
     rows = ("append", "delete", "update", "upsert", "prune")
     for kind in (*rows, "same rows", "add column", "update column"):
         for outcome in ("done", "refused", "unknown"):

@@ -18,7 +18,7 @@ __all__ = ["Bucket"]
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """Content of an object, when it was written, and for what; ``None``: it was deleted."""
+    """Content of an object, when it was written, and for what; no content: it was deleted."""
 
     data: pa.Buffer | None
     moment: float
@@ -79,11 +79,11 @@ class Bucket:
         written = _Object(pa.py_buffer(data), moment, doing)
         self._objects[path] = [*self._objects.get(path, ()), written]
 
-    def delete(self, path: str, moment: float) -> None:
+    def delete(self, path: str, moment: float, doing: object = None) -> None:
         """Delete an object, if there is one."""
         past = self._objects.get(path)
         if past is not None and past[-1].data is not None:
-            self._objects[path] = [*past, _Object(None, moment)]
+            self._objects[path] = [*past, _Object(None, moment, doing)]
 
     def resurrected(self, uri: str) -> Bucket:
         """What was ever written, each object as it was last."""
@@ -124,6 +124,11 @@ class Bucket:
     def written_for(self, path: str) -> object:
         """What an object was first written for; others may have written the same again."""
         return self._objects[path][0].doing
+
+    def authors(self) -> Iterator[tuple[str, list[object]]]:
+        """For what each object was written, written again, and deleted."""
+        for path, past in self._objects.items():
+            yield path, [state.doing for state in past]
 
     def walk(self, prefix: str, moment: float | None = None) -> Iterator[ObjectMeta]:
         """Objects below a prefix as they are, or were at a moment, in name order."""

@@ -118,11 +118,11 @@ class SimulatedStore(ObjectStore):
 
     def delete(self, paths: Sequence[str]) -> None:
         for path in paths:
-            effect = partial(self._remove, self._key(path))
+            effect = partial(self._remove, self._key(path), self._actor.doing)
             self._simulation.request(self._actor, f"delete {self.full(path)}", effect)
 
-    def _remove(self, key: str) -> None:
-        self._bucket.delete(key, self._simulation.time)
+    def _remove(self, key: str, doing: object) -> None:
+        self._bucket.delete(key, self._simulation.time, doing)
 
 
 class SimulatedReader(RemoteReader):

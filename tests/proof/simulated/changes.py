@@ -53,6 +53,10 @@ class Change:
     again: bool = False
     """Whether it gave a name for the second time, which it had deleted."""
     job: str | None = None
+    folder: str = ""
+    """Of the dataset that it changes, if that is not the table."""
+    oldest: int = 1
+    """The first version of the table."""
     since: int = 0
     version: int = 0
     first_began: float = 0.0
@@ -180,8 +184,12 @@ def configure(number: int, _: random.Random) -> Change:
 
 
 def restore(number: int, rng: random.Random) -> Change:
-    first = rng.choice([1, "origin"])  # its number, or its tag
-    return Change(number, "restore", lambda at, _: at.checkout_version(first).restore())
+    by_tag = rng.random() < 0.5
+
+    def run(at: LanceDataset, change: Change) -> None:
+        at.checkout_version("origin" if by_tag else change.oldest).restore()
+
+    return Change(number, "restore", run)
 
 
 def overwrite(number: int, rng: random.Random) -> Change:
@@ -198,7 +206,7 @@ def tag(number: int, rng: random.Random) -> Change:
     def run(at: LanceDataset, change: Change) -> None:
         change.again = again == "delete"
         if again:
-            at.tags.create(name, 1)
+            at.tags.create(name, change.oldest)
         if again == "delete":
             at.tags.delete(name)
         if again == "update":

@@ -12,6 +12,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 from tests.proof.simulated.changes import Change, pairs, table
+from tests.proof.simulated.clones import CLONES, SOURCE, check_sources
 from tests.proof.simulated.contents import NOTHING, Columns, Contents, Expected, Rows
 from tests.proof.simulated.indices import check_search
 from tests.proof.simulated.places import Place
@@ -54,8 +55,9 @@ _ALWAYS = ("add column", "append", "overwrite", "prune", "publish", "restore", "
 _SEVERAL = ("publish", "same rows")
 """Kinds that may end in an error after a commit: they are several commits, or go on after it."""
 
-_REPLACED = ("_refs/", "_versions/latest_version_hint.json", "tree/")
-"""What may be replaced by other content: names, hints; other branches than the main one."""
+_HINT = "_versions/latest_version_hint.json"
+_REPLACED = ("_refs/", _HINT, "tree/", f"{SOURCE}/_refs/", f"{SOURCE}/{_HINT}", f"{CLONES}/")
+"""What may be replaced by other content: names, hints; other branches than the main one, clones."""
 
 
 class OutsideOfAssumptionsError(Exception):
@@ -165,7 +167,7 @@ class History:
 
     def check(self) -> None:
         """Check everything; raises ``AssertionError``."""
-        expect_equal(sorted(self.manifests), list(range(1, self.newest + 1)))
+        expect_equal(sorted(self.manifests), list(range(self.place.oldest, self.newest + 1)))
         self.check_outcomes()
         for version in range(self.first + 1, self.newest + 1):
             self.check_step(version)
@@ -174,6 +176,7 @@ class History:
         self.check_what_remains()
         self.check_index()
         self.check_branches()
+        check_sources(self.place, self.changes)
 
     # ------------------------------------------------------------------ outcomes
 
@@ -254,17 +257,17 @@ class History:
             expected = Expected(before.types, before.values)
         else:
             opened = self.contents.get(change.since, NOTHING)
-            expected = expected_after(change, before, opened, self.contents[1])
+            expected = expected_after(change, before, opened, self.contents[self.place.oldest])
         check_contents(f"version {version} by {change}", expected, before, after)
         if self._stable and change.kind not in ("restore", "overwrite"):
-            earlier = range(1, version)
+            earlier = range(self.place.oldest, version)
             used = {row.row_id for number in earlier for row in self.rows[number].values()}
             check_lineage(version, expected, used, before.rows, after.rows)
 
     def check_fragment_ids(self) -> None:
         """A new fragment has a number that none had before."""
         used, before = set[int](), set[int]()
-        for version in range(1, self.newest + 1):
+        for version in range(self.place.oldest, self.newest + 1):
             ids = set(self.manifests[version].fragment_ids.tolist())
             change = self.author(version) if version > self.first else None
             if change is None or change.kind != "restore":
@@ -274,7 +277,7 @@ class History:
 
     @property
     def _stable(self) -> bool:
-        return self.manifests[1].uses(Feature.STABLE_ROW_IDS)
+        return self.manifests[self.newest].uses(Feature.STABLE_ROW_IDS)
 
     # --------------------------------------------------------------------- reads
 
@@ -297,7 +300,8 @@ class History:
         expect_equal(max(one.version for one in remaining), self.newest)
         numbers = {one.version for one in remaining}
         there = {meta.path for meta in self.store.walk("")}
-        paths = {one.path for one in files_of(self.manifests[self.newest]) if not one.is_folder}
+        files = files_of(self.manifests[self.newest])
+        paths = {one.path for one in files if one.base_id is None and not one.is_folder}
         expect(paths <= there, f"version {self.newest} needs {paths - there}")
         deleted = [meta.path for meta in self.past.walk("") if meta.path not in there]
         for version in numbers if deleted else ():
@@ -313,29 +317,37 @@ class History:
         Requests of a killed clean-up may still be under way. A clean-up that does not see a tag,
         as the listing is stale, does not keep its version.
         """
-        yield "origin", 1
+        yield "origin", self.place.oldest
         for change in self.changes:
             if change.kind != "tag" or change.outcome != "done" or self._is_unsure(change):
                 continue
             yield f"tag {change.number}", change.since
 
     def check_branches(self) -> None:
-        """A branch has the rows of the version it was made from, and its own.
+        """A branch, or a clone, has the rows of the version it was made from, and its own.
 
         Also after all rows of the main branch were replaced and its old versions cleaned up.
         """
         branches = [
             change
             for change in self.changes
-            if change.kind == "branch" and change.outcome == "done" and not self._is_unsure(change)
+            if change.kind in ("branch", "clone")
+            and change.outcome == "done"
+            and not self._is_unsure(change)
         ]
         if branches:
-            store = self.place.copied().observed()
+            place = self.place.copied()
+            store = place.observed()
             opened = LanceDataset.of(store, open_latest(store))
             opened.insert(table({0: 0}), mode="overwrite")
             opened.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
         for change in branches:
-            found = pairs(opened.checkout_version((f"branch-{change.number}", None)).to_table())
+            if change.kind == "branch":
+                made = opened.checkout_version((f"branch-{change.number}", None))
+            else:
+                store = place.observed(f"{CLONES}/{change.number}")
+                made = LanceDataset.of(store, open_latest(store))
+            found = pairs(made.to_table())
             expected = {key: row.value for key, row in self.rows[change.since].items() if key}
             expect_equal(found, sorted({**expected, **change.rows}.items()))
 

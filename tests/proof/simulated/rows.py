@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.proof.simulated.clones import SOURCE
 from tests.proof.simulated.contents import Row
 
 from glaive.dataset.dataset import LanceDataset
@@ -52,18 +53,25 @@ def rows_of_fragments(
 def _content(store: ObjectStore, manifest: Manifest, position: int) -> _Content:
     """All that the rows of a fragment depend on, without names."""
     message = manifest.fragment_wire(position)
-    parts = [store.get(data_file_path(file.path)).to_pybytes() for file in message.files]
+    parts = []
     for file in message.files:
+        path = data_file_path(file.path)
+        parts.append(store.get(_within(path, file.HasField("base_id"))).to_pybytes())
         file.ClearField("path")
     if message.HasField("deletion_file"):
         deleted = message.deletion_file
         bitmap = deleted.file_type == table_pb2.DeletionFile.BITMAP
         path = deletion_file_path(message.id, deleted.read_version, deleted.id, bitmap=bitmap)
-        parts.append(store.get(path).to_pybytes())
+        parts.append(store.get(_within(path, deleted.HasField("base_id"))).to_pybytes())
         deleted.ClearField("id")
         deleted.ClearField("read_version")
     stable = manifest.uses(Feature.STABLE_ROW_IDS)
     return bytes([stable]), message.SerializeToString(), *parts
+
+
+def _within(path: str, of_source: bool) -> str:
+    """Path in the bucket of a file of the table, or of what it is a clone of."""
+    return f"{SOURCE}/{path}" if of_source else path
 
 
 def _read(

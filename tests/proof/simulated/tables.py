@@ -1,0 +1,118 @@
+"""The tables that schedules begin with: ordinary ones, some with a register, and clones."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+from tests.proof.simulated.changes import SCHEMA, table
+from tests.proof.simulated.clones import CLONED, SOURCE, clone_into
+from tests.proof.simulated.places import Place
+
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.writing.commit import commit_plan
+from glaive.dataset.writing.fragments import write_fragments
+from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import plan_write
+from glaive.io.store import ObjectStore
+from glaive.table.load import open_latest
+from glaive.table.references import FileSet
+from glaive.table.versions import list_versions
+from glaive.testing.simulated_bucket import Bucket
+from glaive.testing.simulated_register import entry_path
+from glaive.testing.simulated_store import SimulatedStore
+from glaive.testing.simulation import Actor, Faults, Simulation
+
+__all__ = ["drawn_table"]
+
+_REGISTERED, _CLONED = 0.12, 0.04
+"""Shares of the tables that have a register of manifests, and that are clones."""
+
+_STATES = ["unused", "finished", "newest left", "tagged left", "one left"]
+"""What a register knows of the versions that a schedule begins with."""
+
+_STAGED = "-00000000-0000-4000-8000-000000000000"
+_SEED = 1 << 40  # that no schedule has
+
+
+def drawn_table(rng: random.Random) -> tuple[str, Place]:
+    """A table, and what kind it is of."""
+    about = rng.random() < 0.5, rng.random() < 0.4, rng.choice([0, 0, 0, 1, 3])
+    kind = rng.random()
+    if kind < _REGISTERED:
+        return "manifest store", _with_register(*about, rng.choice(_STATES))
+    if kind < _REGISTERED + _CLONED:
+        return "clone", _clone(*about)
+    return "plain", _plain(*about)
+
+
+@cache
+def _plain(stable: bool, wide: bool, indexed: int) -> Place:
+    """A table of two fragments with deleted rows; if it is wide, with a third column."""
+    bucket = Bucket("memory://simulated/base")
+    simulation = Simulation(_SEED, bucket, Faults(wait=0.0))
+
+    def make(actor: Actor) -> None:
+        _made(SimulatedStore(actor), stable, wide, indexed)
+
+    simulation.add("maker", make)
+    simulation.run()
+    return Place(bucket).copied()  # whose copies share their objects
+
+
+def _made(store: ObjectStore, stable: bool, wide: bool, indexed: int) -> LanceDataset:
+    options = WriteOptions(enable_stable_row_ids=stable, max_rows_per_file=4)
+    plan = plan_write(store, SCHEMA, options)
+    rows = table({key: key * 10 for key in range(8)}).to_batches()
+    made = LanceDataset.of(store, commit_plan(plan, write_fragments(plan, rows)))
+    made.tags.create("origin", 1)
+    if wide:
+        made.add_columns({"more": "value + 1"})
+    for name in made.schema.names[:indexed]:
+        made.create_scalar_index(name, "BTREE")
+    made.delete("key = 6")
+    return made
+
+
+@cache
+def _with_register(stable: bool, wide: bool, indexed: int, state: str) -> Place:
+    """The same, with a register: before it knows a version, after the newest was staged, or one."""
+    place = _plain(stable, wide, indexed)
+    newest = open_latest(place.observed()).version
+    versions = range(newest + 1, newest + 1) if state == "unused" else range(1, newest + 1)
+    unfinished = {"newest left": newest, "tagged left": 1, "one left": newest - 1}.get(state)
+    bucket, entries = Bucket(place.bucket.uri), Bucket("register")
+    there = {one.version: one.path for one in list_versions(place.observed())}
+    names = {path: path for path in there.values()}
+    if unfinished is not None:
+        names[there[unfinished]] += _STAGED
+    for meta in place.bucket.walk(""):
+        content = place.bucket.get(meta.path)
+        assert content is not None
+        path = names.get(meta.path, meta.path)
+        bucket.put(path, content.to_pybytes(), "create", 0.0)
+    for version in versions:
+        entry = f"{names[there[version]]} 0".encode()
+        entries.put(entry_path(version), entry, "create", 0.0)
+    return Place(bucket, entries).copied()
+
+
+@cache
+def _clone(stable: bool, wide: bool, indexed: int) -> Place:
+    """A shallow clone of such a table, which is below it in the bucket, and goes its own way."""
+    bucket = Bucket("memory://simulated/clone")
+    simulation = Simulation(_SEED, bucket, Faults(wait=0.0))
+    needed: set[str] = set()
+
+    def make(actor: Actor) -> None:
+        source = _made(SimulatedStore(actor, SOURCE), stable, wide, indexed)
+        while source.version < CLONED:
+            source.update_config({f"version {source.version}": "passed"})
+        source.tags.create("cloned")
+        files = FileSet.of([source.manifest])
+        needed.update(f"{SOURCE}/{one.path}" for one in source.store.walk("") if one.path in files)
+        clone_into(source, SimulatedStore(actor)).tags.create("origin")
+
+    simulation.add("maker", make)
+    simulation.run()
+    return Place(bucket, oldest=CLONED, needed=frozenset(needed)).copied()
