@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
+from glaive.format.extension_metadata import without_unfit
 from glaive.format.logical_types import EXTENSION_NAME, leaf_type
 
 __all__ = ["BLOB", "BLOB_V2", "PACKED", "Field"]
@@ -82,9 +83,9 @@ class Field:
         return leaf
 
     def to_arrow(self) -> pa.Field[Any]:
-        """Arrow field with type, nullability and metadata."""
-        metadata: Any = dict(self.metadata) if self.metadata else None
+        """Arrow field with type, nullability and the metadata that Arrow can take."""
         data_type = self.arrow_type
+        metadata: Any = without_unfit(self.metadata, data_type) if self.metadata else None
         # Arrow's null type is always nullable, but a file may declare it non-nullable.
         nullable = self.nullable or pa.types.is_null(data_type)
         return pa.field(self.name, data_type, nullable, metadata)

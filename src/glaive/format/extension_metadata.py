@@ -1,0 +1,106 @@
+"""Parameters of Arrow's own extension types in the metadata of fields, checked before Arrow.
+
+Arrow makes types of them wherever a schema comes in: here, in workers of Spark, in other libraries.
+Some of the versions that are supported end the process over axes that there are not, and over JSON
+that is nested deeply, so that such entries are never given to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from math import prod
+from typing import Any, Final
+
+import pyarrow as pa
+
+from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
+
+__all__ = ["without_unfit"]
+
+_LONGEST: Final = 1 << 16
+_MOST_BRACKETS: Final = 64
+"""Of JSON, which has three of them: nothing is nested deeper than there are brackets."""
+
+
+def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict[str, bytes]:
+    """The entries, less those of an extension type of Arrow whose parameters do not fit.
+
+    Parameters
+    ----------
+    metadata
+        Of a field.
+    data_type
+        Its storage type.
+    """
+    kept = dict(metadata)
+    check = _CHECKS.get(kept.get(EXTENSION_NAME, b""))
+    if check is not None and not check(_parameters(kept.get(EXTENSION_METADATA, b"")), data_type):
+        del kept[EXTENSION_NAME]
+        kept.pop(EXTENSION_METADATA, None)
+    return kept
+
+
+def _parameters(said: bytes) -> dict[str, Any]:
+    """The members of a JSON object; none if it is something else."""
+    if len(said) > _LONGEST or said.count(b"[") + said.count(b"{") > _MOST_BRACKETS:
+        return {}
+    try:
+        given = json.loads(said.decode(), object_pairs_hook=_members)
+    except (ValueError, RecursionError):
+        return {}
+    return given if isinstance(given, dict) else {}
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object; of those with one name, readers take the first or the last."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a name is repeated")
+    return members
+
+
+def _is_fixed(given: Mapping[str, Any], data_type: Any) -> bool:
+    shape: Any = given.get("shape")
+    return (
+        isinstance(data_type, pa.FixedSizeListType)
+        and _are_sizes(shape)
+        and prod(shape) == data_type.list_size
+        and _has_axes(given, len(shape))
+    )
+
+
+def _is_variable(given: Mapping[str, Any], data_type: Any) -> bool:
+    at = data_type.get_field_index("shape") if pa.types.is_struct(data_type) else -1
+    if at < 0 or not isinstance(data_type.field(at).type, pa.FixedSizeListType):
+        return False
+    axes, uniform = data_type.field(at).type.list_size, given.get("uniform_shape")
+    known = [] if uniform is None else uniform
+    if not isinstance(known, list) or not _are_sizes([size for size in known if size is not None]):
+        return False
+    return len(known) in (0, axes) and _has_axes(given, axes)
+
+
+def _is_opaque(given: Mapping[str, Any], _data_type: Any) -> bool:
+    return all(isinstance(given.get(name), str) for name in ("type_name", "vendor_name"))
+
+
+def _are_sizes(shape: Any) -> bool:
+    return isinstance(shape, list) and all(type(one) is int and 0 <= one < 2**31 for one in shape)
+
+
+def _has_axes(given: Mapping[str, Any], axes: int) -> bool:
+    """Whether the order and the names of axes, if there are any, are those of so many."""
+    order, names = given.get("permutation", []), given.get("dim_names", [])
+    if not _are_sizes(order) or not isinstance(names, list):
+        return False
+    ordered = not order or (len(order) == axes and sorted(order) == [*range(len(order))])
+    named = not names or (len(names) == axes and all(isinstance(name, str) for name in names))
+    return ordered and named
+
+
+_CHECKS: Final = {
+    b"arrow.fixed_shape_tensor": _is_fixed,
+    b"arrow.variable_shape_tensor": _is_variable,
+    b"arrow.opaque": _is_opaque,
+}
