@@ -149,6 +149,16 @@ def test_a_damaged_block_is_a_bad_record_and_those_before_it_are_kept(tmp_path: 
 NESTED = {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}
 
 
+def doubled(times: int) -> dict[str, Any]:
+    """A record of two of the one below it, and so on: few bytes for 2^times columns."""
+    inner: Any = "long"
+    for number in range(times):
+        fields = [{"name": "l", "type": inner}, {"name": "r", "type": f"D{number - 1}"}]
+        fields = fields if number else fields[:1]
+        inner = {"type": "record", "name": f"D{number}", "fields": fields}
+    return dict(inner)
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
@@ -156,8 +166,10 @@ NESTED = {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["n
         ({"type": "array", "items": "null"}, "take no bytes"),
         ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, "take no bytes"),
         (NESTED, "N contains itself"),
+        (doubled(40), "stands for more than 10,000 types"),
     ],
 )
+@pytest.mark.spec("rel-25")
 def test_values_that_columns_cannot_hold_are_refused_by_name(
     tmp_path: Path, kind: Any, message: str
 ) -> None:

@@ -292,14 +292,29 @@ def test_requests_to_the_server_are_checked(
 
 @pytest.mark.parametrize(
     "headers",
-    [{"Origin": "http://a.example"}, {"Sec-Fetch-Site": "same-origin"}],
-    ids=["another origin", "a name that leads here"],
+    [
+        {"Origin": "http://a.example"},
+        {"Sec-Fetch-Site": "same-origin"},
+        {"Host": "a.example:2333"},
+        {"Host": "127.0.0.1.a.example"},
+        {"Host": "[a.example"},
+    ],
+    ids=["another origin", "a page of this one", "a name", "a name like it", "no name"],
 )
+@pytest.mark.spec("rel-26")
 def test_pages_in_a_browser_are_refused(server: RestAdapter, headers: dict[str, str]) -> None:
     connection = HTTPConnection(server.host, server.port, timeout=10)
     connection.request("GET", "/v1/namespace/$/list", headers=headers)
     answer = connection.getresponse()
     assert (answer.status, json.loads(answer.read())["code"]) == (403, 15)
+    connection.close()
+
+
+@pytest.mark.parametrize("host", ["localhost:2333", "127.0.0.1", "[::1]:2333"])
+def test_the_server_answers_to_its_own_names(server: RestAdapter, host: str) -> None:
+    connection = HTTPConnection(server.host, server.port, timeout=10)
+    connection.request("GET", "/v1/namespace/$/list", headers={"Host": host})
+    assert connection.getresponse().status == 200
     connection.close()
 
 

@@ -2,7 +2,8 @@
 
 It has no accounts and no encryption: whoever reaches its port may do everything. It therefore
 listens on the loopback address only, unless it is given another one. Requests that a page in a
-browser makes are refused: any page may make them.
+browser makes are refused: any page may make them. So are, on the loopback address, those to other
+names than its own, behind which such pages hide.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -192,6 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, verb: str) -> tuple[str, bytes]:
         if "Origin" in self.headers or self.headers.get("Sec-Fetch-Site", "none") != "none":
             raise error_of(15, "requests of pages in a browser are refused: any page may make them")
+        self._check_name()
         body = self._body()
         parts = urlsplit(self.path)
         query = {key: texts[-1] for key, texts in parse_qs(parts.query).items()}
@@ -215,6 +218,24 @@ class _Handler(BaseHTTPRequestHandler):
         call = getattr(self.server.catalogue, method)
         response = call(request, body) if operation.body == "arrow" else call(request)
         return _written(operation, response)
+
+    def _check_name(self) -> None:
+        """Refuse names of others that lead to this machine: to a browser, what answers is theirs.
+
+        It need not say then that a page asks.
+        """
+        asked = self.headers.get("Host")
+        if asked is None or not ip_address(str(self.server.server_address[0])).is_loopback:
+            return
+        try:
+            name = urlsplit(f"//{asked}").hostname or ""
+            known = name == "localhost" or bool(ip_address(name))
+        except ValueError:
+            known = False
+        if not known:
+            raise error_of(
+                15, f"the server is asked for as {asked!r:.80}: use its address, or localhost"
+            )
 
     def _body(self) -> bytes:
         text = self.headers.get("Content-Length", "0")

@@ -39,6 +39,9 @@ _LOGICAL: Final[dict[str, pa.DataType]] = {
     "uuid": pa.string(),
 }
 
+_MOST_TYPES: Final = 10_000
+"""Types of a schema, each counted where it is named: records of two of the one before are 2^n."""
+
 _WIDER: Final = ("int", "long", "float", "double")
 """Numbers of a union become the last of these that it has."""
 
@@ -81,6 +84,12 @@ class Avro(SourceFormat):
                 number += 1
 
 
+class _Known(dict[str, Any]):
+    """Definitions by name, and how many types there may still be."""
+
+    left = _MOST_TYPES
+
+
 class Bounded:
     """A file of which no more is asked for than there is: lengths in it may be anything."""
 
@@ -119,14 +128,14 @@ def _columns(blocks: Any, file: SourceFile) -> pa.Schema:
     if not isinstance(written, dict) or written.get("type") != "record":
         raise UnsupportedFeatureError(f"{file.uri}: Avro values that are no records")
     try:
-        return pa.schema(_type_of(written, file.uri, {}, ()))
+        return pa.schema(_type_of(written, file.uri, _Known(), ()))
     except GlaiveError:
         raise
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"{file.uri}: its Avro schema is damaged: {error!r}") from error
 
 
-def _type_of(written: Any, where: str, known: dict[str, Any], within: tuple[str, ...]) -> Any:
+def _type_of(written: Any, where: str, known: _Known, within: tuple[str, ...]) -> Any:
     """The Arrow type of an Avro type.
 
     Parameters
@@ -136,6 +145,12 @@ def _type_of(written: Any, where: str, known: dict[str, Any], within: tuple[str,
     within
         Names of the records around it.
     """
+    known.left -= 1
+    if known.left < 0:
+        raise UnsupportedFeatureError(
+            f"{where}: its Avro schema stands for more than {_MOST_TYPES:,} types. Write the file "
+            "with a schema of fewer columns"
+        )
     if isinstance(written, list):
         return _type_of_union(written, where, known, within)
     kind = written["type"] if isinstance(written, dict) else written
@@ -178,7 +193,7 @@ def _logical_type(written: Mapping[str, Any]) -> Any:
     return _LOGICAL.get(logical)
 
 
-def _type_of_union(parts: list[Any], where: str, known: dict[str, Any], within: Any) -> Any:
+def _type_of_union(parts: list[Any], where: str, known: _Known, within: Any) -> Any:
     kinds = [part for part in parts if part != "null"]
     if len(kinds) > 1 and all(kind in _WIDER for kind in kinds):
         kinds = [max(kinds, key=_WIDER.index)]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import marshal
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from glaive.errors import MissingDependencyError, OptionError
 from glaive.index.text.params import TextParams
+from glaive.index.text.tokenizers.jieba import dictionary
 from glaive.index.text.tokenizers.tokenizer import Tokenizer
 
 PLAIN = {"stem": False, "remove_stop_words": False, "lower_case": False, "ascii_folding": False}
@@ -61,6 +65,18 @@ def test_words_of_jieba() -> None:
     pytest.importorskip("jieba", reason="install the extra 'jieba'")
     found = [("今天", 0), ("天天", 1), ("天气", 2), ("今天天气", 0), (" ", 4), ("C++", 5)]
     assert tokens("今天天气 C++", "jieba") == found
+
+
+@pytest.mark.spec("rel-26")
+def test_words_are_not_those_of_a_file_in_the_common_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jieba", reason="install the extra 'jieba'")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "jieba.cache").write_bytes(marshal.dumps(({"气今": 10**9, "气": 0}, 10**9)))
+    dictionary.cache_clear()
+    assert ("气今", 0) not in tokens("气今天", "jieba")
+    assert [path.name for path in tmp_path.iterdir()] == ["jieba.cache"]
 
 
 @pytest.mark.parametrize(("base", "package"), [("icu", "icu4py"), ("jieba", "jieba")])

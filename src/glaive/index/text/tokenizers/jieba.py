@@ -16,7 +16,7 @@ from glaive.index.text.tokenizers.characters import all_characters
 from glaive.index.text.tokenizers.runs import RunPieces, split_runs
 from glaive.kernels.strings import Strings
 
-__all__ = ["Jieba"]
+__all__ = ["Jieba", "dictionary"]
 
 
 @base_tokenizer("jieba")
@@ -31,7 +31,7 @@ class Jieba(BaseTokenizer):
 
     def __init__(self, params: TextParams) -> None:
         super().__init__(params)
-        self._dictionary = _dictionary()
+        self._dictionary = dictionary()
 
     def split(self, strings: Strings, count: int) -> Pieces:
         """Cut each distinct text."""
@@ -45,8 +45,12 @@ class Jieba(BaseTokenizer):
 
 
 @cache
-def _dictionary() -> Any:
-    """Takes about a second, once per process."""
+def dictionary() -> Any:
+    """Words and how often each occurs: takes about a second, once per process.
+
+    jieba itself would read what it kept in ``/tmp/jieba.cache``, whoever wrote it, by ``marshal``,
+    which trusts what it reads.
+    """
     try:
         import jieba
     except ImportError as error:
@@ -54,4 +58,7 @@ def _dictionary() -> Any:
             "base_tokenizer='jieba' needs jieba: pip install 'glaive[jieba]'"
         ) from error
     jieba.setLogLevel(logging.WARNING)
-    return jieba.Tokenizer()
+    made: Any = jieba.Tokenizer()
+    made.FREQ, made.total = made.gen_pfdict(made.get_dict_file())
+    made.initialized = True
+    return made
