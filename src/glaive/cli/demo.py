@@ -122,7 +122,8 @@ def _report(
 ) -> None:
     from glaive.dataset.open import dataset
 
-    say("\nThe five airlines with the longest delays (the step delays):")
+    say("")
+    say("The five airlines with the longest delays (the step delays):")
     print_rows(dataset(_dataset(root, "delays")).to_table(), as_json=False)
     say(
         f"{TAKEN_ROWS} random flights (without Spark, files already open: "

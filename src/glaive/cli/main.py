@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import sys
+import traceback
+from types import TracebackType
 from typing import Any
 
 import click
 
-from glaive.cli.output import examples, visible
+from glaive.cli.output import examples, say, visible
 from glaive.errors import GlaiveError
 
-__all__ = ["COMMANDS", "Commands", "cli", "main"]
+__all__ = ["COMMANDS", "Commands", "cli", "main", "print_traceback"]
 
 COMMANDS = {
     "adviser": "Try encodings of each column: bytes, and time to read.",
@@ -49,6 +52,14 @@ COMMANDS = {
     "warmup": "Compile all kernels, so that later processes start fast.",
 }
 """Name and summary of every sub-command; the name is also that of its module."""
+
+
+class _VisibleFormatter(logging.Formatter):
+    """Messages of logs in one line each, as those of errors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        return visible(super().format(record))
 
 
 class Commands(click.Group):
@@ -84,6 +95,8 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the sub-command; errors of glaive become messages without traceback."""
+        if logging.lastResort is not None:  # prints warnings where nobody has set up logging
+            logging.lastResort.setFormatter(_VisibleFormatter())
         try:
             return super().invoke(ctx)
         except GlaiveError as error:
@@ -115,8 +128,18 @@ def cli() -> None:
     """Lance datasets: write them with Spark, inspect them, read them."""
 
 
+def print_traceback(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print an error that no command expected; its message may be about a stranger's names."""
+    for part in traceback.format_exception(kind, error, trace):
+        for line in part.rstrip("\n").split("\n"):
+            say(line, err=True)
+
+
 def main() -> None:
     """Run the command line; exit silently if the reader of the output pipe ended."""
+    sys.excepthook = print_traceback
     try:
         cli(prog_name="glaive")
     except BrokenPipeError:

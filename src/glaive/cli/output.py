@@ -33,16 +33,16 @@ LIST_ITEMS = 3
 PIPE_WIDTH = 200
 
 
+_CONTROLS = (*range(32), *range(127, 160), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F))
 _HIDDEN = {
-    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-    for code in (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-    if chr(code) not in "\n\t"
-}
+    code: f"\\x{code:02x}" if code < 32 else f"\\u{code:04x}"  # JSON knows the second form only
+    for code in (*_CONTROLS, *range(0x2066, 0x206A))
+} | {ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
 
 
 def visible(text: str) -> str:
-    """The text with control characters written out: a terminal would obey those in names and values
-    of a dataset.
+    """The text in one line with control characters written out: a terminal would obey those in
+    names and values of a dataset, and a line break in one begins what looks like another line.
     """
     return text.translate(_HIDDEN)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,7 @@ def _described(problems: list[Problem], version: int | str, uri: str) -> Iterato
             remedy = "restore the file from a copy, or see `glaive repair`, which saves the rest"
         elif one.index is not None:
             facts["index"] = one.index
-            remedy = (
-                f"no rows are lost: `glaive index {uri} --drop {one.index}`, then build it again"
-            )
+            # Made to be pasted into a shell, where a name may be anything.
+            drop = shlex.join(["glaive", "index", uri, "--drop", one.index])
+            remedy = f"no rows are lost: `{drop}`, then build it again"
         yield facts | {"remedy": remedy}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -96,12 +96,20 @@ def _stream(schema: pa.Schema, rows: Iterator[tuple[object, ...]]) -> pa.RecordB
     def batches() -> Iterator[pa.RecordBatch]:
         while batch := list(islice(rows, _BATCH)):
             columns: list[Any] = [
-                pa.array(values, field.type)
+                _array(values, field.type)
                 for values, field in zip(zip(*batch, strict=True), schema, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array[Any]:
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:  # names of files are any bytes: such as are no text are written out
+        texts = [f"{value}".encode(errors="backslashreplace").decode() for value in values]
+        return pa.array(texts, kind)
 
 
 def _files_of(store: ObjectStore, manifest: Manifest) -> Iterator[tuple[str, str, str]]:
