@@ -296,3 +296,39 @@ def test_calls_are_counted_where_that_is_asked_for(tmp_path: Path) -> None:
     assert catalogue.retrieve_ops_metrics() == {"list_tables": 2}
     catalogue.reset_ops_metrics()
     assert catalogue.retrieve_ops_metrics() == {}
+
+
+@pytest.mark.spec("rel-16")
+@pytest.mark.parametrize("links_at", ["the table", "a folder above it", "another table of it"])
+def test_dropping_a_table_deletes_nothing_that_a_link_leads_to(
+    tmp_path: Path, links_at: str
+) -> None:
+    mine, root = tmp_path / "mine", tmp_path / "shop"
+    catalogue = connect("dir", {"root": str(root)})
+    call(catalogue, "create_table", ["own"], ipc())
+    if links_at == "another table of it":
+        mine = root
+    glaive.write_dataset(ROWS, mine / "x.lance")
+    if links_at == "a folder above it":
+        (root / "sub").symlink_to(mine)
+        call(catalogue, "register_table", ["t"], location="sub/x.lance")
+    else:
+        (root / "t.lance").symlink_to(mine / "x.lance")
+    with pytest.raises(failures.PermissionDeniedError, match="is a link to .* deregister_table"):
+        call(catalogue, "drop_table", ["t"])
+    assert glaive.dataset(mine / "x.lance").to_table() == ROWS
+    assert "t" in call(catalogue, "list_tables", []).tables
+    allowed = {"root": str(root), "storage.delete_through_links": "true"}
+    call(connect("dir", allowed), "drop_table", ["t"])
+    assert not (mine / "x.lance" / "_versions").exists()
+    assert "t" not in call(catalogue, "list_tables", []).tables
+
+
+@pytest.mark.spec("rel-16")
+def test_a_table_is_dropped_though_the_root_of_its_catalogue_is_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "shop").symlink_to(tmp_path / "real")
+    catalogue = connect("dir", {"root": str(tmp_path / "shop")})
+    call(catalogue, "create_table", ["t"], ipc())
+    call(catalogue, "drop_table", ["t"])
+    assert not (tmp_path / "real" / "t.lance").exists()

@@ -213,11 +213,10 @@ class DirectoryNamespace(
         path = id_of(request, of_table=True)
         found = self._find(path)
         location = self._uri(found.folder)
+        folders.refuse_links(self.store, found.folder)
         self._forget(path)
         with as_namespace_errors(f"table {text_of(path)}"):
-            if folders.is_written(self.store, found.folder):
-                LanceDataset.drop(location, storage_options=self._own_options())
-            folders.remove_markers(self.store, found.folder)
+            folders.drop(self.store, found.folder, self._own_options())
         return interface.DropTableResponse(id=list(path), location=location)
 
     # ------------------------------------------------------------ inside

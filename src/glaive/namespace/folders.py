@@ -5,15 +5,17 @@ Specification: "Directory namespaces" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
+from glaive.dataset.versions.files import drop_dataset
 from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from glaive.format.paths import VERSIONS
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 from glaive.namespace.errors import (
     InternalError,
+    PermissionDeniedError,
     TableAlreadyExistsError,
     UnsupportedOperationError,
 )
@@ -22,6 +24,7 @@ from glaive.namespace.identifiers import text_of
 __all__ = [
     "SUFFIX",
     "checked_location",
+    "drop",
     "is_declared",
     "is_deregistered",
     "is_written",
@@ -31,6 +34,7 @@ __all__ = [
     "mark_deregistered",
     "new_folder",
     "open_folder",
+    "refuse_links",
     "remove_markers",
 ]
 
@@ -176,6 +180,29 @@ def remove_markers(store: ObjectStore, folder: str) -> None:
     inner = store.below(folder)
     if inner is not None:
         inner.remove_folders()
+
+
+def refuse_links(store: ObjectStore, folder: str) -> None:
+    """Refuse a folder that a link leads to: what lies there may be of somebody else.
+
+    Raises
+    ------
+    PermissionDeniedError
+        A link in its path leads out of the root, or to another table there.
+    """
+    reason = store.link_out(folder)
+    if reason is not None:
+        raise PermissionDeniedError(
+            f"nothing in {store.full(folder)} is deleted: {reason} Here it is a property of the "
+            "namespace, storage.delete_through_links. Or take the table out by deregister_table"
+        )
+
+
+def drop(store: ObjectStore, folder: str, options: Mapping[str, str] | None) -> None:
+    """Delete the dataset in a folder, and its markers; nothing behind links out of the root."""
+    if is_written(store, folder):
+        drop_dataset(store.full(folder), options, ignore_not_found=False, above=store)
+    remove_markers(store, folder)
 
 
 def open_folder(store: ObjectStore, folder: str) -> ObjectStore:

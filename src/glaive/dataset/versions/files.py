@@ -20,11 +20,12 @@ from glaive.errors import (
 )
 from glaive.format.manifest import Manifest
 from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_name
+from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.table.load import each_manifest, load_manifest, open_latest
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import files_of, kind_of
-from glaive.table.root import open_root
+from glaive.table.root import open_root, plain_store
 from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
@@ -129,9 +130,17 @@ def drop_dataset(
     storage_options: Mapping[str, str] | None,
     *,
     ignore_not_found: bool,
+    above: ObjectStore | None = None,
 ) -> None:
-    """Delete a dataset and everything below its root."""
+    """Delete a dataset and everything below its root.
+
+    Nothing is deleted behind a link that leads out of ``above``, which the caller named, or else
+    out of the root.
+    """
     store = open_root(uri, storage_options)
+    inner = plain_store(store)
+    if isinstance(inner, LocalStore) and isinstance(above, LocalStore):
+        inner.anchor = above.anchor
     try:
         open_latest(store)
     except DatasetNotFoundError:
