@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,43 @@ def test_files_are_converted_there_and_back(call: Call, tmp_path: Path, ending: 
     names = glaive.dataset(back).to_table()["name"].to_pylist()
     assert names == ["a", "b", "" if ending == "csv" else None]
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("ending", ["csv", "json", "lance", "parquet"])
+def test_memory_behind_the_texts_of_an_arrow_file_is_not_converted(
+    call: Call, tmp_path: Path, ending: str
+) -> None:
+    rows = pa.table({"name": ["abc", "def"]})
+    source, target = tmp_path / "a.arrow", tmp_path / f"b.{ending}"
+    with pa.ipc.new_file(source, rows.schema) as writer:
+        writer.write_table(rows)
+    content, offsets = source.read_bytes(), struct.pack("<3i", 0, 3, 6)
+    assert content.count(offsets) == 1
+    source.write_bytes(content.replace(offsets, struct.pack("<3i", 0, 3, 5000)))
+    result = call("convert", str(source), str(target))
+    assert result.exit_code == 1
+    assert "offset" in result.stderr
+    assert not target.is_file()
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize("command", [("convert",), ("scan", "--output")])
+def test_rows_are_not_written_through_links_to_other_files(
+    call: Call, things: str, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    mine, folder = tmp_path / "mine", tmp_path / "folder"
+    mine.write_bytes(b"precious")
+    folder.mkdir()
+    for name in (".out.parquet.unfinished", ".out.parquet.tmp"):
+        (folder / name).symlink_to(mine)
+    (folder / "out.parquet").symlink_to(tmp_path / "made")
+    words = (command[0], things, *command[1:], str(folder / "out.parquet"))
+    assert call(*words).exit_code == 0
+    assert mine.read_bytes() == b"precious"
+    assert not (tmp_path / "made").exists()
+    assert pq.read_table(folder / "out.parquet").num_rows == 5
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from glaive.cli.options import storage_option, storage_pairs
-from glaive.cli.output import examples, human_count, print_json, say
+from glaive.cli.output import examples, human_count, print_json, replacing, say
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -135,26 +135,28 @@ def _reader(
         whole = [name for name in opened.schema.names if columns is None or name in columns]
         stored = {name: opened.schema.field(name) for name in whole}
         return reader, pa.schema([stored.get(field.name, field) for field in reader.schema])
+    import pyarrow as pa
     import pyarrow.dataset as pads
 
     files: Any = pads.dataset
     reader = files(source, format=kind).scanner(columns=columns).to_reader()
+    if kind == "arrow":  # the file has offsets and numbers as they lie in memory: any at all
+        reader = pa.RecordBatchReader.from_batches(reader.schema, _validated(reader))
     return reader, reader.schema
 
 
+def _validated(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    for batch in reader:
+        batch.validate(full=True)
+        yield batch
+
+
 def _write(reader: pa.RecordBatchReader, target: str, kind: str) -> int:
-    """Write to a file beside the target, which takes its place when it is complete."""
-    path = Path(target)
-    unfinished = path.with_name(f".{path.name}.unfinished")
     rows = 0
-    try:
-        with _writer(unfinished, kind, reader.schema) as writer:
-            for batch in _counted(reader):
-                writer.write(batch)
-                rows += batch.num_rows
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacing(Path(target)) as unfinished, _writer(unfinished, kind, reader.schema) as writer:
+        for batch in _counted(reader):
+            writer.write(batch)
+            rows += batch.num_rows
     return rows
 
 

@@ -7,10 +7,14 @@ import datetime as dt
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from glaive.io.temporary import temporary_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +28,7 @@ __all__ = [
     "print_json",
     "print_rows",
     "print_table",
+    "replacing",
     "say",
     "visible",
 ]
@@ -55,6 +60,20 @@ def say(text: object, *, err: bool = False) -> None:
 def examples(*lines: str) -> str:
     """Return an epilog for a command's help, which click does not rewrap."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write beside ``path``, which takes its place when the block ends.
+
+    Nobody knows its name before, so that none can have put a link there.
+    """
+    unfinished = Path(temporary_path(str(path.absolute())))
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def human_count(count: int) -> str:

@@ -15,7 +15,7 @@ from glaive.cli.options import (
     opened,
     version_option,
 )
-from glaive.cli.output import examples, human_count, print_rows, say
+from glaive.cli.output import examples, human_count, print_rows, replacing, say
 
 
 @click.command(
@@ -76,8 +76,11 @@ def command(
         return
     import pyarrow.parquet as pq
 
-    rows = 0
-    with pq.ParquetWriter(output, scanner.projected_schema, compression="zstd") as writer:
+    rows, schema = 0, scanner.projected_schema
+    with (
+        replacing(output) as unfinished,
+        pq.ParquetWriter(unfinished, schema, compression="zstd") as writer,
+    ):
         for batch in scanner.to_batches():
             writer.write_batch(batch)
             rows += batch.num_rows
