@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
-from glaive.format.extension_metadata import without_unfit
 from glaive.format.logical_types import EXTENSION_NAME, leaf_type
 
 __all__ = ["BLOB", "BLOB_V2", "PACKED", "Field"]
@@ -85,7 +84,11 @@ class Field:
     def to_arrow(self) -> pa.Field[Any]:
         """Arrow field with type, nullability and the metadata that Arrow can take."""
         data_type = self.arrow_type
-        metadata: Any = without_unfit(self.metadata, data_type) if self.metadata else None
+        metadata: Any = dict(self.metadata) if self.metadata else None
+        if metadata and EXTENSION_NAME in metadata:
+            from glaive.format.extension_metadata import without_unfit
+
+            metadata = without_unfit(metadata, data_type)
         # Arrow's null type is always nullable, but a file may declare it non-nullable.
         nullable = self.nullable or pa.types.is_null(data_type)
         return pa.field(self.name, data_type, nullable, metadata)
