@@ -211,6 +211,26 @@ def test_a_graph_without_nodes_for_its_vectors_is_damage() -> None:
         VectorIndex().remap(segment, moved([1, 2]), out)
 
 
+@pytest.mark.spec("rel-24")
+def test_bytes_of_an_old_file_are_no_rows_of_many_partitions() -> None:
+    rows, partitions = 50, 400
+    index = index_pb2.Index()
+    ivf = index_pb2.IVF(offsets=[0] * partitions, lengths=[rows] * partitions)
+    index.vector_index.stages.add().ivf.CopyFrom(ivf)
+    codes = index.vector_index.stages.add().pq
+    codes.num_sub_vectors, codes.num_bits, codes.dimension = 1, 8, 1
+    message = index.SerializeToString()
+    store = open_store("memory://indices")
+    out = SegmentWriter(store, VERSION)
+    tail = struct.pack("<qHH4s", 9 * rows, 0, 1, b"LANC")
+    out.put("index.idx", [bytes(9 * rows), struct.pack("<I", len(message)), message, tail])
+    segment = _segment(out)
+    with pytest.raises(CorruptFileError, match=r"partitions of an index.*index\.idx"):
+        VectorIndex().remap(segment, moved([0]), SegmentWriter(store, VERSION))
+    with pytest.raises(CorruptFileError, match=r"partitions of an index.*index\.idx"):
+        VectorIndex().open(segment)
+
+
 @pytest.mark.parametrize("width", [0, 1, 2**29])
 @pytest.mark.parametrize("length", [3, 2**31, 2**32 - 1])
 def test_partitions_beyond_an_old_file_are_damage(width: int, length: int) -> None:

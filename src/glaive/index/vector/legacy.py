@@ -42,11 +42,13 @@ def remap_legacy(
     good = width > 0 and len(offsets) == len(lengths) and (offsets <= begin).all()
     good = good and (lengths <= begin // (width + 8)).all()
     sizes = lengths * (width + 8 if good else 0)
-    if not good or (offsets.astype(np.int64) + sizes > begin).any():
+    # Also together: the same bytes as many partitions would be any number of rows.
+    if not good or (offsets.astype(np.int64) + sizes > begin).any() or sizes.sum() > begin:
+        end = int((offsets.astype(np.int64) + sizes).max(initial=0))
         raise CorruptFileError(
             "partitions of an index",
             expected=f"{len(lengths)} before byte {begin}",
-            found=f"{len(offsets)}, up to byte {int((offsets.astype(np.int64) + sizes).max())}"
+            found=f"{len(offsets)} of {int(sizes.sum())} bytes, up to byte {end}"
             if good
             else f"{len(offsets)} with codes of {width} bytes",
             where=path,

@@ -60,7 +60,7 @@ def open_legacy(segment: Segment, name: str) -> OpenedVectorIndex:
     row_bytes = width + _NUMBER_BYTES
     good = len(lengths) == len(offsets) > 0 and bool((offsets <= end).all())
     good = good and bool((lengths <= (end - offsets.astype(np.int64)) // row_bytes).all())
-    if not good:
+    if not good or int(lengths.sum()) > end // row_bytes:  # some bytes would be rows many times
         raise damage(
             "partitions of an index",
             f"partitions before byte {end}",
