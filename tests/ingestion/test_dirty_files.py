@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import FormatError, OptionError
+from glaive.errors import FormatError, OptionError, StoreError
 from glaive.ingestion import ingest
 
 pytestmark = pytest.mark.interop
@@ -223,3 +224,12 @@ def test_options_of_other_readers_are_answered_with_the_name(
     (tmp_path / "a.csv").write_text("id\n1\n")
     with pytest.raises(OptionError, match=f"no option '{theirs}'; did you mean {ours}\\?"):
         ingest(tmp_path / "a.csv", tmp_path / "t.lance", reader_options={theirs: ";"})
+
+
+@pytest.mark.spec("rel-25")
+def test_a_pipe_in_a_folder_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("x\n1\n")
+    os.mkfifo(tmp_path / "in" / "b.csv")
+    with pytest.raises(StoreError, match=r"b\.csv: it is a pipe, a socket or a device"):
+        ingest(str(tmp_path / "in"), str(tmp_path / "t.lance"))

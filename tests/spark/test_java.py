@@ -116,6 +116,33 @@ def test_a_launcher_finds_another_place_when_the_cache_cannot_be_written(
     assert ensure_java().is_relative_to(bare / "home")
 
 
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize("shared", ["cache", "cache/glaive/java"])
+def test_a_launcher_that_others_may_replace_is_not_run(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, shared: str
+) -> None:
+    make_java(bare / "jdk", "25.0.2", SLIM)
+    monkeypatch.setenv("JAVA_HOME", str(bare / "jdk"))
+    monkeypatch.setenv("HOME", str(bare / "home"))
+    (bare / shared).mkdir(parents=True)
+    (bare / shared).chmod(0o777)
+
+    assert ensure_java().is_relative_to(bare / "home")
+
+
+def test_a_cache_in_the_folder_of_the_day_is_not_used(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_java(bare / "jdk", "25.0.2", SLIM)
+    monkeypatch.setenv("JAVA_HOME", str(bare / "jdk"))
+    monkeypatch.setenv("HOME", str(bare / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    monkeypatch.chdir(bare)
+
+    assert ensure_java().is_relative_to(bare / "home")
+    assert not (bare / "here").exists()
+
+
 def test_a_version_managers_shim_is_asked_for_its_java(bare: Path) -> None:
     make_java(bare / "versions" / "21", "21.0.4")
     make_program(

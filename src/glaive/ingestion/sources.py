@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError, OptionError
+from glaive.io.failures import not_a_file
 from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
 from glaive.io.uri import open_object, open_store
 from glaive.types import ByteRange
@@ -94,6 +95,8 @@ def list_sources(
     ------
     OptionError
         A source matches no file.
+    StoreError
+        There is a pipe or a device in a folder.
     """
     options = dict(storage_options or {})
     files: list[SourceFile] = []
@@ -145,7 +148,15 @@ def _below(folder: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
     below = _folder(store)
     for meta in store.walk(""):
         if not any(part[:1] in ("_", ".") for part in meta.path.split("/")):
+            if store.is_local:
+                _refuse_pipe(Path(store.full(meta.path)))
             yield _described(below, meta, options)
+
+
+def _refuse_pipe(path: Path) -> None:
+    """Refuse what waits for a writer, or never ends; one that the caller names is read."""
+    if not path.is_file() and path.exists():
+        raise not_a_file(str(path), path.stat().st_mode)
 
 
 def _folder(store: ObjectStore) -> str:

@@ -169,6 +169,8 @@ def _home_with_launcher(java: Java) -> Path:
         try:
             if not (launcher.is_file() and launcher.read_text() == text):
                 _write_executable(launcher, text)
+            if not _is_private(launcher, cache):
+                continue
         except OSError:
             continue  # a missing or read-only home directory; try the next one
         return launcher.parent.parent
@@ -179,13 +181,23 @@ def _home_with_launcher(java: Java) -> Path:
 
 
 def _caches() -> Iterator[Path]:
-    if configured := os.environ.get("XDG_CACHE_HOME"):
-        yield Path(configured)
+    # A relative one, which the standard has ignored, would be a folder of wherever this runs.
+    if (configured := Path(os.environ.get("XDG_CACHE_HOME", ""))).is_absolute():
+        yield configured
     if (home := Path("~").expanduser()).is_absolute():
         yield home / ".cache"
     # Inside the environment: unlike the common temporary directory, it is not shared.
     yield Path(sys.prefix) / "var"
     yield Path(tempfile.mkdtemp(prefix="glaive-"))
+
+
+def _is_private(launcher: Path, cache: Path) -> bool:
+    """Whether nobody else can change the launcher, or put another one in its place: it is run."""
+    if not hasattr(os, "geteuid"):
+        return True
+    above = [folder for folder in launcher.parents if folder.is_relative_to(cache)]
+    found = [path.stat() for path in (launcher, *above)]
+    return all(one.st_uid in (0, os.geteuid()) and not one.st_mode & 0o002 for one in found)
 
 
 def _name(home: Path) -> str:
