@@ -394,3 +394,17 @@ def test_a_field_tells_its_facts_by_path() -> None:
     assert schema.field_case_insensitive("S.B") == found
     assert [schema.field(path) for path in ("S", "s.zz", "a.b")] == [None, None, None]
     assert [schema.field_case_insensitive(path) for path in ("x", "s.zz", "a.b")] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        pa.field("UTC!", pa.int8()),
+        pa.field("a", pa.struct([("UTC!", pa.int8())])),
+        pa.field("a", pa.timestamp("s", "UTC!")),
+    ],
+)
+def test_names_that_are_not_utf8_are_refused(field: pa.Field[Any]) -> None:
+    sent = pa.schema([field]).serialize().to_pybytes().replace(b"UTC!", b"UTC\xff")
+    with pytest.raises(SchemaError, match=r"name of a column .* time zone, is not UTF-8"):
+        LanceSchema.from_arrow(pa.ipc.read_schema(pa.py_buffer(sent)))

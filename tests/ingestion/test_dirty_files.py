@@ -9,9 +9,10 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from pyarrow import orc
 
 import glaive
-from glaive.errors import FormatError, OptionError, StoreError
+from glaive.errors import FormatError, OptionError, SchemaError, StoreError
 from glaive.ingestion import ingest
 
 pytestmark = pytest.mark.interop
@@ -233,3 +234,23 @@ def test_a_pipe_in_a_folder_is_named_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "in" / "b.csv")
     with pytest.raises(StoreError, match=r"b\.csv: it is a pipe, a socket or a device"):
         ingest(str(tmp_path / "in"), str(tmp_path / "t.lance"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"\xf4": 1}', r"a\.json: the name of a column is not UTF-8.* Rename it"),
+        (b'{"a": {"\xf4": 1}}', r"the name of a column or of a member.* is not UTF-8.* Rename it"),
+    ],
+)
+def test_names_that_are_not_utf8_are_refused(tmp_path: Path, line: bytes, message: str) -> None:
+    (tmp_path / "a.json").write_bytes(line + b"\n")
+    with pytest.raises((FormatError, SchemaError), match=message):
+        ingest(tmp_path / "a.json", tmp_path / "t.lance")
+    assert not (tmp_path / "t.lance").exists()
+
+
+def test_files_of_orc_without_stripes_have_no_rows(tmp_path: Path) -> None:
+    orc.write_table(pa.table({"a": pa.array([], pa.int64())}), str(tmp_path / "a.orc"))
+    assert ingest(tmp_path / "a.orc", tmp_path / "t.lance", task_bytes=1).rows == 0
+    assert glaive.dataset(tmp_path / "t.lance").schema.names == ["a"]

@@ -94,11 +94,17 @@ class LanceSchema:
         Raises
         ------
         SchemaError
-            Lance has no such type, a name is repeated, or the ids are exhausted.
+            Lance has no such type, a name is repeated or not UTF-8, or the ids are exhausted.
         """
         ids = new_field_ids(first_id)
-        _refuse_duplicates(schema.names, "column")
-        fields = tuple(_from_arrow(field, field.name, ids, 1) for field in schema)
+        try:
+            _refuse_duplicates(schema.names, "column")
+            fields = tuple(_from_arrow(field, field.name, ids, 1) for field in schema)
+        except UnicodeDecodeError as error:  # readers of Arrow do not look at names
+            raise SchemaError(
+                f"the name of a column or of a member, or a time zone, is not UTF-8: {error}. "
+                "Rename it before writing"
+            ) from None
         return cls(fields, _text_keys(schema.metadata))
 
     def to_arrow(self) -> pa.Schema:

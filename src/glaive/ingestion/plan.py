@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal, TypeAlias
 from uuid import uuid4
 
@@ -13,7 +14,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import WritePlan, plan_write
-from glaive.errors import OptionError
+from glaive.errors import FormatError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.ingestion.columns import with_vectors
 from glaive.ingestion.drift import DriftRule, Reconciled, check_rule, reconcile
@@ -124,7 +125,7 @@ def find_sources(
     if existing is not None and (schema is not None or vectors):
         raise OptionError("schema, vectors: the dataset has its own; leave them out, or overwrite")
     # A schema at a time: there can be a million, and each can be of a thousand columns.
-    schemas = ordered_map(source_format.schema, files, workers=_READERS)
+    schemas = ordered_map(partial(_schema_of, source_format), files, workers=_READERS)
     columns = reconcile(
         zip(files, schemas, strict=True),
         existing if schema is None else schema,
@@ -139,6 +140,18 @@ def find_sources(
         refuse_partition_folders((file.path for file in files), columns.schema.names, names[0])
     source_format.check(columns.schema)
     return Sources(tuple(files), source_format, columns)
+
+
+def _schema_of(source_format: SourceFormat, file: SourceFile) -> pa.Schema:
+    try:
+        schema = source_format.schema(file)
+        _ = schema.names  # parsers of Arrow leave it to Python to read them
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"{file.uri}: the name of a column is not UTF-8: {error}. Rename it, or leave the "
+            "file out"
+        ) from None
+    return schema
 
 
 def plan_ingest(

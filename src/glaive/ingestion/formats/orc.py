@@ -38,7 +38,8 @@ class Orc(SourceFormat):
             return [Piece(file, 0, None, file.size)]
         with open_source(file) as source:
             stripes = _opened(source, file).nstripes
-        return grouped_pieces(file, [file.size // stripes] * stripes, target_bytes)
+        sizes = [file.size // stripes] * stripes if stripes else []
+        return grouped_pieces(file, sizes, target_bytes)
 
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
         """A batch for each stripe, which is the memory needed."""
