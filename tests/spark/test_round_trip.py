@@ -459,6 +459,19 @@ def test_views_serve_sql_in_both_directions(spark: SparkSession, uri: str) -> No
     assert ids(uri) == [0, 1]
 
 
+@pytest.mark.spec("rel-27")
+def test_variables_of_the_process_are_no_part_of_the_place_or_name_of_a_view(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # A catalogue chooses both. "$" and "{" are only variables to the text of a statement.
+    uri = str(tmp_path / "${env:PATH}")
+    glaive.spark.write(numbers(spark, 3), uri)
+    glaive.spark.register_view(spark, "v", uri)
+    assert spark.table("v").count() == 3
+    with pytest.raises(OptionError, match=r"'\$\{env:PATH\}': Spark replaces"):
+        glaive.spark.register_view(spark, "${env:PATH}", uri)
+
+
 def test_a_view_shows_the_version_it_was_made_with(spark: SparkSession, uri: str) -> None:
     glaive.spark.write(numbers(spark, 3), uri)
     glaive.spark.register_view(spark, "v", uri)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from glaive.errors import OptionError
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.launch import register
 from glaive.spark.options import absolute, from_spark, to_spark
@@ -199,6 +200,11 @@ def register_view(
     options
         As for :func:`read`, or for :func:`write` for inserts.
 
+    Raises
+    ------
+    OptionError
+        The name has ``${``, or an option is wrong.
+
     Examples
     --------
     >>> glaive.spark.register_view(spark, "flights", "flights.lance", columns=["carrier"])
@@ -213,6 +219,8 @@ def register_view(
     strings |= to_spark({"version": at.version, "branch": at.branch})
     register(spark)
     pairs = ", ".join(f"{_quoted(key)} {_quoted(text)}" for key, text in strings.items())
+    if "${" in name:  # nothing stands for it within a name
+        raise OptionError(f"view {name!r:.80}: Spark replaces ${{…}} in names. Choose another one")
     view = "`" + name.replace("`", "``") + "`"
     with as_glaive_errors():
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING lance OPTIONS ({pairs})")
@@ -224,7 +232,8 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    # Spark puts variables of its process in place of ${env:NAME} before it parses.
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("{", "\\u007B")
     return f"'{escaped}'"
 
 
