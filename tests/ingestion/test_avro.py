@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import sys
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -23,6 +25,7 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.ingestion.formats.avro import Bounded
+from glaive.ingestion.formats.avro_blocks import check_block
 from glaive.ingestion.sources import SourceFile
 
 SCHEMA: dict[str, Any] = {
@@ -219,3 +222,47 @@ def test_no_more_is_asked_of_a_file_than_there_is() -> None:
     for size in (4, 1 << 60, -1):
         with pytest.raises(EOFError):
             source.read(size)
+
+
+@pytest.mark.spec("rel-24")
+def test_blocks_that_decode_to_more_than_is_allowed_are_bad_records(tmp_path: Path) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "b", "type": "bytes"}]}
+    for codec in ("bzip2", "deflate", "xz"):
+        rows = [{"b": bytes(3_000_000)}]
+        small = written(tmp_path / f"{codec}.avro", schema, rows, codec=codec)
+        assert small.stat().st_size < 100_000
+    script = """
+import glaive, sys
+for codec in ("bzip2", "deflate", "xz"):
+    try:
+        glaive.ingest(f"{sys.argv[1]}/{codec}.avro", f"{sys.argv[1]}/{codec}.lance")
+    except glaive.errors.FormatError as error:
+        print("decodes to more than" in str(error))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        env={**os.environ, "GLAIVE_MAX_DECODED_BYTES_PER_PAGE": "2MB"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["True"] * 3
+    # Here the limit is the usual one.
+    assert glaive.ingest(small, tmp_path / "t.lance").rows == 1
+
+
+@pytest.mark.spec("rel-24")
+def test_frames_that_decode_to_a_gigabyte_are_refused_whatever_they_state() -> None:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        for _ in range(128):
+            stream.write(bytes(1 << 20))
+    frame = sink.getvalue().to_pybytes()
+    check_block("zstandard", frame * 8)
+    with pytest.raises(EOFError, match="GLAIVE_MAX_DECODED_BYTES_PER_PAGE"):
+        check_block("zstandard", frame * 9)
+
+
+@pytest.mark.parametrize("codec", ["bzip2", "deflate", "xz", "zstandard", "snappy"])
+def test_a_damaged_block_is_left_to_its_reader(codec: str) -> None:
+    check_block(codec, b"no such block" * 100_000)

@@ -9,6 +9,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from glaive.errors import FormatError, GlaiveError, MissingDependencyError, UnsupportedFeatureError
+from glaive.ingestion.formats.avro_blocks import check_block
 from glaive.ingestion.formats.options import known_options
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.rejects import Rejects
@@ -84,6 +85,10 @@ class Avro(SourceFormat):
                 number += 1
 
 
+_MARK_BYTES: Final = 16
+"""Of the mark behind each block; a block of so few bytes decodes to little."""
+
+
 class _Known(dict[str, Any]):
     """Definitions by name, and how many types there may still be."""
 
@@ -91,10 +96,13 @@ class _Known(dict[str, Any]):
 
 
 class Bounded:
-    """A file of which no more is asked for than there is: lengths in it may be anything."""
+    """A file of which no more is asked for than there is: lengths in it may be anything.
+
+    ``codec`` is set once the header was read: that of the blocks, which are checked as well.
+    """
 
     def __init__(self, source: Any, file: SourceFile) -> None:
-        self._source, self._at = source, 0
+        self._source, self._at, self.codec = source, 0, "null"
         self._most = max(file.size, 1) if file.compression is None else 1 << 30
 
     def read(self, size: int) -> bytes:
@@ -103,6 +111,8 @@ class Bounded:
             raise EOFError(f"{size} bytes are said to follow")
         found: bytes = self._source.read(size)
         self._at += len(found)
+        if self.codec != "null" and size > _MARK_BYTES:
+            check_block(self.codec, found)
         return found
 
     def tell(self) -> int:
@@ -110,7 +120,7 @@ class Bounded:
         return self._at
 
 
-def _blocks(source: Any, file: SourceFile) -> Any:
+def _blocks(source: Bounded, file: SourceFile) -> Any:
     try:
         import fastavro
     except ImportError as error:
@@ -118,9 +128,12 @@ def _blocks(source: Any, file: SourceFile) -> Any:
             "Avro files need the package fastavro: pip install 'glaive[avro]'"
         ) from error
     try:
-        return fastavro.block_reader(source)
+        file_like: Any = source  # has the methods that are called
+        blocks: Any = fastavro.block_reader(file_like)
     except Exception as error:
         raise FormatError(f"{file.uri} is not an Avro file: {error!r}") from error
+    source.codec = f"{blocks.codec}"
+    return blocks
 
 
 def _columns(blocks: Any, file: SourceFile) -> pa.Schema:

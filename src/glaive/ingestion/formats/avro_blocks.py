@@ -1,0 +1,88 @@
+"""How much the compressed blocks of an Avro file decode to, before they are decoded.
+
+fastavro decodes each as a whole, however much that is: 400 bytes of bzip2 stand for 300 MB.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from io import BytesIO
+from typing import Any, Final
+
+import pyarrow as pa
+
+from glaive.config import settings
+
+__all__ = ["check_block"]
+
+_PART: Final = 1 << 20
+_USUAL_RATIO: Final = 64
+"""As for pages: what decodes to less than so many times its size is not limited."""
+
+_DEFLATE_RATIO: Final = 1032
+"""The most that deflate can do: smaller blocks need no look at all."""
+
+_DAMAGE: Final = (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError)
+
+
+def check_block(codec: str, data: bytes) -> None:
+    """Refuse a block that decodes to far more than it is, and than a page may.
+
+    Parameters
+    ----------
+    codec
+        As the header of the file names it. Others than these decode to few times their size.
+    data
+        The compressed block. Damage is for its reader to find.
+
+    Raises
+    ------
+    EOFError
+        It does.
+    """
+    most = max(settings.max_decoded_bytes_per_page, _USUAL_RATIO * len(data))
+    if codec not in _PARTS or (codec == "deflate" and _DEFLATE_RATIO * len(data) <= most):
+        return
+    total, parts = 0, _PARTS[codec](data)
+    while total <= most:
+        try:
+            size = next(parts, 0)
+        except _DAMAGE:
+            return
+        if not size:
+            return
+        total += size
+    raise EOFError(
+        f"a block of {len(data)} bytes decodes to more than {most}. To allow more, set "
+        "GLAIVE_MAX_DECODED_BYTES_PER_PAGE"
+    )
+
+
+def _deflated(data: bytes) -> Iterator[int]:
+    decoder = zlib.decompressobj(-zlib.MAX_WBITS)
+    while data:
+        yield len(decoder.decompress(data, _PART))
+        data = decoder.unconsumed_tail
+
+
+def _read(kind: Callable[[BytesIO], Any], data: bytes) -> Iterator[int]:
+    with kind(BytesIO(data)) as opened:
+        while size := len(opened.read(_PART)):
+            yield size
+
+
+def _zstd(source: BytesIO) -> Any:
+    return pa.CompressedInputStream(source, "zstd")
+
+
+_PARTS: Final[dict[str, Callable[[bytes], Iterator[int]]]] = {
+    "bzip2": partial(_read, bz2.BZ2File),
+    "deflate": _deflated,
+    "xz": partial(_read, lzma.LZMAFile),
+    "zstandard": partial(_read, _zstd),
+}
+"""Sizes of the parts that a block decodes to, one after the other."""
