@@ -138,6 +138,10 @@ def _reader(
     import pyarrow as pa
     import pyarrow.dataset as pads
 
+    if kind == "json":
+        from glaive.ingestion.formats.json_nesting import refuse_deep_files
+
+        refuse_deep_files(Path(source))
     files: Any = pads.dataset
     reader = files(source, format=kind).scanner(columns=columns).to_reader()
     if kind == "arrow":  # the file has offsets and numbers as they lie in memory: any at all

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import FormatError, SchemaError
+from glaive.ingestion.formats.json_nesting import refuse_deep
 from glaive.ingestion.formats.lists import vectors_checked
 from glaive.ingestion.formats.options import known_options, option
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
@@ -47,7 +49,10 @@ class Json(SourceFormat):
             parts = parse_block(file, block, _infer, Rejects(keep=True))
             schemas += [part.schema for part in parts]
         if not schemas:
-            raise FormatError(f"{file.uri} is empty: it has no record to infer types from")
+            raise FormatError(
+                f"{file.uri} is empty: it has no record to infer types from, of at most "
+                f"{MAX_NESTING} levels"
+            )
         try:
             schema = pa.unify_schemas(schemas, promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -90,6 +95,7 @@ class Json(SourceFormat):
 
 
 def _infer(data: pa.Buffer) -> pa.Table:
+    refuse_deep(memoryview(data))
     return _parse(data, None, "infer")
 
 

@@ -1,0 +1,61 @@
+"""JSON that is nested more deeply than Arrow's inference of types can take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+import glaive
+from glaive.cli.main import cli
+from glaive.errors import FormatError
+from glaive.ingestion.formats.json_nesting import refuse_deep
+
+DEPTH = 100_000
+ARRAYS = '{"a": ' + "[" * DEPTH + "1" + "]" * DEPTH + "}\n"
+OBJECTS = '{"a": ' * DEPTH + "1" + "}" * DEPTH + "\n"
+
+
+@pytest.mark.spec("rel-23", "rel-25")
+@pytest.mark.parametrize("text", [ARRAYS, OBJECTS], ids=["arrays", "objects"])
+def test_a_file_of_brackets_is_refused_and_ends_no_process(tmp_path: Path, text: str) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text(text)
+    with pytest.raises(FormatError, match="at most 64 levels"):
+        glaive.ingest(source, tmp_path / "t.lance")
+    result = CliRunner().invoke(cli, ["convert", str(source), str(tmp_path / "u.lance")])
+    assert result.exit_code == 1
+    assert "nested deeper than 64 levels" in result.output
+
+
+@pytest.mark.spec("rel-23")
+def test_a_record_of_brackets_is_a_bad_one_among_others(tmp_path: Path) -> None:
+    source, bad = tmp_path / "a.jsonl", tmp_path / "bad.lance"
+    source.write_text('{"a": 1}\n' + ARRAYS + '{"a": 2}\n')
+    result = glaive.ingest(source, tmp_path / "t.lance", bad_records=bad)
+    assert (result.rows, result.bad_records) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 65,
+        "]" * 500 + "\n" + "[" * 65,
+        '{"a": "\n{"b":' + "[" * 65 + '"',
+        '{"a": "\\\n{"b":' + "[" * 65 + '"',
+        "{[" * 33,
+    ],
+)
+def test_lines_that_are_no_json_hide_no_brackets_of_the_next(text: str) -> None:
+    with pytest.raises(pa.ArrowInvalid, match="nested deeper than 64"):
+        refuse_deep(text.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[" * 64, "[]" * 500, '{"a": "' + "[" * 500 + '"}', '{"a\\"' + "{" * 500 + '": []}'],
+)
+def test_brackets_in_texts_and_beside_each_other_are_not_deep(text: str) -> None:
+    refuse_deep(text.encode())
