@@ -263,7 +263,7 @@ def main() -> int:
     parser.add_argument(
         "--careless", action="store_true", help="the store overwrites what is there"
     )
-    parser.add_argument("--only", help="a kind of table: plain, clone, 'manifest store'")
+    parser.add_argument("--only", help="plain, clone, texts, 'manifest store'")
     parser.add_argument("--keep", action="store_true", help="figures, for `make figures`")
     options = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in FIXED.items()):

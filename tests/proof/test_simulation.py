@@ -43,7 +43,7 @@ def test_every_history_follows_the_rules(first: int) -> None:
     assert status == 0
     assert report["schedules"] == AT_ONCE
     assert report["outside"] < AT_ONCE / 500
-    assert set(report["tables"]) == {"plain", "manifest store", "clone"}
+    assert set(report["tables"]) == {"plain", "manifest store", "clone", "texts"}
     # Everything happened, and each in every way that it can end.
     kinds = {name.split(":")[0] for name in report["outcomes"]}
     assert kinds >= {"append", "delete", "update", "upsert", "clean-up", "restore", "read", "tag"}

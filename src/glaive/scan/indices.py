@@ -336,6 +336,8 @@ class SnapshotIndices:
 
     def _by_id(self, ids: RowNumbers) -> tuple[RowNumbers, Flags]:
         manifest = self.snapshot.manifest
+        if not manifest.num_fragments:
+            return ids, np.zeros(len(ids), np.bool_)
 
         def deleted_rows(position: int) -> Int64s | None:
             live = self.snapshot.live_rows(manifest.fragment(position))

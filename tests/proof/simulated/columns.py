@@ -8,7 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 from tests.proof.simulated.changes import PRIMARY_KEY, Change
-from tests.proof.simulated.contents import Contents, Expected, Values, changed_meanwhile
+from tests.proof.simulated.contents import (
+    Contents,
+    Expected,
+    Values,
+    changed_meanwhile,
+    typed,
+)
 
 from glaive.dataset.columns.column_files import write_column_file
 from glaive.dataset.commits.commit import commit_operation
@@ -18,7 +24,7 @@ from glaive.format.fields import Field
 from glaive.table.operations.data_replacement import DataReplacement
 
 _KEY = pa.field("key", pa.int64(), nullable=False, metadata=PRIMARY_KEY)
-_TYPES = {"int32": pa.int32(), "int64": pa.int64()}
+_TYPES = {"int32": pa.int32(), "int64": pa.int64(), "string": pa.string()}
 
 
 def _other(at: LanceDataset, change: Change) -> Field | None:
@@ -35,10 +41,10 @@ def _name_of(before: Contents, change: Change) -> str:
     return names[0] if names else change.found  # type: ignore[no-any-return]  # text
 
 
-def _given(keys: Collection[int], name: str, value: int, kind: pa.DataType) -> pa.Table:
+def _given(keys: Collection[int], name: str, value: int, kind: str) -> pa.Table:
     """One value for some keys."""
-    schema = pa.schema([_KEY, pa.field(name, kind)])
-    return pa.table({"key": list(keys), name: [value] * len(keys)}, schema)
+    schema = pa.schema([_KEY, pa.field(name, _TYPES[kind])])
+    return pa.table({"key": list(keys), name: [typed(kind, value)] * len(keys)}, schema)
 
 
 # --------------------------------------------------------------------------- added
@@ -63,7 +69,7 @@ def add_column(number: int, rng: random.Random) -> Change:
             case "stream":
                 at.add_columns(_stream(name, number, at.count_rows()))
             case "table":
-                at.merge(_given(keys, name, number, pa.int64()), "key")
+                at.merge(_given(keys, name, number, "int64"), "key")
             case "fragments":
                 made = [one.merge_columns({name: "value * 2"}) for one in at.get_fragments()]
                 if made:
@@ -144,7 +150,8 @@ def rename_column(number: int, _: random.Random) -> Change:
 
 def cast_column(number: int, _: random.Random) -> Change:
     def run(at: LanceDataset, change: Change) -> None:
-        if other := _other(at, change):
+        other = _other(at, change)
+        if other is not None and other.logical_type != "string":
             kind = pa.int32() if other.logical_type == "int64" else pa.int64()
             at.alter_columns({"path": other.name, "data_type": kind})
 
@@ -168,7 +175,8 @@ def replace_column(number: int, _: random.Random) -> Change:
         snapshot, columns = at.opened.snapshot, at.manifest.schema.project([other.name])
         made = []
         for fragment in map(at.manifest.fragment, range(at.manifest.num_fragments)):
-            values = pa.array([number] * fragment.physical_rows, _TYPES[other.logical_type])
+            kind = other.logical_type
+            values = pa.array([typed(kind, number)] * fragment.physical_rows, _TYPES[kind])
             rows = pa.RecordBatch.from_arrays([values], names=[other.name])
             made.append((fragment.id, write_column_file(snapshot, fragment, columns, [rows])))
         commit_operation(at.opened, DataReplacement(tuple(made)))
@@ -177,7 +185,7 @@ def replace_column(number: int, _: random.Random) -> Change:
         name, rows = _name_of(before, change), before.values
         there = opened.rows
         met = [key for key in rows if key in there and there[key].row_id == before.rows[key].row_id]
-        rows |= {key: {**rows[key], name: number} for key in met}
+        rows |= {key: {**rows[key], name: typed(before.types[name], number)} for key in met}
         return Expected(before.types, rows, met)
 
     return Change(number, "replace column", run, after=after)
@@ -190,7 +198,7 @@ def update_column(number: int, rng: random.Random) -> Change:
     def run(at: LanceDataset, change: Change) -> None:
         if (other := _other(at, change)) is None:
             return
-        source = _given(keys, other.name, number, _TYPES[other.logical_type])
+        source = _given(keys, other.name, number, other.logical_type)
         if by_merge:
             merge = at.merge_insert("key").when_matched_update_all()
             merge.write_mode("rewrite_columns").execute(source)
@@ -211,7 +219,7 @@ def update_column(number: int, rng: random.Random) -> Change:
     def after(change: Change, before: Contents, opened: Contents) -> Expected:
         name, rows = _name_of(before, change), before.values
         met = [key for key in rows if key in keys]
-        rows |= {key: {**rows[key], name: number} for key in met}
+        rows |= {key: {**rows[key], name: typed(before.types[name], number)} for key in met}
         free = changed_meanwhile(before, opened).intersection(met)
         return Expected(before.types, rows, met, free)
 
@@ -225,7 +233,8 @@ def append_whole(number: int, rng: random.Random) -> Change:
     def run(at: LanceDataset, change: Change) -> None:
         change.fields = [field.id for field in at.manifest.schema.fields]
         schema = at.schema
-        columns = {name: [number] * len(rows) for name in schema.names}
+        kinds = {field.name: field.logical_type for field in at.manifest.schema.fields}
+        columns = {name: [typed(kind, number)] * len(rows) for name, kind in kinds.items()}
         given = {"key": list(rows), "value": list(rows.values())}
         at.insert(pa.table({**columns, **given}, schema))
 

@@ -29,6 +29,17 @@ class Row:
 Rows = Mapping[int, Row]
 """Rows by key."""
 
+
+def words(number: int) -> str:
+    """A text of two words, of which many rows have the first and few the second."""
+    return f"w{number % 4} n{number}"
+
+
+def typed(kind: str, number: int | None) -> int | str | None:
+    """What a column of a type gets for a number."""
+    return words(number) if kind == "string" and number is not None else number
+
+
 Columns = Mapping[str, tuple[int, str]]
 """Ids and types of the columns by name, without the key."""
 
@@ -51,7 +62,8 @@ class Contents(NamedTuple):
 
     def new_row(self, value: int, more: Collection[int] = (), other: int | None = None) -> Values:
         """A row with a value, ``other`` in the columns with ids in ``more``, and nulls."""
-        row = {name: other if at in more else None for name, (at, _) in self.columns.items()}
+        columns = self.columns.items()
+        row = {name: typed(kind, other) if at in more else None for name, (at, kind) in columns}
         return {**row, "value": value}
 
 

@@ -8,6 +8,7 @@ from tests.proof.simulated.changes import Change
 from tests.proof.simulated.contents import Contents
 
 from glaive.dataset.dataset import LanceDataset
+from glaive.scan.full_text.queries import MatchQuery
 from glaive.testing.observe import expect, expect_equal
 
 __all__ = ["INDEX_CHANGES", "check_search", "drop_index", "index", "optimize"]
@@ -19,8 +20,10 @@ def index(number: int, rng: random.Random) -> Change:
     kind = rng.choice(["BTREE", "BTREE", "BITMAP", "ZONEMAP"])
 
     def run(at: LanceDataset, _: Change) -> None:
-        names = at.schema.names
-        at.create_scalar_index(names[int(at_random * len(names))], kind)
+        fields = at.manifest.schema.fields
+        field = fields[int(at_random * len(fields))]
+        of_words = field.logical_type == "string" and kind != "ZONEMAP"
+        at.create_scalar_index(field.name, "INVERTED" if of_words else kind)
 
     return Change(number, "same rows", run)
 
@@ -52,12 +55,17 @@ def check_search(opened: LanceDataset, contents: Contents) -> None:
     for entry in entries:
         known = names.keys() >= set(entry.fields)
         expect(known, f"version {version} has no field {entry.fields} of its index {entry.name}")
-    name = names[entries[version % len(entries)].fields[0]]
+    entry = entries[version % len(entries)]
+    name = names[entry.fields[0]]
+    if entry.index_details.type_url.endswith("InvertedIndexDetails"):
+        _check_words(opened, contents, name)
+        return
     rows = {key: {"key": key, **row.values} for key, row in contents.rows.items()}
     values = sorted({row[name] for row in rows.values() if row[name] is not None})
-    wanted, least = values[::3] or [0], values[len(values) // 3] if values else 0
+    values = values or ["" if contents.types.get(name) == "string" else 0]
+    wanted, least = values[::3], values[len(values) // 3]
     equal = version % 2 == 0
-    text = f"{name} IN ({', '.join(map(str, wanted))})" if equal else f"{name} >= {least}"
+    text = f"{name} IN ({', '.join(map(repr, wanted))})" if equal else f"{name} >= {least!r}"
     found = opened.to_table(columns=["key"], filter=text)["key"].to_pylist()
     expected = [
         key
@@ -65,6 +73,18 @@ def check_search(opened: LanceDataset, contents: Contents) -> None:
         if row[name] is not None and (row[name] in wanted if equal else row[name] >= least)
     ]
     expect_equal((text, sorted(found)), (text, sorted(expected)))
+
+
+def _check_words(opened: LanceDataset, contents: Contents, name: str) -> None:
+    """A search for words by a text index finds the rows that have one of them."""
+    texts = {key: str(row.values[name] or "").split() for key, row in contents.rows.items()}
+    rare = sorted({word for words in texts.values() for word in words[1:]})
+    for query in (f"w{opened.version % 4}", " ".join(["n0", *rare[opened.version % 2 :: 3]])):
+        wanted = set(query.split())
+        search = MatchQuery(query, name)
+        found = opened.to_table(columns=["key"], full_text_query=search)["key"].to_pylist()
+        expected = sorted(key for key, words in texts.items() if wanted.intersection(words))
+        expect_equal((query, sorted(found)), (query, expected))
 
 
 INDEX_CHANGES = [(2, index), (1, optimize), (1, drop_index)]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
+import zlib
 from functools import cache
+from typing import Any
 
+import pyarrow as pa
 from tests.proof.simulated.changes import SCHEMA, table
 from tests.proof.simulated.clones import CLONED, SOURCE, clone_into
+from tests.proof.simulated.contents import words
 from tests.proof.simulated.places import Place
 
 from glaive.dataset.dataset import LanceDataset
@@ -25,14 +29,13 @@ from glaive.testing.simulation import Actor, Faults, Simulation
 
 __all__ = ["drawn_table"]
 
-_REGISTERED, _CLONED = 0.12, 0.04
-"""Shares of the tables that have a register of manifests, and that are clones."""
+_REGISTERED, _CLONED, _TEXTS = 0.12, 0.03, 0.03
+"""Shares of the tables that have a register of manifests, that are clones, that have texts."""
 
 _STATES = ["unused", "finished", "newest left", "tagged left", "one left"]
 """What a register knows of the versions that a schedule begins with."""
 
 _STAGED = "-00000000-0000-4000-8000-000000000000"
-_SEED = 1 << 40  # that no schedule has
 
 
 def drawn_table(rng: random.Random) -> tuple[str, Place]:
@@ -43,14 +46,22 @@ def drawn_table(rng: random.Random) -> tuple[str, Place]:
         return "manifest store", _with_register(*about, rng.choice(_STATES))
     if kind < _REGISTERED + _CLONED:
         return "clone", _clone(*about)
+    if kind < _REGISTERED + _CLONED + _TEXTS:
+        return "texts", _texts(*about)
     return "plain", _plain(*about)
+
+
+def _maker(bucket: Bucket, *about: object) -> Simulation:
+    """With a seed that no schedule has, nor any other table: files of one name are equal."""
+    seed = (1 << 40) + zlib.crc32(repr(about).encode())
+    return Simulation(seed, bucket, Faults(wait=0.0))
 
 
 @cache
 def _plain(stable: bool, wide: bool, indexed: int) -> Place:
     """A table of two fragments with deleted rows; if it is wide, with a third column."""
     bucket = Bucket("memory://simulated/base")
-    simulation = Simulation(_SEED, bucket, Faults(wait=0.0))
+    simulation = _maker(bucket, "plain", stable, wide, indexed)
 
     def make(actor: Actor) -> None:
         _made(SimulatedStore(actor), stable, wide, indexed)
@@ -72,6 +83,29 @@ def _made(store: ObjectStore, stable: bool, wide: bool, indexed: int) -> LanceDa
         made.create_scalar_index(name, "BTREE")
     made.delete("key = 6")
     return made
+
+
+@cache
+def _texts(stable: bool, wide: bool, indexed: int) -> Place:
+    """A table with a column of words and a text index of it."""
+    bucket = Bucket("memory://simulated/texts")
+    simulation = _maker(bucket, "texts", stable, wide, indexed)
+
+    def words_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+        values: Any = batch["value"].to_pylist()
+        texts = [words(value // 10) for value in values]
+        return pa.RecordBatch.from_arrays([pa.array(texts)], names=["words"])
+
+    def make(actor: Actor) -> None:
+        made = _made(SimulatedStore(actor), stable, False, min(indexed, 2))
+        made.add_columns(words_of, read_columns=["value"])
+        made.create_scalar_index("words", "INVERTED")
+        if wide:
+            made.add_columns({"more": "value + 1"})
+
+    simulation.add("maker", make)
+    simulation.run()
+    return Place(bucket).copied()
 
 
 @cache
@@ -101,7 +135,7 @@ def _with_register(stable: bool, wide: bool, indexed: int, state: str) -> Place:
 def _clone(stable: bool, wide: bool, indexed: int) -> Place:
     """A shallow clone of such a table, which is below it in the bucket, and goes its own way."""
     bucket = Bucket("memory://simulated/clone")
-    simulation = Simulation(_SEED, bucket, Faults(wait=0.0))
+    simulation = _maker(bucket, "clone", stable, wide, indexed)
     needed: set[str] = set()
 
     def make(actor: Actor) -> None:
