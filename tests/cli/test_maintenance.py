@@ -296,6 +296,31 @@ def test_rows_are_not_written_through_links_to_other_files(
     assert pq.read_table(folder / "out.parquet").num_rows == 5
 
 
+@pytest.mark.parametrize(
+    ("whole", "damaged"),
+    [
+        (struct.pack("<3i", 0, 7, 14), struct.pack("<3i", 0, 7, 1 << 30)),
+        (b"first", b"f\xffrst"),
+        (b"a name", b"a \xffame"),
+    ],
+    ids=["offsets", "texts", "names"],
+)
+def test_damaged_files_of_arrow_are_not_converted(
+    call: Call, tmp_path: Path, whole: bytes, damaged: bytes
+) -> None:
+    table = pa.table({"a name": [list(range(7))] * 2, "text": ["first", "second"]})
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    content = (tmp_path / "a.arrow").read_bytes()
+    assert whole in content
+    (tmp_path / "a.arrow").write_bytes(content.replace(whole, damaged))
+    for target in ("b.jsonl", "b.lance"):
+        result = call("convert", str(tmp_path / "a.arrow"), str(tmp_path / target))
+        assert result.exit_code == 1
+        assert "is damaged" in result.stderr or "is not UTF-8" in result.stderr
+        assert not (tmp_path / target).is_file()
+
+
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("columns", [None, "image,id"])
 def test_blobs_are_converted_with_their_values(

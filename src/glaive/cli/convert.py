@@ -10,6 +10,7 @@ import click
 
 from glaive.cli.options import storage_option, storage_pairs
 from glaive.cli.output import examples, human_count, print_json, replacing, say
+from glaive.errors import FormatError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,14 +145,25 @@ def _reader(
         refuse_deep_files(Path(source))
     files: Any = pads.dataset
     reader = files(source, format=kind).scanner(columns=columns).to_reader()
-    if kind == "arrow":  # the file has offsets and numbers as they lie in memory: any at all
-        reader = pa.RecordBatchReader.from_batches(reader.schema, _validated(reader))
-    return reader, reader.schema
+    try:
+        _ = reader.schema.names
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{source}: a name is not UTF-8: {error}") from None
+    return pa.RecordBatchReader.from_batches(reader.schema, _sound(reader, source)), reader.schema
 
 
-def _validated(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def _sound(reader: pa.RecordBatchReader, source: str) -> Iterator[pa.RecordBatch]:
+    """The batches, checked: a file of Arrow has offsets as they lie in memory, which may be any.
+
+    Texts that are not UTF-8 are passed on without a word by every format.
+    """
+    import pyarrow as pa
+
     for batch in reader:
-        batch.validate(full=True)
+        try:
+            batch.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise FormatError(f"{source} is damaged: {error}") from None
         yield batch
 
 

@@ -20,6 +20,9 @@ _STRINGS: Final = re.compile(rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"')
 """Within a line, so that one without an end hides nothing of the next."""
 
 _BLOCK_BYTES: Final = 16 << 20
+_LONGEST_LINE: Final = 1 << 30
+"""Of a file that may be compressed, where a few bytes can stand for any number."""
+
 _BRACE: Final = 0x20
 """The bit that is the difference between brackets and braces."""
 
@@ -42,7 +45,13 @@ def refuse_deep(text: bytes | memoryview) -> None:
 
 
 def refuse_deep_files(place: Path) -> None:
-    """The same for a file, or all files of a folder; of compressed ones, for what they hold."""
+    """The same for a file, or all files of a folder; of compressed ones, for what they hold.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A file is nested too deeply, or has a line of more than 1 GiB.
+    """
     files = [place] if place.is_file() else [path for path in place.rglob("*") if path.is_file()]
     for path in files:
         with pa.input_stream(str(path)) as source:
@@ -50,4 +59,6 @@ def refuse_deep_files(place: Path) -> None:
             while data := source.read(_BLOCK_BYTES):
                 lines, _, rest = (rest + data).rpartition(b"\n")
                 refuse_deep(lines)
+                if len(rest) > _LONGEST_LINE:
+                    raise pa.ArrowInvalid(f"{path}: a line has more than {_LONGEST_LINE:,} bytes")
             refuse_deep(rest)
