@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.damage import rewritten
 from tests.interop.cases import COLUMNS, table
 from tests.interop.nested20 import SPECIAL, filled
 
@@ -216,3 +217,20 @@ def test_columns_of_other_lengths_are_damage(tmp_path: Path) -> None:
     reader = open_reader(store, "file.lance")
     with pytest.raises(CorruptFileError, match=r"expected 11 in all.*found 10"):
         reader.bind(reader.schema.fields, rows=11)
+
+
+def test_lists_of_lists_are_no_texts_in_two_columns(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    written = pa.table({"c": pa.array([[[1], [2, 3]], []], pa.list_(pa.list_(pa.int8())))})
+    write(store, written)
+
+    def as_text(descriptor: Any, _: list[Any]) -> None:
+        del descriptor.schema.fields[1:]
+        descriptor.schema.fields[0].logical_type = "string"
+
+    (tmp_path / "file.lance").write_bytes(
+        rewritten((tmp_path / "file.lance").read_bytes(), as_text)
+    )
+    reader = open_reader(store, "file.lance")
+    with pytest.raises(CorruptFileError, match=r"expected values of type uint8, found list"):
+        reader.bind(reader.schema.fields).read(0, 2)

@@ -145,7 +145,7 @@ class ArraysFile(FileV2):
         if node.kind == "leaf" and self._holds_blobs(node):
             descriptors = self._column(node.column, DESCRIPTION, node.name)
             end = self.container.footer.metadata_start
-            inner = LeafReader(descriptors, DESCRIPTION)
+            inner = _leaf(descriptors, DESCRIPTION)
             return BlobReader(inner, node.type, end, descriptors.where)
         column = self._column(node.column, node.type, node.name)
         if node.kind == "list":
@@ -154,11 +154,8 @@ class ArraysFile(FileV2):
             if offset_bits(node.type) is None:
                 raise wrong_type(node.type, column.pages[0].encoding.wire_name, column.where)
             items = self._column(node.column + 1, pa.uint8(), node.name)
-            return TextReader(column, LeafReader(items, pa.uint8()), node.type)
-        for page in column.pages:
-            if page.encoding.structural:
-                raise wrong_type(node.type, page.encoding.wire_name, page.source.where)
-        return LeafReader(column, node.type)
+            return TextReader(column, _leaf(items, pa.uint8()), node.type)
+        return _leaf(column, node.type)
 
     def _lacks_column(self, node: Node) -> CorruptFileError:
         where, expected = Where(self.path, None, node.name), "one for every part of a list"
@@ -236,3 +233,11 @@ def _message(raw: bytes, where: Where) -> tuple[str, bytes]:
         raise CorruptFileError(
             "encoding", expected="a protobuf message", found=str(error), where=where
         ) from None
+
+
+def _leaf(column: ArrayColumn, kind: pa.DataType) -> LeafReader:
+    """The reader of a column all of whose pages must have values, not ends of lists."""
+    for page in column.pages:
+        if page.encoding.structural:
+            raise wrong_type(kind, page.encoding.wire_name, page.source.where)
+    return LeafReader(column, kind)
