@@ -196,3 +196,14 @@ def test_a_column_kept_alone_does_not_keep_the_long_texts_beside_it(tmp_path: Pa
     kept = pa.total_allocated_bytes() - before
     assert ids.to_pylist() == list(range(0, 500, 2))
     assert kept < 1 << 20
+
+
+def test_no_rows_have_extension_types_within_others(tmp_path: Path) -> None:
+    texts = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1", "2"]))
+    rows = pa.table({"id": [1, 2], "s": pa.StructArray.from_arrays([texts], ["j"])})
+    dataset = glaive.write_dataset(rows, tmp_path / "t", data_storage_version="2.2")
+    for none in (dataset.take([]), dataset.to_table(filter="id > 2")):
+        assert none.num_rows == 0
+        assert none.schema == dataset.schema
+    merged = dataset.merge_insert("id").when_not_matched_insert_all().execute(rows)
+    assert merged["num_inserted_rows"] == 0

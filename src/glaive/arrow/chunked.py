@@ -23,6 +23,7 @@ from glaive.types import Int64s
 __all__ = [
     "as_numpy",
     "decode_large",
+    "empty_table",
     "join_batches",
     "join_column",
     "join_large",
@@ -225,3 +226,10 @@ def _gather(column: Any, positions: Int64s) -> Any:
     if bool((np.diff(order) > 0).all()):
         return joined
     return joined.take(integer_array(inverse_permutation(order)))
+
+
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """A table without rows; Arrow's own does not make extension types within others."""
+    nulls: Any = pa.nulls
+    arrays: list[Any] = [nulls(0, kind) for kind in schema.types]
+    return pa.Table.from_arrays(arrays, schema=schema)

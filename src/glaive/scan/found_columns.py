@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 
-from glaive.arrow.chunked import join_large
+from glaive.arrow.chunked import empty_table, join_large
 from glaive.arrow.extensions import to_type
 from glaive.dataclass import dataclass
 from glaive.format.extension import storage_type
@@ -166,7 +166,7 @@ class FoundColumns:
         if not self.outputs:
             return self.source.rows_alone(found.size)
         if not found.size:
-            return self.schema.empty_table()
+            return empty_table(self.schema)
         taken = self._taken(found, meter)
         columns: list[Any] = []
         for output in self.outputs:

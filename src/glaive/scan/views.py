@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import empty_table
 from glaive.errors import GlaiveError
 from glaive.format.fragment import LEGACY
 from glaive.scan.bound import BoundFragment, bind_fragment
@@ -181,7 +182,7 @@ class BoundProjection:
 
     def empty(self) -> pa.Table:
         """A table of the result's schema without rows."""
-        return self.schema.empty_table()
+        return empty_table(self.schema)
 
     def rows_alone(self, count: int) -> pa.Table:
         """A table of so many rows, for a projection without columns."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 
-from glaive.arrow.chunked import join_batches
+from glaive.arrow.chunked import empty_table, join_batches
 from glaive.arrow.coalesce import BATCH_BYTES, coalesced
 from glaive.dataset.merging.clauses import MergeClauses
 from glaive.dataset.merging.spilled_rows import SpilledRows
@@ -48,7 +48,7 @@ class MergeSource:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.rows = self.rows.schema.empty_table()
+        self.rows = empty_table(self.rows.schema)
         if self._spilled is not None:
             self._spilled.close()
 
@@ -95,7 +95,7 @@ def read_rows(
 def _in_place(parts: list[Rows], wanted: pa.Schema) -> pa.Table:
     """Rows that are in memory already; small ones as one chunk, which is faster."""
     if not parts:
-        return wanted.empty_table()
+        return empty_table(wanted)
     table = pa.Table.from_arrays([parts[0].column(name) for name in wanted.names], schema=wanted)
     if table.nbytes <= BATCH_BYTES:
         return pa.Table.from_batches(join_batches(table), wanted)
