@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from pyarrow import json
 
 import glaive
 from glaive.cli.main import cli
 from glaive.dataset.dataset import LanceDataset
-from glaive.errors import FilterError
+from glaive.errors import FilterError, SchemaError
 
 ROWS = 50
 
@@ -69,3 +71,21 @@ def test_indices_of_substrings_find_the_other_texts(tmp_path: Path) -> None:
     dataset.create_scalar_index("c", "NGRAM")
     found = glaive.dataset(tmp_path / "t").to_table(filter="contains(c, 'größe 4')")["c"]
     assert found.to_pylist() == [text for text in texts() if text.startswith("größe 4")]
+
+
+@pytest.mark.parametrize("line", [b'{"\xf4": 1}', b'{"a": {"\xf4": 1}}'])
+def test_rows_whose_names_are_not_utf8_are_refused(tmp_path: Path, line: bytes) -> None:
+    rows = json.read_json(BytesIO(line + b"\n"))
+    dataset = glaive.write_dataset(pa.table({"a": [{"b": 1}]}), tmp_path / "t")
+    writes: list[Callable[[], object]] = [
+        lambda: glaive.write_dataset(rows, tmp_path / "new"),
+        lambda: dataset.insert(rows),
+        lambda: dataset.add_columns(rows.to_batches()[0]),
+        lambda: dataset.merge(rows, "a"),
+        lambda: dataset.merge_insert("a").when_not_matched_insert_all().execute(rows),
+    ]
+    for write in writes:
+        with pytest.raises(SchemaError, match=r"name of a column or of a member is not UTF-8"):
+            write()
+    assert not (tmp_path / "new").exists()
+    assert glaive.dataset(tmp_path / "t").version == 1

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.arrow.nesting import MAX_NESTING, check_nesting
+from glaive.arrow.nesting import MAX_NESTING, check_schema
 from glaive.errors import (
     CorruptFileError,
     FilterError,
@@ -110,14 +110,14 @@ def test_types_that_users_write_have_a_depth(
 
 @pytest.mark.parametrize("make", NESTINGS.values(), ids=NESTINGS)
 def test_types_up_to_the_limit_pass(make: Callable[[pa.DataType], pa.DataType]) -> None:
-    check_nesting(pa.schema([("x", nested(make, MAX_NESTING // 2 - 1))]))
+    check_schema(pa.schema([("x", nested(make, MAX_NESTING // 2 - 1))]))
 
 
 def test_dictionaries_and_extensions_are_looked_into() -> None:
     deep = nested(pa.list_, MAX_NESTING)
     for kind in (pa.dictionary(pa.int32(), deep), pa.opaque(deep, "name", "vendor")):
         with pytest.raises(SchemaError, match="nested deeper"):
-            check_nesting(pa.schema([("x", kind)]))
+            check_schema(pa.schema([("x", kind)]))
 
 
 def test_two_columns_of_one_name_in_a_manifest_are_damage(place: Path) -> None:

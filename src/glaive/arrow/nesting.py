@@ -1,4 +1,7 @@
-"""A limit of the nesting of types, because code that walks them, also in Arrow, recurses."""
+"""What is asked of a schema before anything walks it: few levels, and names that are texts.
+
+Code that walks types, also in Arrow, recurses; and parsers of Arrow do not look at names.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +11,41 @@ import pyarrow as pa
 
 from glaive.errors import SchemaError
 
-__all__ = ["MAX_NESTING", "check_nesting"]
+__all__ = ["MAX_NESTING", "check_schema"]
 
 MAX_NESTING: Final = 64
 """Maximum levels of a type, the column included: far more than data need, and far fewer than
 Python or the stack of a thread can take."""
 
 
-def check_nesting(schema: pa.Schema) -> None:
-    """Refuse a schema whose types are nested too deeply, without recursion.
+def check_schema(schema: pa.Schema) -> None:
+    """Refuse types that are nested too deeply, without recursion, and names that are not UTF-8.
 
     Raises
     ------
     SchemaError
-        A column has more than :data:`MAX_NESTING` levels.
+        A column has more than :data:`MAX_NESTING` levels, or it or a member has no such name.
     """
-    for at, kind in enumerate(schema.types):
-        if type(kind) is pa.DataType:  # numbers, texts: most columns, which have no parts
-            continue
-        level = _parts(kind)
-        for _ in range(MAX_NESTING - 1):
-            if not level:
-                break
-            level = [part for data_type in level for part in _parts(data_type)]
-        if level:
-            name = schema.field(at).name
-            raise SchemaError(
-                f"column {name!r}: nested deeper than {MAX_NESTING} levels. Flatten it."
-            )
+    try:
+        _ = schema.names
+        for at, kind in enumerate(schema.types):
+            if type(kind) is not pa.DataType:  # numbers, texts: most columns, which have no parts
+                _check_parts(schema, at, kind)
+    except UnicodeDecodeError as error:
+        raise SchemaError(
+            f"the name of a column or of a member is not UTF-8: {error}. Rename it before writing"
+        ) from None
+
+
+def _check_parts(schema: pa.Schema, at: int, kind: Any) -> None:
+    level = _parts(kind)
+    for _ in range(MAX_NESTING - 1):
+        if not level:
+            return
+        level = [part for data_type in level for part in _parts(data_type)]
+    if level:
+        name = schema.field(at).name
+        raise SchemaError(f"column {name!r}: nested deeper than {MAX_NESTING} levels. Flatten it.")
 
 
 def _parts(kind: Any) -> list[Any]:
@@ -43,4 +53,6 @@ def _parts(kind: Any) -> list[Any]:
         return [kind.storage_type]
     if isinstance(kind, pa.DictionaryType):
         return [kind.value_type]
-    return [kind.field(at).type for at in range(kind.num_fields)]
+    fields = [kind.field(at) for at in range(kind.num_fields)]
+    _ = [field.name for field in fields]
+    return [field.type for field in fields]

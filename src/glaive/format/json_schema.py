@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.arrow.nesting import check_nesting
+from glaive.arrow.nesting import check_schema
 from glaive.errors import GlaiveError, SchemaError
 from glaive.format.extension import field_metadata, storage_type
 from glaive.format.logical_types import leaf_type, logical_type
@@ -34,7 +34,7 @@ def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
     """
     if not isinstance(schema, pa.Schema):
         raise SchemaError(f"schema_to_json: expected a pyarrow.Schema, found {schema!r:.60}")
-    check_nesting(schema)
+    check_schema(schema)
     result: dict[str, Any] = {"fields": [_from_field(field) for field in schema]}
     if schema.metadata:
         result["metadata"] = _texts(schema.metadata)
@@ -61,7 +61,7 @@ def json_to_schema(schema_json: Mapping[str, Any]) -> pa.Schema:
         if isinstance(error, GlaiveError):
             raise
         raise SchemaError(f"json_to_schema: {error}") from error
-    check_nesting(schema)
+    check_schema(schema)
     return schema
 
 

@@ -365,12 +365,24 @@ def test_groups_have_as_many_rows_as_requested(tmp_path: Path, rows: int) -> Non
         assert list(edges) == [*range(0, 2500, rows), 2500]
 
 
-def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
-    strings = pa.array([b"fine", b"\xffnot fine"])
-    damaged: Any = pa.Array.from_buffers(pa.string(), 2, strings.buffers())
+TEXTS = pa.array([b"fine", b"\xffnot fine"])
+"""Bytes, of which the second are no text."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "buffers", "found"),
+    [
+        (pa.string(), TEXTS.buffers(), "text that is not UTF-8"),
+        (pa.decimal128(9), [None, pa.py_buffer(bytes(14) + b"\1\0" + bytes(16))], "a value that"),
+    ],
+)
+def test_values_that_a_type_does_not_have_are_refused(
+    tmp_path: Path, kind: Any, buffers: Any, found: str
+) -> None:
+    damaged: Any = pa.Array.from_buffers(kind, 2, buffers)
     rows = pa.table({"a": damaged})
     writer = LegacyFileWriter(LocalStore(tmp_path), "a.lance", LanceSchema.from_arrow(rows.schema))
     writer.write(rows)
-    with pytest.raises(SchemaError, match=r"column 'a' for .*a\.lance: text that is not UTF-8"):
+    with pytest.raises(SchemaError, match=rf"column 'a' for .*a\.lance: {found}"):
         writer.finish()
     writer.abort()

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from glaive.arrow.nesting import check_nesting
+from glaive.arrow.nesting import check_schema
 from glaive.dataclass import dataclass
 from glaive.dataset.blobs.columns import with_blob_type
 from glaive.dataset.writing.conform import check_names
@@ -59,7 +59,7 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
         Files of this format cannot add members to a struct.
     """
     old = manifest.schema
-    check_nesting(new)
+    check_schema(new)
     profile = profile_of(manifest.data_format)
     if profile.blob_type:
         new = with_blob_type(new)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from glaive.arrow.nesting import check_nesting
+from glaive.arrow.nesting import check_schema
 from glaive.dataclass import dataclass
 from glaive.dataset.blobs.columns import with_blob_type
 from glaive.dataset.writing.base_paths import (
@@ -241,7 +241,7 @@ def _with_ids(
     """The columns with their existing or future field ids."""
     if isinstance(columns, LanceSchema):
         return columns
-    check_nesting(columns)
+    check_schema(columns)
     if base is not None and options.mode == "append":
         return match_schema(columns, base.schema, where=store.uri)
     check_names(columns.names)

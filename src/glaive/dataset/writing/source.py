@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.nesting import check_nesting
+from glaive.arrow.nesting import check_schema
 from glaive.dataset.writing.models import is_model, pydantic_to_schema, rows_of_models
 from glaive.errors import OptionError
 
@@ -52,10 +52,10 @@ def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schem
     OptionError
         It is no source of rows, or has no schema.
     SchemaError
-        A type is nested too deeply.
+        A type is nested too deeply, or a name is not UTF-8.
     """
     source_schema, rows = _read(data, schema)
-    check_nesting(source_schema)
+    check_schema(source_schema)
     return source_schema, rows
 
 

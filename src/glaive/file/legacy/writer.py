@@ -205,9 +205,11 @@ class LegacyFileWriter:
         elif field.id in self._statistics:
             try:
                 measured = measure_pages(array, bounds)
-            except UnicodeDecodeError as error:
+            except (UnicodeDecodeError, pa.ArrowInvalid) as error:
+                text = isinstance(error, UnicodeDecodeError)
+                found = "text that is not UTF-8" if text else "a value that its type does not have"
                 raise SchemaError(
-                    f"column {field.name!r} for {self._where}: text that is not UTF-8: {error}. "
+                    f"column {field.name!r} for {self._where}: {found}: {error}. "
                     "If it was read from a file, the file is damaged; else check the array with "
                     "array.validate(full=True)."
                 ) from None
