@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import empty_table
 from glaive.errors import GlaiveError
 from glaive.format.fragment import LEGACY
 from glaive.scan.bound import BoundFragment, bind_fragment
@@ -182,6 +181,8 @@ class BoundProjection:
 
     def empty(self) -> pa.Table:
         """A table of the result's schema without rows."""
+        from glaive.arrow.chunked import empty_table
+
         return empty_table(self.schema)
 
     def rows_alone(self, count: int) -> pa.Table:

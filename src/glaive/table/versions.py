@@ -20,7 +20,6 @@ from glaive.errors import (
     ObjectNotFoundError,
     UnfinishedDatasetError,
 )
-from glaive.format.names import is_staged_manifest_name
 from glaive.format.paths import (
     DETACHED,
     VERSIONS,
@@ -258,6 +257,7 @@ def list_versions(store: ObjectStore) -> list[ManifestLocation]:
     if register is None:
         locations = _complete(store.list(VERSIONS))
     else:
+        from glaive.format.names import is_staged_manifest_name
         from glaive.table.manifest_store.steps import finish_staged
 
         _registered(store)  # finalises the newest, so that it is listed
