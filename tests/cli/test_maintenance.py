@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -275,6 +277,52 @@ def test_memory_behind_the_texts_of_an_arrow_file_is_not_converted(
     assert result.exit_code == 1
     assert "offset" in result.stderr
     assert not target.is_file()
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("ending", ["arrow", "parquet"])
+def test_midnight_at_the_end_of_a_day_is_converted(call: Call, tmp_path: Path, ending: str) -> None:
+    midnight = pa.array([86_400_000_000]).view(pa.time64("us"))
+    rows = pa.table({"at": midnight})
+    if ending == "parquet":
+        pq.write_table(rows, tmp_path / "a.parquet")
+    else:
+        with pa.ipc.new_file(tmp_path / "a.arrow", rows.schema) as writer:
+            writer.write_table(rows)
+    assert call("convert", str(tmp_path / f"a.{ending}"), str(tmp_path / "b.lance")).exit_code == 0
+    assert glaive.dataset(tmp_path / "b.lance").to_table()["at"].combine_chunks().equals(midnight)
+
+
+def test_extension_types_become_csv_of_what_they_store(call: Call, tmp_path: Path) -> None:
+    rows = pa.table({"j": pa.array(['{"a":1}', None], pa.json_()), "b": [True, False]})
+    glaive.write_dataset(rows, tmp_path / "a.lance")
+    result = call("convert", str(tmp_path / "a.lance"), str(tmp_path / "b.csv"))
+    assert result.exit_code == 0, result.stderr
+    assert (tmp_path / "b.csv").read_text() == '"j","b"\n"{""a"":1}",true\n,false\n'
+
+
+def test_hidden_files_beside_json_are_not_read(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"a": 1}\n')
+    (tmp_path / "in" / ".DS_Store").write_bytes(b"[" * 1000)
+    words = ("convert", str(tmp_path / "in"), str(tmp_path / "b.csv"), "--from", "json")
+    assert call(*words).exit_code == 0
+    (tmp_path / "in" / "b.json").write_bytes(b"[" * 1000)
+    refused = call(*words, "--overwrite")
+    assert refused.exit_code == 1
+    assert "b.json: JSON is nested deeper than 64 levels" in refused.stderr
+
+
+@pytest.mark.parametrize("command", [("convert",), ("scan", "--output")])
+def test_what_is_no_file_is_not_replaced(
+    call: Call, things: str, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    os.mkfifo(tmp_path / "pipe.parquet")
+    for place in (str(tmp_path / "pipe.parquet"), "/dev/nothing.parquet"):
+        refused = call(command[0], things, *command[1:], place, "--overwrite")
+        assert refused.exit_code == 1
+        assert "is no file that can be replaced" in refused.stderr
+    assert stat.S_ISFIFO((tmp_path / "pipe.parquet").stat().st_mode)
     assert not list(tmp_path.glob(".*"))
 
 

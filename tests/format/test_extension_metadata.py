@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Any
 
@@ -49,6 +50,8 @@ def schema(name: str, said: str, kind: str = "fixed_size_list:float:2") -> Lance
         (TENSOR, '{"shape": [1, 2], "permutation": [1, 1]}', "fixed_size_list:float:2"),
         (TENSOR, '{"shape": [1, 2], "dim_names": ["a"]}', "fixed_size_list:float:2"),
         (TENSOR, '{"shape": [1, 2], "dim_names": [1, 2]}', "fixed_size_list:float:2"),
+        (TENSOR, '{"shape": [1, 2], "dim_names": []}', "fixed_size_list:float:2"),
+        (TENSOR, '{"shape": [1, 2], "permutation": []}', "fixed_size_list:float:2"),
         (VARIABLE, '{"permutation": [0, 2]}', "struct"),
         (VARIABLE, '{"uniform_shape": [1, -1]}', "struct"),
         (VARIABLE, '{"uniform_shape": [1, 2, 3]}', "struct"),
@@ -81,6 +84,7 @@ def test_a_type_whose_parameters_do_not_fit_is_its_storage_and_no_reader_is_told
         (TENSOR, '{"shape": [0, 5]}', "fixed_size_list:float:0"),
         (VARIABLE, '{"permutation": [1, 0], "uniform_shape": [null, 4]}', "struct"),
         ("arrow.opaque", '{"type_name": "geometry", "vendor_name": "acme"}', "int32"),
+        ("arrow.opaque", json.dumps({"type_name": '[{"' * 99, "vendor_name": "x"}), "int32"),
         ("acme.thing", DEEP, "int32"),
     ],
     ids=lambda text: text[:48],

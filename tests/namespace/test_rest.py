@@ -310,12 +310,20 @@ def test_pages_in_a_browser_are_refused(server: RestAdapter, headers: dict[str, 
     connection.close()
 
 
-@pytest.mark.parametrize("host", ["localhost:2333", "127.0.0.1", "[::1]:2333"])
+@pytest.mark.parametrize("host", ["localhost:2333", "127.0.0.1", "[::1]:2333", "localhost."])
 def test_the_server_answers_to_its_own_names(server: RestAdapter, host: str) -> None:
     connection = HTTPConnection(server.host, server.port, timeout=10)
     connection.request("GET", "/v1/namespace/$/list", headers={"Host": host})
     assert connection.getresponse().status == 200
     connection.close()
+
+
+def test_the_server_answers_to_the_name_that_it_was_given(tmp_path: Path) -> None:
+    with RestAdapter("dir", {"root": str(tmp_path)}, host="127.1", port=0) as server:
+        connection = HTTPConnection(server.host, server.port, timeout=10)
+        connection.request("GET", "/v1/namespace/$/list")  # of the host that it connects to
+        assert connection.getresponse().status == 200
+        connection.close()
 
 
 def test_a_port_that_is_taken_is_named(server: RestAdapter, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -57,6 +58,18 @@ def test_a_listing_finishes_them(root: ObjectStore) -> None:
     assert [one.version for one in list_versions(root)] == [1, 2, 3, 4]
     assert list_versions(root)[1].path == manifest_path(2)
     assert staged(root) == []
+
+
+@pytest.mark.spec("rel-22", "external-2")
+@pytest.mark.parametrize("digit", ["0", "f"])
+def test_a_listing_has_them_once_where_writers_competed(root: ObjectStore, digit: str) -> None:
+    suffix = "-" + str(UUID(digit * 32))
+    root.put(manifest_path(2) + suffix, [b"of the one that lost"])
+    (registered,) = [path for path in staged(root) if not path.endswith(suffix)]
+    found = [(one.version, one.path) for one in list_versions(root)]
+    assert found == [(version, manifest_path(version)) for version in (1, 2, 3, 4)]
+    assert registered not in staged(root)
+    opened(root).cleanup_old_versions(timedelta(days=1))
 
 
 @pytest.mark.spec("rel-14")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -139,6 +139,8 @@ def _reader(
     import pyarrow as pa
     import pyarrow.dataset as pads
 
+    from glaive.arrow.utf8 import damaged_text
+
     if kind == "json":
         from glaive.ingestion.formats.json_nesting import refuse_deep_files
 
@@ -149,35 +151,57 @@ def _reader(
         _ = reader.schema.names
     except UnicodeDecodeError as error:
         raise FormatError(f"{source}: a name is not UTF-8: {error}") from None
-    return pa.RecordBatchReader.from_batches(reader.schema, _sound(reader, source)), reader.schema
+    check = _invalid if kind == "arrow" else damaged_text
+    sound = _sound(reader, source, check)
+    return pa.RecordBatchReader.from_batches(reader.schema, sound), reader.schema
 
 
-def _sound(reader: pa.RecordBatchReader, source: str) -> Iterator[pa.RecordBatch]:
-    """The batches, checked: a file of Arrow has offsets as they lie in memory, which may be any.
+def _sound(
+    reader: pa.RecordBatchReader, source: str, check: Callable[[Any], str | None]
+) -> Iterator[pa.RecordBatch]:
+    """The batches, checked: all formats pass on texts that are not UTF-8 without a word."""
+    for batch in reader:
+        fault = next(filter(None, map(check, batch.columns)), None)
+        if fault is not None:
+            raise FormatError(f"{source} is damaged: {fault}")
+        yield batch
 
-    Texts that are not UTF-8 are passed on without a word by every format.
-    """
+
+def _invalid(column: Any) -> str | None:
+    """What is wrong with a column of a file of Arrow: its offsets are as in memory, any at all."""
     import pyarrow as pa
 
-    for batch in reader:
-        try:
-            batch.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise FormatError(f"{source} is damaged: {error}") from None
-        yield batch
+    kind = column.type
+    if pa.types.is_time(kind) or pa.types.is_date(kind):  # such as 24:00, which does no harm
+        column = column.view(pa.int64() if kind.bit_width == 64 else pa.int32())
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        return str(error)
+    return None
 
 
 def _write(reader: pa.RecordBatchReader, target: str, kind: str) -> int:
     rows = 0
-    with replacing(Path(target)) as unfinished, _writer(unfinished, kind, reader.schema) as writer:
-        for batch in _counted(reader):
-            writer.write(batch)
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for batch in reader:
             rows += batch.num_rows
+            yield batch
+
+    with replacing(Path(target)) as unfinished:
+        if kind == "csv":
+            from glaive.exporting.formats import Csv
+
+            as_csv = Csv({})
+            as_csv.check(reader.schema)
+            as_csv.write(unfinished, reader.schema, counted())
+            return rows
+        with _writer(unfinished, kind, reader.schema) as writer:
+            for batch in counted():
+                writer.write(batch)
     return rows
-
-
-def _counted(reader: pa.RecordBatchReader) -> Iterator[Any]:
-    yield from reader
 
 
 def _writer(path: Path, kind: str, schema: pa.Schema) -> Any:
@@ -185,13 +209,6 @@ def _writer(path: Path, kind: str, schema: pa.Schema) -> Any:
         import pyarrow.parquet as pq
 
         return pq.ParquetWriter(path, schema, compression="zstd")
-    if kind == "csv":
-        from pyarrow import csv
-
-        from glaive.exporting.formats import Csv
-
-        Csv({}).check(schema)
-        return csv.CSVWriter(path, schema)
     if kind == "arrow":
         import pyarrow as pa
 

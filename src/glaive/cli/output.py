@@ -66,8 +66,13 @@ def examples(*lines: str) -> str:
 def replacing(path: Path) -> Iterator[Path]:
     """A file to write beside ``path``, which takes its place when the block ends.
 
-    Nobody knows its name before, so that none can have put a link there.
+    Nobody knows its name before, so that none can have put a link there. What is no file, such as
+    a pipe or ``/dev/stdout``, is not replaced.
     """
+    whole = path.absolute()
+    special = any(whole.is_relative_to(folder) for folder in ("/dev", "/proc"))
+    if special or (path.exists() and not path.is_file()):
+        raise click.ClickException(f"{path} is no file that can be replaced: give the name of one")
     unfinished = Path(temporary_path(str(path.absolute())))
     try:
         yield unfinished

@@ -8,6 +8,7 @@ that is nested deeply, so that such entries are never given to it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from math import prod
 from typing import Any, Final
@@ -18,9 +19,11 @@ from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 
 __all__ = ["without_unfit"]
 
-_LONGEST: Final = 1 << 16
+_LONGEST: Final = 1 << 20
 _MOST_BRACKETS: Final = 64
 """Of JSON, which has three of them: nothing is nested deeper than there are brackets."""
+
+_STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict[str, bytes]:
@@ -43,7 +46,8 @@ def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict
 
 def _parameters(said: bytes) -> dict[str, Any]:
     """The members of a JSON object; none if it is something else."""
-    if len(said) > _LONGEST or said.count(b"[") + said.count(b"{") > _MOST_BRACKETS:
+    marks = _STRINGS.sub(b"", said[: _LONGEST + 1])
+    if len(said) > _LONGEST or marks.count(b"[") + marks.count(b"{") > _MOST_BRACKETS:
         return {}
     try:
         given = json.loads(said.decode(), object_pairs_hook=_members)
@@ -90,13 +94,17 @@ def _are_sizes(shape: Any) -> bool:
 
 
 def _has_axes(given: Mapping[str, Any], axes: int) -> bool:
-    """Whether the order and the names of axes, if there are any, are those of so many."""
-    order, names = given.get("permutation", []), given.get("dim_names", [])
-    if not _are_sizes(order) or not isinstance(names, list):
-        return False
-    ordered = not order or (len(order) == axes and sorted(order) == [*range(len(order))])
-    named = not names or (len(names) == axes and all(isinstance(name, str) for name in names))
-    return ordered and named
+    """Whether the order and the names of axes, if they are given, are those of so many."""
+    if "permutation" in given:
+        order: Any = given["permutation"]
+        if not _are_sizes(order) or len(order) != axes or sorted(order) != [*range(len(order))]:
+            return False
+    if "dim_names" in given:
+        names: Any = given["dim_names"]
+        if not isinstance(names, list) or len(names) != axes:
+            return False
+        return all(isinstance(name, str) for name in names)
+    return True
 
 
 _CHECKS: Final = {

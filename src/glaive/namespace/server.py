@@ -155,6 +155,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], catalogue: interface.LanceNamespace) -> None:
         self.catalogue = catalogue
+        self.names = {"localhost", address[0].lower()}
         super().__init__(address, _Handler)
 
 
@@ -228,8 +229,8 @@ class _Handler(BaseHTTPRequestHandler):
         if asked is None or not ip_address(str(self.server.server_address[0])).is_loopback:
             return
         try:
-            name = urlsplit(f"//{asked}").hostname or ""
-            known = name == "localhost" or bool(ip_address(name))
+            name = (urlsplit(f"//{asked}").hostname or "").removesuffix(".")
+            known = name in self.server.names or bool(ip_address(name))
         except ValueError:
             known = False
         if not known:

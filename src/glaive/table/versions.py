@@ -265,7 +265,7 @@ def list_versions(store: ObjectStore) -> list[ManifestLocation]:
         locations = _complete(metas)
         known = {location.version for location in locations}
         staged = [meta.path for meta in metas if is_staged_manifest_name(_name(meta.path))]
-        for version, path in finish_staged(store, register, staged, known):
+        for version, path in finish_staged(store, register, staged, known).items():
             locations.append(ManifestLocation(version, path, _scheme_of(version, path)))
     for location in locations:
         if location.scheme != locations[0].scheme:

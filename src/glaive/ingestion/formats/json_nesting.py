@@ -19,6 +19,9 @@ __all__ = ["refuse_deep", "refuse_deep_files"]
 _STRINGS: Final = re.compile(rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"')
 """Within a line, so that one without an end hides nothing of the next."""
 
+_HIDDEN: Final = re.compile("/[._]")
+"""In the path of a file below a folder."""
+
 _BLOCK_BYTES: Final = 16 << 20
 _LONGEST_LINE: Final = 1 << 30
 """Of a file that may be compressed, where a few bytes can stand for any number."""
@@ -52,13 +55,22 @@ def refuse_deep_files(place: Path) -> None:
     pyarrow.ArrowInvalid
         A file is nested too deeply, or has a line of more than 1 GiB.
     """
-    files = [place] if place.is_file() else [path for path in place.rglob("*") if path.is_file()]
-    for path in files:
-        with pa.input_stream(str(path)) as source:
-            rest = b""
-            while data := source.read(_BLOCK_BYTES):
-                lines, _, rest = (rest + data).rpartition(b"\n")
-                refuse_deep(lines)
-                if len(rest) > _LONGEST_LINE:
-                    raise pa.ArrowInvalid(f"{path}: a line has more than {_LONGEST_LINE:,} bytes")
-            refuse_deep(rest)
+    below = [] if place.is_file() else [path for path in place.rglob("*") if path.is_file()]
+    # Arrow skips those with such names, too.
+    read = [path for path in below if not _HIDDEN.search(f"/{path.relative_to(place).as_posix()}")]
+    for path in [place] if place.is_file() else read:
+        try:
+            _refuse_deep_file(path)
+        except pa.ArrowInvalid as error:
+            raise pa.ArrowInvalid(f"{path}: {error}") from None
+
+
+def _refuse_deep_file(path: Path) -> None:
+    with pa.input_stream(str(path)) as source:
+        rest = b""
+        while data := source.read(_BLOCK_BYTES):
+            lines, _, rest = (rest + data).rpartition(b"\n")
+            refuse_deep(lines)
+            if len(rest) > _LONGEST_LINE:
+                raise pa.ArrowInvalid(f"a line has more than {_LONGEST_LINE:,} bytes")
+        refuse_deep(rest)

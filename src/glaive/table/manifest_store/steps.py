@@ -14,7 +14,7 @@ its own as part of step 2, and is not reported of manifests that it does not kno
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 
 from glaive.entropy import new_uuid
@@ -81,26 +81,31 @@ def newest(store: ObjectStore, register: ManifestStore) -> tuple[int, str] | Non
 
 
 def finish_staged(
-    store: ObjectStore, register: ManifestStore, staged: Iterable[str], listed: Container[int]
-) -> Iterator[tuple[int, str]]:
+    store: ObjectStore, register: ManifestStore, staged: Sequence[str], listed: Container[int]
+) -> dict[int, str]:
     """Finalise the registered ones of some staged manifests.
 
-    Yields versions that a listing did not show, and their paths: staged ones if they cannot be
-    finalised. One query of the register for each.
+    Returns versions that a listing did not show, and their paths: staged ones if they cannot be
+    finalised. One query of the register for each of the versions that have a staged manifest: one
+    of them has several if writers competed for it.
     """
+    found: dict[int, str] = {}
+    asked: set[int] = set()
     for path in () if _owns(register) else staged:
         name = parse_manifest_name(_final(path).rpartition("/")[2])
-        entry = None if name is None else register.get(store.uri, name.version)
+        if name is None or name.version in asked:
+            continue
+        asked.add(name.version)
+        entry = register.get(store.uri, name.version)
         if entry is None:
             continue  # its writer ended before the second step
-        final = path
-        if entry.path == path:
-            final = _finalised(store, register, entry)
+        if entry.path in staged:
+            found[entry.version] = _finalised(store, register, entry)
         elif entry.version not in listed:  # finalised since, or cleaned up
             with suppress(ObjectNotFoundError):
-                final = entry.path if store.head(entry.path).size else path
-        if entry.version not in listed and (final != path or entry.path == path):
-            yield entry.version, final
+                if store.head(entry.path).size:
+                    found[entry.version] = entry.path
+    return {version: path for version, path in found.items() if version not in listed}
 
 
 def _owns(register: ManifestStore) -> bool:
