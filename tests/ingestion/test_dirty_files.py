@@ -14,6 +14,7 @@ from pyarrow import orc
 import glaive
 from glaive.errors import FormatError, OptionError, SchemaError, StoreError
 from glaive.ingestion import ingest
+from glaive.ingestion.sources import list_sources
 
 pytestmark = pytest.mark.interop
 
@@ -234,6 +235,14 @@ def test_a_pipe_in_a_folder_is_named_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "in" / "b.csv")
     with pytest.raises(StoreError, match=r"b\.csv: it is a pipe, a socket or a device"):
         ingest(str(tmp_path / "in"), str(tmp_path / "t.lance"))
+
+
+def test_a_pipe_that_the_pattern_leaves_out_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    os.mkfifo(tmp_path / "x.pipe")
+    assert [file.path for file in list_sources([f"{tmp_path}/*.csv"])] == ["a.csv"]
+    with pytest.raises(StoreError, match=r"x\.pipe: it is a pipe, a socket or a device"):
+        list_sources([f"{tmp_path}/*.[cp]*"])
 
 
 @pytest.mark.parametrize(

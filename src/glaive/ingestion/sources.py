@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
 from io import RawIOBase
@@ -125,7 +125,7 @@ def _files_of(source: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
     folder = source[: wildcard.start()].rpartition("/")[0] or ("/" if source[:1] == "/" else ".")
     pattern = source.removeprefix(folder).lstrip("/") if folder != "." else source
     matches = re.compile(_expression(pattern)).fullmatch
-    yield from (file for file in _below(folder, options) if matches(file.path))
+    yield from _below(folder, options, matches)
 
 
 def _file(source: str, options: Mapping[str, str]) -> SourceFile | None:
@@ -141,16 +141,21 @@ def _file(source: str, options: Mapping[str, str]) -> SourceFile | None:
         return None
 
 
-def _below(folder: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
+def _below(
+    folder: str, options: Mapping[str, str], matches: Callable[[str], object] | None = None
+) -> Iterator[SourceFile]:
     store = open_store(folder, options)
     if store.is_local and not Path(store.full("")).is_dir():
         return
     below = _folder(store)
     for meta in store.walk(""):
-        if not any(part[:1] in ("_", ".") for part in meta.path.split("/")):
-            if store.is_local:
-                _refuse_pipe(Path(store.full(meta.path)))
-            yield _described(below, meta, options)
+        if any(part[:1] in ("_", ".") for part in meta.path.split("/")):
+            continue
+        if matches is not None and not matches(meta.path):
+            continue
+        if store.is_local:
+            _refuse_pipe(Path(store.full(meta.path)))
+        yield _described(below, meta, options)
 
 
 def _refuse_pipe(path: Path) -> None:
