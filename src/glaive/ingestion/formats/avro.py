@@ -40,7 +40,7 @@ _LOGICAL: Final[dict[str, pa.DataType]] = {
     "uuid": pa.string(),
 }
 
-_MOST_TYPES: Final = 10_000
+_MOST_TYPES: Final = 100_000
 """Types of a schema, each counted where it is named: records of two of the one before are 2^n."""
 
 _WIDER: Final = ("int", "long", "float", "double")
