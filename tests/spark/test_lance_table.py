@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from glaive.errors import (
     VersionNotFoundError,
 )
 from glaive.spark import LanceTable
+from glaive.spark.lance_table.create import TableBuilder
 
 ROWS = pa.table({"id": list(range(40)), "group": [n % 4 for n in range(40)], "text": ["x"] * 40})
 
@@ -34,6 +36,15 @@ def table(spark: SparkSession, uri: str) -> LanceTable:
 
 def seen_by_pylance(uri: str) -> list[dict[str, Any]]:
     return lance.dataset(uri).to_table().sort_by("id").to_pylist()
+
+
+def test_a_new_table_may_have_extension_types_within_structs(uri: str) -> None:
+    def find(place: str, storage: Mapping[str, str]) -> glaive.LanceDataset:
+        return glaive.dataset(place, storage_options=dict(storage))
+
+    schema = pa.schema([pa.field("s", pa.struct([("j", pa.json_())]))])
+    made = TableBuilder(find, if_not_exists=False).location(uri).addColumns(schema).execute()
+    assert (made.schema, made.count_rows()) == (schema, 0)
 
 
 def test_a_table_is_found_by_its_path(spark: SparkSession, table: LanceTable, uri: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
+from glaive.arrow.chunked import empty_table
 from glaive.errors import DatasetExistsError, OptionError
 from glaive.spark.lance_table.handle import located
 from glaive.spark.types import stored_schema
@@ -101,7 +102,7 @@ class TableBuilder(Generic[T]):
         if self._uri is None or not self._fields:
             missing = "location(uri)" if self._uri is None else "addColumn(name, type)"
             raise OptionError(f"a new table needs {missing} before execute()")
-        empty = pa.schema(self._fields).empty_table()
+        empty = empty_table(pa.schema(self._fields))
         try:
             made = write_dataset(
                 empty, self._uri, storage_options=self._storage or None, **self._options
