@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import grp
+import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -128,6 +131,42 @@ def test_a_launcher_that_others_may_replace_is_not_run(
     (bare / shared).chmod(0o777)
 
     assert ensure_java().is_relative_to(bare / "home")
+    assert not [*(bare / "cache").rglob("bin")]  # nothing of ours is left there
+
+
+@pytest.mark.parametrize(
+    ("group", "members", "used"),
+    [("me", [], "cache"), ("me", ["you"], "home"), ("staff", [], "home")],
+)
+def test_a_cache_of_a_group_is_used_if_the_group_is_the_user_alone(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, group: str, members: list[str], used: str
+) -> None:
+    make_java(bare / "jdk", "25.0.2", SLIM)
+    monkeypatch.setenv("JAVA_HOME", str(bare / "jdk"))
+    monkeypatch.setenv("HOME", str(bare / "home"))
+    (bare / "cache").mkdir()
+    (bare / "cache").chmod(0o770)
+    gid = (bare / "cache").stat().st_gid
+    user = pwd.struct_passwd(("me", "x", os.geteuid(), gid, "", "/", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: user)
+    monkeypatch.setattr(grp, "getgrgid", lambda _: grp.struct_group((group, "x", gid, members)))
+
+    assert ensure_java().is_relative_to(bare / used)
+
+
+def test_a_launcher_is_made_where_the_umask_forbids_nothing(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_java(bare / "jdk", "25.0.2", SLIM)
+    monkeypatch.setenv("JAVA_HOME", str(bare / "jdk"))
+    before = os.umask(0)
+    try:
+        launcher = ensure_java() / "bin" / "java"
+    finally:
+        os.umask(before)
+
+    made = [path for path in (launcher, *launcher.parents) if path.is_relative_to(bare / "cache")]
+    assert [path.stat().st_mode & 0o777 for path in made] == [0o755] * 6
 
 
 def test_a_cache_in_the_folder_of_the_day_is_not_used(

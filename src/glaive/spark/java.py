@@ -167,10 +167,12 @@ def _home_with_launcher(java: Java) -> Path:
     for cache in _caches():
         launcher = cache / "glaive" / "java" / _name(java.home) / "bin" / "java"
         try:
-            if not (launcher.is_file() and launcher.read_text() == text):
-                _write_executable(launcher, text)
             if not _is_private(launcher, cache):
                 continue
+            if not (launcher.is_file() and launcher.read_text() == text):
+                _write_executable(launcher, text)
+                if not _is_private(launcher, cache):
+                    continue  # another process made one of the folders meanwhile
         except OSError:
             continue  # a missing or read-only home directory; try the next one
         return launcher.parent.parent
@@ -192,12 +194,32 @@ def _caches() -> Iterator[Path]:
 
 
 def _is_private(launcher: Path, cache: Path) -> bool:
-    """Whether nobody else can change the launcher, or put another one in its place: it is run."""
+    """Whether nobody else can change the launcher, or put another one in its place: it is run.
+
+    What is not there yet is made so that only this user writes to it.
+    """
     if not hasattr(os, "geteuid"):
         return True
     above = [folder for folder in launcher.parents if folder.is_relative_to(cache)]
-    found = [path.stat() for path in (launcher, *above)]
-    return all(one.st_uid in (0, os.geteuid()) and not one.st_mode & 0o002 for one in found)
+    found = [path.stat() for path in (launcher, *above) if path.exists()]
+    return all(one.st_uid in (0, os.geteuid()) and not _others_write(one) for one in found)
+
+
+def _others_write(found: os.stat_result) -> bool:
+    """Whether a mode lets others write: all, or a group that is not of this user alone."""
+    if not found.st_mode & 0o022:
+        return False
+    if found.st_mode & 0o002:
+        return True
+    import grp
+    import pwd
+
+    try:
+        group, user = grp.getgrgid(found.st_gid), pwd.getpwuid(os.geteuid())
+    except KeyError:  # of a container, or of a directory service that does not answer
+        return True
+    own = found.st_gid == user.pw_gid and group.gr_name == user.pw_name
+    return not own or bool(set(group.gr_mem) - {user.pw_name})
 
 
 def _name(home: Path) -> str:
@@ -207,7 +229,8 @@ def _name(home: Path) -> str:
 
 def _write_executable(path: Path, text: str) -> None:
     """Write a script atomically, as another process may start it concurrently."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(path.parents):
+        folder.mkdir(0o755, exist_ok=True)  # each by itself: parents=True has modes of the umask
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "w") as file:
