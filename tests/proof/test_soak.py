@@ -12,7 +12,7 @@ from tests.proof.soak.resources import MIB, Resources, growth
 
 import glaive
 
-STEADY = Resources(300 * MIB, 9, 900, 20, 11, 0)
+STEADY = Resources(300 * MIB, 9, 900, 20, 11, 0, 400)
 
 
 def test_what_neither_grows_nor_shrinks_is_no_finding() -> None:
@@ -20,6 +20,13 @@ def test_what_neither_grows_nor_shrinks_is_no_finding() -> None:
     filling = [replace(STEADY, memory=at * MIB, maps=at * 9) for at in range(20)]
     assert growth(samples) == []
     assert growth([*filling, *samples[:40]]) == []
+
+
+def test_maps_may_grow_as_the_table_does_and_no_more() -> None:
+    grown = [replace(STEADY, maps=900 + 9 * at, files=400 + 4 * at) for at in range(60)]
+    assert growth(grown) == []
+    (found,) = growth([replace(one, files=400) for one in grown])
+    assert found == "maps grew from 1,166 to 1,346"
 
 
 @pytest.mark.parametrize("name", ["memory", "descriptors", "maps", "deleted", "threads"])

@@ -44,9 +44,9 @@ _SAMPLES = 60
 class Process:
     """The threads of one process, and what they found."""
 
-    def __init__(self, seconds: float, temporary: Path) -> None:
+    def __init__(self, seconds: float, temporary: Path, uri: str) -> None:
         self.ends, self.seconds = time.monotonic() + seconds, seconds
-        self.temporary = temporary
+        self.temporary, self.table = temporary, Path(uri)
         self.found: list[str] = []
         self.samples: list[Resources] = []
         self.stopped = threading.Event()
@@ -68,7 +68,7 @@ class Process:
             thread.start()
         while time.monotonic() < self.ends and not self.stopped.wait(self.seconds / _SAMPLES):
             gc.collect()
-            self.samples.append(Resources.now(self.temporary))
+            self.samples.append(Resources.now(self.temporary, self.table))
         for thread in threads:
             thread.join()
 
@@ -95,7 +95,7 @@ def work(owner: Owner) -> Callable[[], None]:
 
 def child(uri: str, number: int, seed: int, seconds: float) -> dict[str, Any]:
     """One process with one writer."""
-    process, owner = Process(seconds, Path(tempfile.gettempdir())), Owner(uri, number, seed)
+    process, owner = Process(seconds, Path(tempfile.gettempdir()), uri), Owner(uri, number, seed)
     process.run([work(owner)])
     return process.report([owner], Counter())
 
@@ -114,7 +114,7 @@ def soak(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         subprocess.Popen([*COMMAND, *told, "--owner", str(one)], stdout=subprocess.PIPE)
         for one in number_of
     ]
-    process = Process(seconds, temporary)
+    process = Process(seconds, temporary, uri)
     owners = [Owner(uri, number, options.seed) for number in range(options.threads)]
     upkeep, old = Upkeep(uri, options.seed), OldVersions(uri, options.seed)
     process.run([*map(work, owners), upkeep.act, old.act])

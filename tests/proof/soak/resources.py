@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -23,15 +24,19 @@ SLACK = {
 }
 """By how much the last samples may exceed the earlier ones: what is under way differs."""
 
-SHARE = {"memory": 0.05, "maps": 0.05}
-"""And by which share of them."""
+SHARE = {"memory": 0.05, "maps": 0.05, "deleted": 0.25}
+"""And by which share of them: a clean-up lets go of hundreds of deleted files at a time."""
+
+MAPPED = ("maps", "deleted")
+"""What may grow as the number of files of the table does, on top of that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What this process holds at one moment.
 
-    ``deleted`` counts maps of files that are no longer there, ``temporary`` files.
+    ``deleted`` counts maps of files that are no longer there, ``temporary`` files; ``files`` are
+    those of the table, which the process does not hold.
     """
 
     memory: int
@@ -40,15 +45,18 @@ class Resources:
     deleted: int
     threads: int
     temporary: int
+    files: int
 
     @classmethod
-    def now(cls, temporary: Path) -> Resources:
+    def now(cls, temporary: Path, table: Path) -> Resources:
         """Measure.
 
         Parameters
         ----------
         temporary
             Where temporary files are.
+        table
+            The folder of the dataset.
         """
         process = psutil.Process()
         maps = Path("/proc/self/maps").read_bytes().splitlines()
@@ -59,6 +67,8 @@ class Resources:
             sum(line.endswith(b" (deleted)") for line in maps),
             process.num_threads(),
             sum(1 for path in temporary.rglob("*") if path.is_file()),
+            # Unlike rglob, it goes on where a folder is deleted meanwhile.
+            sum(name.endswith(".lance") for *_, names in os.walk(table) for name in names),
         )
 
 
@@ -71,10 +81,15 @@ def growth(samples: Sequence[Resources]) -> list[str]:
     if third < 2:
         return [f"only {len(samples)} samples: let it run longer"]
     found = []
-    earlier, later = samples[third:-third], samples[-third:]
+    before, after = _medians(samples[third:-third]), _medians(samples[-third:])
+    more_files = max(0.0, after["files"] / max(1.0, before["files"]) - 1)
     for name, slack in SLACK.items():
-        before = statistics.median(asdict(one)[name] for one in earlier)
-        after = statistics.median(asdict(one)[name] for one in later)
-        if after > before * (1 + SHARE.get(name, 0.0)) + slack:
-            found.append(f"{name} grew from {before:,.0f} to {after:,.0f}")
+        share = SHARE.get(name, 0.0) + (more_files if name in MAPPED else 0.0)
+        if after[name] > before[name] * (1 + share) + slack:
+            found.append(f"{name} grew from {before[name]:,.0f} to {after[name]:,.0f}")
     return found
+
+
+def _medians(samples: Sequence[Resources]) -> dict[str, float]:
+    counted = [asdict(one) for one in samples]
+    return {name: statistics.median(one[name] for one in counted) for name in counted[0]}
