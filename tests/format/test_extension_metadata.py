@@ -89,7 +89,9 @@ def test_a_type_whose_parameters_do_not_fit_is_its_storage_and_no_reader_is_told
     ],
     ids=lambda text: text[:48],
 )
-def test_parameters_that_fit_and_those_of_others_stay(name: str, said: str, kind: str) -> None:
+def test_parameters_that_fit_and_unknown_extension_types_stay(
+    name: str, said: str, kind: str
+) -> None:
     found = schema(name, said, kind).to_arrow().field("t").metadata
     assert found == {NAME.encode(): name.encode(), SAID.encode(): said.encode(), b"unit": b"m"}
 

@@ -5,17 +5,27 @@ Code that walks types, also in Arrow, recurses; and parsers of Arrow do not look
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import pyarrow as pa
 
 from glaive.errors import SchemaError
 
-__all__ = ["MAX_NESTING", "check_schema"]
+__all__ = ["MAX_NESTING", "check_schema", "without_json_strings"]
 
 MAX_NESTING: Final = 64
 """Maximum levels of a type, the column included: far more than data need, and far fewer than
 Python or the stack of a thread can take."""
+
+
+_JSON_STRINGS: Final = re.compile(rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"')
+"""Within a line, as JSON has them: one without an end hides nothing of the next line."""
+
+
+def without_json_strings(text: bytes | memoryview) -> bytes:
+    """JSON without its strings, in which brackets stand for nothing."""
+    return _JSON_STRINGS.sub(b"", text)
 
 
 def check_schema(schema: pa.Schema) -> None:

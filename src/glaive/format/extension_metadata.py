@@ -8,13 +8,13 @@ that is nested deeply, so that such entries are never given to it.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from math import prod
 from typing import Any, Final
 
 import pyarrow as pa
 
+from glaive.arrow.nesting import without_json_strings
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 
 __all__ = ["without_unfit"]
@@ -22,8 +22,6 @@ __all__ = ["without_unfit"]
 _LONGEST: Final = 1 << 20
 _MOST_BRACKETS: Final = 64
 """Of JSON, which has three of them: nothing is nested deeper than there are brackets."""
-
-_STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict[str, bytes]:
@@ -46,7 +44,7 @@ def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict
 
 def _parameters(said: bytes) -> dict[str, Any]:
     """The members of a JSON object; none if it is something else."""
-    marks = _STRINGS.sub(b"", said[: _LONGEST + 1])
+    marks = without_json_strings(said[: _LONGEST + 1])
     if len(said) > _LONGEST or marks.count(b"[") + marks.count(b"{") > _MOST_BRACKETS:
         return {}
     try:

@@ -221,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
         return _written(operation, response)
 
     def _check_name(self) -> None:
-        """Refuse names of others that lead to this machine: to a browser, what answers is theirs.
+        """Refuse host names that are not of this server: to a browser, what answers is theirs.
 
         It need not say then that a page asks.
         """

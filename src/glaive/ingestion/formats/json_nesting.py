@@ -12,12 +12,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.nesting import MAX_NESTING
+from glaive.arrow.nesting import MAX_NESTING, without_json_strings
 
 __all__ = ["refuse_deep", "refuse_deep_files"]
-
-_STRINGS: Final = re.compile(rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"')
-"""Within a line, so that one without an end hides nothing of the next."""
 
 _HIDDEN: Final = re.compile("/[._]")
 """In the path of a file below a folder."""
@@ -39,7 +36,7 @@ def refuse_deep(text: bytes | memoryview) -> None:
         A line, or lines that are no JSON together, have more than
         :data:`~glaive.arrow.nesting.MAX_NESTING` levels, the record included.
     """
-    marks = np.frombuffer(_STRINGS.sub(b"", text), np.uint8) | _BRACE
+    marks = np.frombuffer(without_json_strings(text), np.uint8) | _BRACE
     marks = marks[(marks == ord("{")) | (marks == ord("}"))]
     # A line of closing ones alone must not make room for the next.
     depths = np.concatenate([[0], np.cumsum(np.where(marks == ord("{"), 1, -1))])
