@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from glaive.table.manifest_store.protocol import ManifestEntry, ManifestStore
@@ -14,14 +15,16 @@ class Crash(Exception):  # noqa: N818  # not an error of the store: the writer i
 
 
 class Faulty:
-    """Passes on to another register; ``before`` and ``after`` name the calls that fail."""
+    """Passes on to another register and counts; ``before`` and ``after`` name calls that fail."""
 
     def __init__(self, inner: ManifestStore) -> None:
         self.inner = inner
         self.before: Mapping[str, Exception] = {}
         self.after: Mapping[str, Exception] = {}
+        self.calls = Counter[str]()
 
     def _call(self, name: str, *given: object) -> object:
+        self.calls[name] += 1
         if name in self.before:
             raise self.before[name]
         result = getattr(self.inner, name)(*given)

@@ -62,13 +62,17 @@ def test_a_listing_finishes_them(root: ObjectStore) -> None:
 
 @pytest.mark.spec("rel-22", "external-2")
 @pytest.mark.parametrize("digit", ["0", "f"])
-def test_a_listing_has_them_once_where_writers_competed(root: ObjectStore, digit: str) -> None:
+def test_a_listing_has_them_once_where_writers_competed(
+    root: ObjectStore, register: Faulty, digit: str
+) -> None:
     suffix = "-" + str(UUID(digit * 32))
     root.put(manifest_path(2) + suffix, [b"of the one that lost"])
     (registered,) = [path for path in staged(root) if not path.endswith(suffix)]
+    register.calls.clear()
     found = [(one.version, one.path) for one in list_versions(root)]
     assert found == [(version, manifest_path(version)) for version in (1, 2, 3, 4)]
     assert registered not in staged(root)
+    assert register.calls["get"] == 1
     opened(root).cleanup_old_versions(timedelta(days=1))
 
 

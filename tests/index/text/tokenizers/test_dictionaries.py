@@ -6,6 +6,7 @@ import marshal
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,6 +78,33 @@ def test_words_are_not_those_of_a_file_in_the_common_temporary_folder(
     dictionary.cache_clear()
     assert ("气今", 0) not in tokens("气今天", "jieba")
     assert [path.name for path in tmp_path.iterdir()] == ["jieba.cache"]
+
+
+class StandIn:
+    """What jieba's tokenizer has of the words of a file, and does when it is first used."""
+
+    initialized = False
+
+    def get_dict_file(self) -> str:
+        return "the file of the package"
+
+    def gen_pfdict(self, file: str) -> tuple[dict[str, int], int]:
+        return {file: 3}, 3
+
+    def initialize(self) -> None:
+        raise AssertionError("it reads what it kept in the common temporary folder")
+
+
+@pytest.mark.spec("rel-26")
+def test_words_are_read_from_the_package_before_it_looks_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    package = SimpleNamespace(Tokenizer=StandIn, setLogLevel=lambda _: None)
+    monkeypatch.setitem(sys.modules, "jieba", package)
+    dictionary.cache_clear()
+    made = dictionary()
+    dictionary.cache_clear()
+    assert (made.initialized, made.FREQ, made.total) == (True, {"the file of the package": 3}, 3)
 
 
 @pytest.mark.parametrize(("base", "package"), [("icu", "icu4py"), ("jieba", "jieba")])
