@@ -127,6 +127,11 @@ def _vector_with_holes(rng: np.random.Generator, count: int) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(flat, 4)
 
 
+def _vector_of_nulls(_rng: np.random.Generator, count: int) -> pa.Array:
+    """Lists that are there, and none of their items."""
+    return pa.FixedSizeListArray.from_arrays(pa.nulls(count * 3, pa.float32()), 3)
+
+
 def _offsets(rng: np.random.Generator, count: int, kind: type, most: int = 6) -> pa.Array:
     lengths = rng.integers(0, most, count)
     return pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(kind))
@@ -201,6 +206,7 @@ COLUMNS: dict[str, Maker] = {
     "vector_f16_64": _vector(np.float16, 64),
     "vector_f64_3": _vector(np.float64, 3),
     "vector_holes": _vector_with_holes,
+    "vector_of_nulls": _vector_of_nulls,
     "list_int32": _list(_I32),
     "list_string": _list(_text(pa.string())),
     "large_list_int64": _list(_int(pa.int64()), large=True),

@@ -22,6 +22,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.buffers import flags_of
 from glaive.dataclass import dataclass
 from glaive.memory import as_buffer
 from glaive.types import MAX_OFFSET, Int64s
@@ -75,6 +76,18 @@ class FixedList:
     dimension: int
     validity: pa.Buffer | None
     count: int
+
+    @property
+    def lacks_values(self) -> bool:
+        """Whether all items are null, and there is no memory of values: pylance writes none."""
+        if self.validity is None:
+            return False
+        inner = self.items
+        while isinstance(inner, FixedList):
+            inner = inner.items
+        if not isinstance(inner, FixedWidth) or inner.bits:
+            return False
+        return not flags_of(self.validity, self.count * self.dimension).any()
 
 
 @dataclass(slots=True)

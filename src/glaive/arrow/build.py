@@ -156,7 +156,10 @@ def to_array(
         if not pa.types.is_fixed_size_list(kind) or kind.list_size != block.dimension:
             raise _mismatch(f"lists of {block.dimension} items", kind, where)
         nulls = 0 if block.validity is None else -1
-        items = to_array(block.items, kind.value_type, block.validity, nulls, where)
+        if block.lacks_values:
+            items = all_null(kind.value_type, block.count * block.dimension)
+        else:
+            items = to_array(block.items, kind.value_type, block.validity, nulls, where)
         return pa.Array.from_buffers(kind, block.count, [validity], null_count, children=[items])
     if isinstance(block, Variable):
         return _from_variable(block, kind, validity, null_count, where)
