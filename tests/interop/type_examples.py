@@ -148,6 +148,7 @@ EXAMPLES: dict[str, tuple[Any, dict[str, str] | None]] = {
     "empty struct with nulls": (pa.array([{}, None] * 3, pa.struct([])), None),
     "list of empty structs": (_listed(_EMPTY), None),
     "struct of empty struct and more": (_struct(e=_EMPTY, i=_I8), None),
+    "struct of struct of empty struct and more": (_struct(s=_struct(e=_EMPTY), i=_I8), None),
     "struct of something and empty struct": (_struct(i=_I8, e=_EMPTY), None),
     "struct of empty struct": (_struct(e=_EMPTY), None),
     "struct of empty struct with nulls": (

@@ -167,12 +167,19 @@ def _is_empty(at: _Context) -> bool:
 
 
 def _is_hidden_empty(at: _Context) -> bool:
-    """An empty struct within a list, or as the first member, which defines its parent's shape."""
+    """An empty struct within a list, or as the first leaf, which defines the shape of structs."""
     if not _is_empty(at):
         return False
-    parent = at.outside[-1]
-    first = len(parent.children) > 1 and parent.children[0] is at.field
-    return any(map(_is_list, at.outside)) or first
+    if any(map(_is_list, at.outside)):
+        return True
+    first = at.field
+    for parent in reversed(at.outside):
+        if parent.children[0] is not first:
+            return False
+        if len(parent.children) > 1:
+            return True
+        first = parent
+    return False
 
 
 def _is_fixed_empty(at: _Context) -> bool:
@@ -237,7 +244,7 @@ FEATURES: dict[str, Callable[[_Context], bool]] = {
     "packed structs with members of variable width": _is_text_member,
     "packed structs with fixed-size lists as members": _is_list_member,
     "packed structs without members": _is_empty_packed,
-    "empty structs in lists, or as the first of several members": _is_hidden_empty,
+    "empty structs in lists, or as the first leaf of structs with several": _is_hidden_empty,
     "empty structs in fixed-size lists": _is_fixed_empty,
     "fixed-size lists of strings, binary or dictionaries": _is_text_list,
     "dictionaries of nulls": _is_null_dictionary,

@@ -24,7 +24,7 @@ V2_0 = FormatProfile(
             "large binary with lance-encoding:blob",
             "lists of large binary with lance-encoding:blob",
             "dictionaries of nulls",
-            "empty structs in lists, or as the first of several members",
+            "empty structs in lists, or as the first leaf of structs with several",
             "packed structs with fixed-size lists as members",
         }
     ),
