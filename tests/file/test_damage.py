@@ -30,6 +30,7 @@ from glaive.errors import (
     SchemaError,
     UnsupportedFeatureError,
 )
+from glaive.file import LanceFileReader, LanceFileWriter
 from glaive.file.open import create_writer, open_reader
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
@@ -193,6 +194,22 @@ def test_memory_is_bounded_by_the_size_of_the_file(tmp_path: Path, name: str, ve
             pa.set_memory_pool(pool)
         assert peak + (watched.max_memory() or 0) < MOST_MEMORY + FACTOR * len(content)
         gc.collect()
+
+
+@pytest.mark.spec("rel-23")
+def test_a_table_of_rows_that_take_no_memory_has_few_batches(tmp_path: Path) -> None:
+    """Of 1,024 rows each there would be so many that their list ends the process."""
+    with LanceFileWriter(tmp_path / "file.lance", version="2.2") as writer:
+        writer.write_batch(pa.table({"nothing": pa.nulls(5)}))
+    written, rows = (tmp_path / "file.lance").read_bytes(), 2**33
+
+    def lie(descriptor: Any, columns: list[Any]) -> None:
+        descriptor.length = columns[0].pages[0].length = rows
+
+    (tmp_path / "file.lance").write_bytes(rewritten(written, lie))
+    table = LanceFileReader(tmp_path / "file.lance").read_all().to_table()
+    assert table.num_rows == rows
+    assert table["nothing"].num_chunks <= 2**16
 
 
 def test_rows_without_bytes_are_not_made_without_bound(tmp_path: Path) -> None:

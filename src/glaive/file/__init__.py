@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glaive.file.files import LanceFileReader, LanceFileWriter, ReaderResults
+    from glaive.file.files import LanceFileReader, LanceFileWriter
     from glaive.file.metadata import (
         LanceBufferDescriptor,
         LanceColumnMetadata,
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         LanceFileStatistics,
         LancePageMetadata,
     )
+    from glaive.file.results import ReaderResults
     from glaive.file.session import LanceFileSession, ListResult
     from glaive.file.versions import stable_version
 
@@ -36,7 +37,7 @@ _HOMES = {
     "LanceFileSession": "session",
     "LanceFileWriter": "files",
     "ListResult": "session",
-    "ReaderResults": "files",
+    "ReaderResults": "results",
     "stable_version": "versions",
 }
 

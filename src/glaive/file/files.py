@@ -29,6 +29,7 @@ from glaive.file.metadata import (
 )
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumns, FileReader
+from glaive.file.results import ReaderResults
 from glaive.file.v2.reading.reader import FileV2
 from glaive.file.v2.writing.writer import FileV2Writer
 from glaive.file.versions import resolve_version
@@ -46,20 +47,8 @@ __all__ = [
 WINDOW_ROWS = 65_536
 """Rows decoded at a time when a file is read in batches."""
 
-
-class ReaderResults:
-    """The requested rows: as a table, or as batches that are decoded when needed."""
-
-    def __init__(self, reader: pa.RecordBatchReader) -> None:
-        self.reader = reader
-
-    def to_batches(self) -> pa.RecordBatchReader:
-        """The batches, each decoded when the reader reaches it."""
-        return self.reader
-
-    def to_table(self) -> pa.Table:
-        """All rows."""
-        return self.reader.read_all()
+MOST_BATCHES = 65_536
+"""Batches of a table: a file may stand for so many rows that their batches alone take gigabytes."""
 
 
 class LanceFileReader:
@@ -154,7 +143,7 @@ class LanceFileReader:
             raise RowIndexError(
                 f"rows {start}..{start + num_rows} of {self._file_name()}, which has {rows} rows"
             )
-        return self._results(self._batches(start, start + num_rows, batch_size))
+        return self._results(start, start + num_rows, batch_size)
 
     def take_rows(
         self,
@@ -176,7 +165,7 @@ class LanceFileReader:
         if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < rows:
             outside = int(wanted[(wanted < 0) | (wanted >= rows)][0])
             raise RowIndexError(f"row {outside} of {self._file_name()}, which has {rows} rows")
-        return self._results(self._batches(0, len(wanted), batch_size, wanted))
+        return self._results(0, len(wanted), batch_size, wanted)
 
     def read_global_buffer(self, index: int) -> bytes:
         """Bytes of a global buffer; 0 is the schema, added ones follow, else OptionError."""
@@ -209,8 +198,15 @@ class LanceFileReader:
     def _file_name(self) -> str:
         return str(getattr(self._file, "path", "the file"))
 
-    def _results(self, batches: Iterator[pa.RecordBatch]) -> ReaderResults:
-        return ReaderResults(pa.RecordBatchReader.from_batches(self.schema, batches))
+    def _results(
+        self, start: int, stop: int, size: int, rows: Int64s | None = None
+    ) -> ReaderResults:
+        batches = self._batches(start, stop, size, rows)
+        window = max(WINDOW_ROWS, -(-(stop - start) // MOST_BATCHES))
+        return ReaderResults(
+            pa.RecordBatchReader.from_batches(self.schema, batches),
+            self._batches(start, stop, window, rows),
+        )
 
     def _batches(
         self, start: int, stop: int, size: int, rows: Int64s | None = None
