@@ -150,6 +150,31 @@ def test_both_append_and_delete(tmp_path: Path, writer: ModuleType) -> None:
         glaive.write_dataset(unknown, uri, mode="append")
 
 
+@pytest.mark.parametrize("writer", [glaive, lance], ids=["glaive", "pylance"])
+@pytest.mark.parametrize("text", ["", None])
+def test_filters_know_that_empty_texts_of_dictionaries_are_nulls(
+    tmp_path: Path, text: str | None, writer: ModuleType
+) -> None:
+    texts = pa.array(["a", text, "b"])
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 1] * 500, pa.int16()), texts)
+    uri = str(tmp_path / "t")
+    options = {"data_storage_version": "0.1", "max_rows_per_group": 300}
+    writer.write_dataset(pa.table({"c": column}), uri, **options)
+    found, expected = glaive.dataset(uri), lance.dataset(uri)
+    assert found.to_table().to_pylist() == expected.to_table().to_pylist()
+    for wanted in ("c IS NULL", "c IS NOT NULL", "c <> 'a'", "NOT c = 'a'", "c = 'b'", "c = ''"):
+        assert found.count_rows(wanted) == expected.count_rows(wanted), wanted
+
+
+def test_texts_of_dictionaries_that_are_never_null_may_be_empty(tmp_path: Path) -> None:
+    texts = pa.array(["a", "", "b"])
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 1], pa.int16()), texts)
+    schema = pa.schema([pa.field("c", column.type, nullable=False)])
+    rows = pa.table([column], schema=schema)
+    dataset = glaive.write_dataset(rows, tmp_path / "t", data_storage_version="0.1")
+    assert dataset.to_table()["c"].to_pylist() == ["a", "", "b", ""]
+
+
 def test_columns_that_pylance_added_are_read(tmp_path: Path) -> None:
     uri = str(tmp_path / "d")
     glaive.write_dataset(

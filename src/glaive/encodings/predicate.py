@@ -253,10 +253,12 @@ def array_matches(array: Any, predicate: PagePredicate, where: Where) -> RowBits
         validity = None if bitmap is None else slice_bits(bitmap, array.offset, count)
     if nulls == count or not count:
         return RowBits(all_or_none(count, passing=bool(count) and predicate.null_passes()))
-    if predicate.every is not None:
+    encoded = pa.types.is_dictionary(array.type)
+    # Slots of null items, as files of 0.1 have them, are not in the validity.
+    if predicate.every is not None and not (encoded and array.dictionary.null_count):
         bits: pa.Buffer | None = all_or_none(count, passing=predicate.every)
         null_passes = predicate.null_passes()
-    elif pa.types.is_dictionary(array.type):
+    elif encoded:
         return _dictionary_matches(array, predicate, where)
     else:
         block = _plain_block(array)

@@ -270,7 +270,8 @@ class LegacyFile:
         def pages(_: Field, bits: int, more: int) -> Pages:
             return self._pages(entry, bits, more, where)
 
-        schema = LanceSchema.from_arrow(pa.schema([pa.field(field.name, kind.value_type)]))
+        items = pa.field(field.name, kind.value_type, field.nullable)
+        schema = LanceSchema.from_arrow(pa.schema([items]))
         node = open_node(schema.fields[0], pages, _no_items, where)
         return node.read(Spans(*np.array([[0], [0], [length]], np.int64)))
 
