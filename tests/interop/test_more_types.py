@@ -180,3 +180,31 @@ def test_versions_take_what_they_take_there(tmp_path: Path, name: str, version: 
         for taker in re.findall(r"[0-9]\.[0-9]", other):
             assert taker in PROFILES
             assert pylance_takes(source, tmp_path / taker, taker)
+
+
+def _never_null() -> list[pa.Table]:
+    """Columns with nulls that only their items show, though they are never null."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(["a", None]))
+    strict = pa.field("x", texts.type, nullable=False)
+    pairs = pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False))
+    entries = pa.StructArray.from_arrays(
+        [pa.array(["k", "l"]), pa.array([1, None], pa.int32())],
+        fields=[pairs.key_field, pairs.item_field],
+    )
+    ends = pa.py_buffer(np.array([0, 1, 2], np.int32))
+    return [
+        pa.table([texts], schema=pa.schema([strict])),
+        pa.table({"s": pa.StructArray.from_arrays([texts], fields=[strict])}),
+        pa.table({"m": pa.Array.from_buffers(pairs, 2, [None, ends], children=[entries])}),
+    ]
+
+
+@pytest.mark.parametrize("at", range(3), ids=["dictionary", "member", "value of a map"])
+def test_nulls_of_what_is_never_null_are_refused_by_both(tmp_path: Path, at: int) -> None:
+    rows = _never_null()[at]
+    with pytest.raises(OSError, match="contained null values even though"):
+        lance.write_dataset(rows, tmp_path / "pylance")
+    with pytest.raises(SchemaError, match="expected no nulls, found 1"):
+        glaive.write_dataset(rows, tmp_path / "glaive")
+    written = glaive.write_dataset(rows.slice(0, 1), tmp_path / "glaive")
+    assert written.to_table().to_pylist() == rows.slice(0, 1).to_pylist()

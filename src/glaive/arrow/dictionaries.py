@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from glaive.errors import CapacityError
 
-__all__ = ["concat_arrays", "decode_dictionary", "has_dictionary", "tidy_dictionary"]
+__all__ = ["concat_arrays", "decode_dictionary", "has_dictionary", "null_count", "tidy_dictionary"]
 
 
 def has_dictionary(kind: pa.DataType) -> bool:
@@ -19,6 +19,18 @@ def has_dictionary(kind: pa.DataType) -> bool:
         return has_dictionary(kind.storage_type)
     inner = [kind.field(at).type for at in range(kind.num_fields)]
     return pa.types.is_dictionary(kind) or any(map(has_dictionary, inner))
+
+
+def null_count(array: Any) -> int:
+    """Nulls of an array, or of chunks; also indices of null items, which Arrow does not count."""
+    nulls = int(array.null_count)
+    if pa.types.is_dictionary(array.type):
+        parts: list[Any] = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        for part in parts:
+            if part.dictionary.null_count:
+                absent = np.asarray(part.dictionary.is_null())
+                nulls += int(np.count_nonzero(absent[np.asarray(part.indices.drop_null())]))
+    return nulls
 
 
 def tidy_dictionary(array: Any) -> Any:

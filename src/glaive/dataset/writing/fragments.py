@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.dictionaries import null_count
 from glaive.dataset.writing.conform import conform
 from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.rolling import RollingWriter
@@ -104,10 +105,10 @@ def _strict_columns(schema: LanceSchema) -> tuple[int, ...]:
 
 
 def _is_strict(field: Field) -> bool:
-    # Arrow never has null entries or keys of maps.
-    return field.logical_type != "map" and any(
-        not child.nullable or _is_strict(child) for child in field.children
-    )
+    children = field.children
+    if field.logical_type == "map":  # Arrow never has null entries or keys of maps
+        children = field.children[0].children[1:]
+    return any(not child.nullable or _is_strict(child) for child in children)
 
 
 def _check(array: Any, field: Field, path: str) -> None:
@@ -119,12 +120,15 @@ def _check(array: Any, field: Field, path: str) -> None:
         array = array.drop_null() if array.null_count else array
         parts = [array.field(child.name) for child in field.children]
     else:
+        if pa.types.is_map(array.type):  # Arrow does not flatten these
+            kind = array.type
+            array = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
         parts = [array.flatten()]
     for child, part in zip(field.children, parts, strict=True):
         below = f"{path}.{child.name}"
-        if not child.nullable and part.null_count:
+        if not child.nullable and (nulls := null_count(part)):
             raise SchemaError(
-                f"column {below!r}: expected no nulls, found {part.null_count}. Fill them, or "
+                f"column {below!r}: expected no nulls, found {nulls}. Fill them, or "
                 "make it nullable: in a dataset by alter_columns."
             )
         _check(part, child, below)

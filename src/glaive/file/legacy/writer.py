@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches
+from glaive.arrow.dictionaries import null_count
 from glaive.encodings.legacy.statistics import PageBounds, has_statistics, measure_pages
 from glaive.errors import CapacityError, SchemaError
 from glaive.file.legacy.pager import PageWriter
@@ -100,10 +101,10 @@ class LegacyFileWriter:
             )
         columns: list[Any] = list(batch.columns)
         for field, column in zip(self._schema.fields, columns, strict=True):
-            if not field.nullable and column.null_count:
+            if not field.nullable and (nulls := null_count(column)):
                 raise SchemaError(
                     f"column {field.name!r} (in {self._where}): expected no nulls, found "
-                    f"{column.null_count}. Fill them, or declare the column nullable."
+                    f"{nulls}. Fill them, or declare the column nullable."
                 )
         if self.rows + batch.num_rows > _MAX_ROWS:
             raise SchemaError(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
+from glaive.arrow.dictionaries import null_count
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.writing.small_pages import MAX_TINY_BYTES, encode_small, whole_bytes
 from glaive.errors import GlaiveError, SchemaError
@@ -160,10 +161,10 @@ class FileV2Writer:
             batch = batches[0] if len(batches) == 1 else batch
         columns: list[Any] = list(batch.columns)
         for field, queue, column in zip(self._given, self._queues, columns, strict=True):
-            if not queue.node.nullable and column.null_count:
+            if not queue.node.nullable and (nulls := null_count(column)):
                 raise SchemaError(
                     f"column {queue.node.name!r} (in {self._where}): expected no nulls, found "
-                    f"{column.null_count}. Fill them, or declare the column nullable."
+                    f"{nulls}. Fill them, or declare the column nullable."
                 )
             chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
             for chunk in chunks:
