@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -50,6 +51,26 @@ def test_columns_can_be_left_out(tmp_path: Path) -> None:
     assert reader.read_all().to_table().equals(ROWS.select(["name"]))
     with pytest.raises(ColumnNotFoundError, match="did you mean 'name'"):
         LanceFileReader(tmp_path / "a.lance", columns=["nmae"])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [[1.5], [True], ["1"], [None], [[1]], [1j], 5, pa.array([1.0]), pa.array([1, None])],
+    ids=str,
+)
+def test_positions_that_are_no_integers_are_refused(tmp_path: Path, rows: Any) -> None:
+    """NumPy makes integers of most of them, and another row than was asked for would be read."""
+    reader = LanceFileReader(_write(tmp_path / "a.lance"))
+    with pytest.raises(OptionError, match="row positions: expected"):
+        reader.take_rows(rows)
+
+
+def test_positions_beyond_64_bits_are_named_as_they_are_given(tmp_path: Path) -> None:
+    reader = LanceFileReader(_write(tmp_path / "a.lance"))
+    for row in (2**63, 2**64 - 1):
+        with pytest.raises(RowIndexError, match=f"row position {row} is out of range"):
+            reader.take_rows([row])
+    assert reader.take_rows(pa.array([3, 1], pa.uint64())).to_table().num_rows == 2
 
 
 def test_rows_beyond_the_file_are_refused(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from glaive.file.metadata import (
     file_statistics,
 )
 from glaive.file.open import create_writer, open_reader
+from glaive.file.positions import positions
 from glaive.file.protocol import BoundColumns, FileReader
 from glaive.file.results import ReaderResults
 from glaive.file.v2.reading.reader import FileV2
@@ -158,9 +159,11 @@ class LanceFileReader:
         ------
         RowIndexError
             A position is negative or not below the number of rows.
+        OptionError
+            They are no integers.
         """
         _check_counts(batch_size, batch_readahead)
-        wanted = np.asarray(indices, np.int64)
+        wanted = positions(indices)
         rows = self.num_rows()
         if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < rows:
             outside = int(wanted[(wanted < 0) | (wanted >= rows)][0])

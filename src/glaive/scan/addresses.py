@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import ascending
 from glaive.errors import NotFoundError, RowIndexError
+from glaive.file.positions import positions
 from glaive.format.flags import Feature
-from glaive.scan.positions import positions
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take_physical
 from glaive.scan.views import BoundProjection

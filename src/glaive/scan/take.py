@@ -22,11 +22,11 @@ from glaive.arrow.dictionaries import concat_arrays
 from glaive.config import settings
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, CorruptFileError
+from glaive.file.positions import beyond, check_range, positions
 from glaive.file.run_fetch import run_fetches
 from glaive.io.pool import gather, ordered_map
 from glaive.scan.bound import BoundFragment
 from glaive.scan.metrics import NOBODY, Meter
-from glaive.scan.positions import beyond, check_range, positions
 from glaive.scan.views import BoundProjection
 from glaive.types import Int64s
 

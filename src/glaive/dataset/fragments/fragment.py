@@ -22,11 +22,11 @@ from glaive.errors import (
     RowIndexError,
     UnsupportedFeatureError,
 )
+from glaive.file.positions import positions
 from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
 from glaive.scan.keywords import FragmentScanKeywords, HeadKeywords, shows_options
 from glaive.scan.options import ScanOptions
-from glaive.scan.positions import positions
 from glaive.scan.projection import Columns, column_names
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
