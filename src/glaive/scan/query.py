@@ -91,8 +91,8 @@ class Query:
         return plan_scan(self.source.snapshot, options).rows
 
     def row_ranges(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Where the rows of the result are; see :meth:`FilteredScan.row_ranges`."""
-        return self._filtered(self._run(None)).row_ranges()
+        """Where the rows of the result are, few at a time; see :meth:`FilteredScan.row_ranges`."""
+        return self._filtered(self._run(None)).row_ranges(stream=True)
 
     def _run(self, meter: Meter | None) -> ScanRun:
         return ScanRun(self.source, self.options, meter or meter_for(self.options))

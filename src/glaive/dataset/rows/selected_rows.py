@@ -6,19 +6,20 @@ A deletion rewrites no data file. Its tasks find the rows and write deletion fil
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.progress_line import note_rows
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job
-from glaive.errors import OptionError
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.format.deletions import MAX_DELETED_ROWS
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import FragmentList
 from glaive.format.manifest import Manifest
@@ -113,15 +114,29 @@ def rows_where(
     """Physical offsets of the matching live rows, ascending, by fragment id.
 
     ``fragments`` are ids of those to look at; default: all.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        More rows of a fragment match than a deletion file may have.
     """
     options = ScanOptions.of(filter=predicate, fragments=fragments)
-    parts: dict[int, list[NDArray[np.int64]]] = {}
+    parts: dict[int, list[Offsets]] = {}
+    counts: Counter[int] = Counter()
     query = make_query(Views(dataset.snapshot), options, counting=True)
     for fragment_id, rows in query.row_ranges():
         note_rows(len(rows))
-        parts.setdefault(fragment_id, []).append(rows)
+        counts[fragment_id] += len(rows)
+        # Few bytes of a file may stand for any number of rows that match.
+        if counts[fragment_id] > MAX_DELETED_ROWS:
+            raise UnsupportedFeatureError(
+                f"more than {MAX_DELETED_ROWS} rows of fragment {fragment_id} match (in "
+                f"{dataset.manifest.where}), as many as can be deleted from one. Write the dataset "
+                "with smaller fragments, or delete all rows with 'true'."
+            )
+        parts.setdefault(fragment_id, []).append(rows.astype(np.uint32))
     return {
-        fragment_id: (rows[0] if len(rows) == 1 else np.concatenate(rows)).astype(np.uint32)
+        fragment_id: rows[0] if len(rows) == 1 else np.concatenate(rows)
         for fragment_id, rows in parts.items()
     }
 

@@ -113,18 +113,18 @@ class FilteredScan:
             window_rows = None
         return whole.filter(self.search, work, stream=stream, window_rows=window_rows)
 
-    def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
+    def row_ranges(self, *, stream: bool = False) -> Iterator[tuple[int, Int64s]]:
         """Id of each fragment with rows that pass, and these, physical and ascending.
 
         A fragment may come several times, with rows behind those before. Limit and offset are
-        not regarded.
+        not regarded. With ``stream`` few of them are made ahead.
         """
 
         def ranges_of(selection: Selection) -> list[tuple[int, Int64s]]:
             return list(selection.row_ranges())
 
         for part in self._parts():
-            for ranges in part.filter(self.search, ranges_of):
+            for ranges in part.filter(self.search, ranges_of, stream=stream):
                 yield from ranges
 
     def count(self) -> int:
