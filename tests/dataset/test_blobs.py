@@ -470,6 +470,14 @@ def test_other_types_are_no_blobs(tmp_path: Path, kind: pa.DataType) -> None:
             glaive.write_dataset(table, str(tmp_path), data_storage_version=version)
 
 
+def test_a_column_of_bytes_may_bear_the_name_of_blobs(tmp_path: Path) -> None:
+    named: Any = {"ARROW:extension:name": "lance.blob.v2"}
+    schema = pa.schema([pa.field("b", pa.binary(), metadata=named)])
+    dataset = glaive.write_dataset(pa.table([[b"one"]], schema=schema), tmp_path / "t")
+    dataset.insert(pa.table({"b": pa.array([b"two"], pa.large_binary())}))
+    assert dataset.to_table()["b"].to_pylist() == [b"one", b"two"]
+
+
 def test_single_values() -> None:
     assert Blob.empty() == Blob(data=b"")
     assert Blob.from_bytes(bytearray(b"ab")).data == b"ab"

@@ -134,7 +134,8 @@ def _storage(array: Any, field: pa.Field[Any], mask: Any) -> Any:
 
 
 def _is_blob_type(field: pa.Field[Any]) -> bool:
-    return (field.metadata or {}).get(_NAME) == BLOB_V2.encode()
+    """Whether values are written as blobs; a column of another type may bear the name, too."""
+    return pa.types.is_struct(field.type) and (field.metadata or {}).get(_NAME) == BLOB_V2.encode()
 
 
 def _has_blob_type(field: pa.Field[Any]) -> bool:
