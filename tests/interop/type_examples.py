@@ -98,6 +98,7 @@ EXAMPLES: dict[str, tuple[Any, dict[str, str] | None]] = {
     ),
     "fixed list of text": (_fixed(pa.array(["a"] * 2 * ROWS)), None),
     "fixed list of binary": (_fixed(pa.array([b"a"] * 2 * ROWS)), None),
+    "fixed list of binary of 0 bytes": (_fixed(pa.array([b""] * 2 * ROWS, pa.binary(0))), None),
     "fixed list of lists": (_fixed(pa.array([[1]] * 2 * ROWS)), None),
     "fixed list of dictionaries": (_fixed(pa.array(["a"] * 2 * ROWS).dictionary_encode()), None),
     "fixed list of uuids": (

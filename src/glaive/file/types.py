@@ -193,7 +193,7 @@ def _is_text_list(at: _Context) -> bool:
         return False
     while pa.types.is_fixed_size_list(kind):
         kind = kind.value_type
-    return offset_bits(kind) is not None or pa.types.is_dictionary(kind)
+    return offset_bits(kind) is not None or pa.types.is_dictionary(kind) or kind == pa.binary(0)
 
 
 def _is_null_dictionary(at: _Context) -> bool:

@@ -305,7 +305,8 @@ REFUSED = {
     "items named otherwise": (pa.list_(pa.field("element", pa.int8())), "2.0"),
     "struct without members": (pa.struct([]), "2.1"),
     "dictionary of floats": (pa.dictionary(pa.int8(), pa.float32()), "2.0"),
-    "no bytes": (pa.binary(0), "2.1"),
+    "no bytes": (pa.binary(0), "2.2"),
+    "lists of no bytes": (pa.list_(pa.binary(0), 2), "2.1"),
 }
 
 

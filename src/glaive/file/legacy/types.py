@@ -62,13 +62,14 @@ def _reason(field: Field) -> tuple[str, str] | None:
         if not (pa.types.is_integer(values) or offset_bits(values)):
             return "2.0", "its dictionaries have items that are strings, binary or integers"
     if pa.types.is_fixed_size_binary(kind) and kind.byte_width == 0:
-        return "2.1", "values need at least one byte"
+        return "2.2", "values need at least one byte"
     return _fixed_list_reason(kind)
 
 
 def _fixed_list_reason(kind: Any) -> tuple[str, str] | None:
     while pa.types.is_fixed_size_list(kind):
         kind = kind.value_type
-        if offset_bits(kind) or pa.types.is_null(kind) or pa.types.is_dictionary(kind):
+        other = pa.types.is_null(kind) or pa.types.is_dictionary(kind) or kind == pa.binary(0)
+        if other or offset_bits(kind):
             return "2.1", "its fixed-size lists have items that are numbers"
     return None
