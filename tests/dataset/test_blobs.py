@@ -26,6 +26,8 @@ from glaive.errors import (
     SchemaError,
     StoreError,
 )
+from glaive.format.manifest import encode_manifest
+from glaive.format.pb import table_pb2
 from glaive.io.counting import CountingStore, Fault
 from glaive.io.uri import open_store
 from glaive.table.load import open_latest
@@ -468,6 +470,24 @@ def test_other_types_are_no_blobs(tmp_path: Path, kind: pa.DataType) -> None:
     for version in ("2.1", "2.2"):
         with pytest.raises(SchemaError, match="no blobs of other types"):
             glaive.write_dataset(table, str(tmp_path), data_storage_version=version)
+
+
+def test_files_of_0_1_hold_no_blobs(tmp_path: Path) -> None:
+    """The manifest says that they do; nothing in them tells where values lie."""
+    bytes_only = pa.table({"b": pa.array([b"one"], pa.large_binary())})
+    dataset = glaive.write_dataset(bytes_only, tmp_path / "t", data_storage_version="0.1")
+    manifest = dataset.manifest
+    wire = table_pb2.ManifestOutline()
+    wire.CopyFrom(manifest.wire)
+    wire.fields[0].metadata["lance-encoding:blob"] = b"true"
+    pieces = encode_manifest(
+        wire, transaction=manifest.transaction or b"", index_section=manifest.index_section
+    )
+    Path(manifest.where).write_bytes(b"".join(map(bytes, map(memoryview, pieces))))
+    opened = glaive.LanceDataset(tmp_path / "t", session=glaive.Session())
+    for read in (opened.take_blobs, opened.read_blobs):
+        with pytest.raises(CorruptFileError, match="blobs of column 'b': expected descriptions"):
+            read("b", indices=[0])
 
 
 def test_a_column_of_bytes_may_bear_the_name_of_blobs(tmp_path: Path) -> None:

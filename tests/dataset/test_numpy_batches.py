@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import glaive
+from glaive.errors import FormatError
 
 
 def test_columns_become_arrays(tmp_path: Path) -> None:
@@ -63,3 +65,23 @@ def test_numbers_and_vectors_share_memory_with_arrow(tmp_path: Path) -> None:
     assert not any(array.flags.owndata or array.flags.writeable for array in batch.values())
     (doubled,) = dataset.to_numpy_batches(columns={"twice": "id * 2"}, limit=3)
     assert doubled["twice"].tolist() == [0, 2, 4]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([1], pa.time64("ns")),
+        pa.array([[1]], pa.list_(pa.time64("ns"))),
+        pa.Array.from_buffers(
+            pa.string(), 1, [None, pa.py_buffer(bytes(4) + b"\1\0\0\0"), pa.py_buffer(b"\xff")]
+        ),
+    ],
+    ids=["nanoseconds", "within a list", "damaged text"],
+)
+def test_values_that_python_does_not_have_end_in_an_error_of_their_column(
+    tmp_path: Path, values: pa.Array
+) -> None:
+    dataset = glaive.write_dataset(pa.table({"here": values}), tmp_path / "a.lance")
+    assert dataset.to_table().num_rows == 1
+    with pytest.raises(FormatError, match="column 'here': Python does not have a value"):
+        list(dataset.to_numpy_batches())

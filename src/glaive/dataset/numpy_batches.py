@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from glaive.errors import FormatError
+
 __all__ = ["batch_arrays"]
 
 
@@ -17,10 +19,24 @@ def batch_arrays(batch: pa.RecordBatch) -> dict[str, Any]:
     Numbers, booleans and times keep their types, and share Arrow's memory; nulls make numbers NaN
     (integers become ``float64``) and times NaT. Fixed-size lists of numbers have two dimensions,
     tensors those of their shape; structs are dictionaries; all else is arrays of objects.
+
+    Raises
+    ------
+    FormatError
+        Python does not have a value: a damaged text, a time of nanoseconds.
     """
-    return {
-        name: _array(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    }
+    arrays: dict[str, Any] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            arrays[name] = _array(column)
+        except MemoryError:
+            raise
+        except (pa.ArrowException, ValueError, OverflowError) as error:
+            raise FormatError(
+                f"column {name!r}: Python does not have a value: {error}. Leave the column out, or "
+                "use to_batches; `glaive verify --deep` finds damaged texts"
+            ) from error
+    return arrays
 
 
 def _array(column: Any) -> np.ndarray[Any, Any] | Mapping[str, Any]:

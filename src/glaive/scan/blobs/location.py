@@ -208,6 +208,13 @@ class BlobHome:
             A value lies outside of the dataset, or behind a link that leads out of it, and the
             caller has to allow reading it.
         """
+        if not pa.types.is_struct(descriptions.type):
+            raise CorruptFileError(
+                f"blobs of column {self._column!r}",
+                expected="descriptions, as files from 2.0 on have",
+                found=f"values of type {descriptions.type}",
+                where=self._store.full(self._path),
+            )
         rows = len(descriptions)
         valid = np.asarray(descriptions.is_valid())
         names = [field.name for field in descriptions.type]
