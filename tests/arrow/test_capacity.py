@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from glaive.arrow.build import all_null
 from glaive.arrow.capacity import MAX_OFFSET, in_parts, row_weights, too_large, weight
 from glaive.arrow.chunked import (
     decode_large,
@@ -87,6 +88,12 @@ def test_a_single_row_that_is_too_large_is_an_error() -> None:
 
     with pytest.raises(CapacityError, match="1 rows"):
         list(in_parts(work, 0, 5))
+
+
+def test_more_nulls_than_arrow_counts_are_too_many_for_an_array() -> None:
+    assert len(all_null(pa.null(), 2**47)) == 2**47
+    with pytest.raises(CapacityError, match="read fewer rows"):
+        all_null(pa.null(), 2**64)
 
 
 def test_the_error_says_how_many_and_what_helps() -> None:

@@ -92,6 +92,8 @@ def all_null(kind: pa.DataType, count: int) -> pa.Array:
         They take more than ``MAX_IMPLIED_BYTES`` bytes.
     """
     if pa.types.is_null(kind):
+        if count >> 62:  # items of lists, whose numbers are products
+            raise CapacityError(f"{count} nulls in one array: read fewer rows", parts=count >> 61)
         # Without the bitmap that Arrow would make and never read.
         return pa.Array.from_buffers(kind, count, [None], count)
     _check_implied(_null_bits(kind) * count, kind)
