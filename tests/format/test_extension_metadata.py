@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from time import process_time
 from typing import Any
 
 import pytest
@@ -26,6 +27,15 @@ def schema(name: str, said: str, kind: str = "fixed_size_list:float:2") -> Lance
     field = Field(id=0, name="t", logical_type=kind, metadata=metadata, children=children)
     outer = Field(id=3, name="outer", logical_type="struct", children=(field,))
     return LanceSchema((field, outer))
+
+
+@pytest.mark.spec("rel-25")
+def test_a_text_of_escaped_marks_without_an_end_is_looked_through_once() -> None:
+    started = process_time()
+    assert (
+        schema("arrow.opaque", '"' + '\\"' * 500_000, "int32").to_arrow().field(0).type == "int32"
+    )
+    assert process_time() - started < 10  # an hour, where each mark began another search
 
 
 @pytest.mark.spec("rel-23")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import process_time
 
 import pyarrow as pa
 import pytest
@@ -51,6 +52,14 @@ def test_a_record_of_brackets_is_a_bad_one_among_others(tmp_path: Path) -> None:
 def test_lines_that_are_no_json_hide_no_brackets_of_the_next(text: str) -> None:
     with pytest.raises(pa.ArrowInvalid, match="nested deeper than 64"):
         refuse_deep(text.encode())
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize("text", ['"' + '\\"' * 5_000_000, '"' * 5_000_001, "\\" * 5_000_000])
+def test_texts_without_an_end_are_looked_through_once(text: str) -> None:
+    started = process_time()
+    refuse_deep(text.encode())  # each mark began a search for the end: a day for these
+    assert process_time() - started < 20
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,12 @@ MAX_NESTING: Final = 64
 Python or the stack of a thread can take."""
 
 
-_JSON_STRINGS: Final = re.compile(rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"')
-"""Within a line, as JSON has them: one without an end hides nothing of the next line."""
+_JSON_STRINGS: Final = re.compile(rb'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?')
+"""Within a line, as JSON has them: one without an end hides nothing of the next line.
+
+It is no JSON, and readers stop there. It is matched up to the end of its line: else each mark that
+is escaped in it would begin another search for that end.
+"""
 
 
 def without_json_strings(text: bytes | memoryview) -> bytes:
