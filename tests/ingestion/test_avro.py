@@ -162,12 +162,17 @@ def doubled(times: int) -> dict[str, Any]:
     return dict(inner)
 
 
+EMPTY: dict[str, Any] = {"type": "record", "name": "E", "fields": []}
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
         (["string", "int"], "union of"),
         ({"type": "array", "items": "null"}, "take no bytes"),
         ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, "take no bytes"),
+        ({"type": "array", "items": {"type": "null", "logicalType": "uuid"}}, "take no bytes"),
+        ({"type": "array", "items": EMPTY | {"logicalType": "date"}}, "take no bytes"),
         (NESTED, "N contains itself"),
         (doubled(40), "stands for more than 100,000 types"),
     ],
@@ -189,11 +194,26 @@ def test_a_schema_may_have_20_000_columns_with_nulls(tmp_path: Path) -> None:
     assert Avro({}).schema(file).types == [pa.int64()] * 20_000
 
 
-def test_records_without_any_bytes_are_refused(tmp_path: Path) -> None:
-    schema = {"type": "record", "name": "R", "fields": [{"name": "v", "type": "null"}]}
+@pytest.mark.spec("rel-24", "rel-25")
+@pytest.mark.parametrize("kind", ["null", {"type": "null", "logicalType": "date"}])
+def test_records_without_any_bytes_are_refused(tmp_path: Path, kind: Any) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "v", "type": kind}]}
     path = written(tmp_path / "a.avro", schema, [{"v": None}])
     with pytest.raises(GlaiveError, match="take no bytes"):
         glaive.ingest(path, tmp_path / "t.lance")
+
+
+def test_a_logical_type_of_another_type_means_nothing(tmp_path: Path) -> None:
+    kinds: dict[str, Any] = {
+        "text": {"type": "string", "logicalType": "date"},
+        "key": {"type": "fixed", "name": "Key", "size": 16, "logicalType": "uuid"},
+        "number": {"type": "long", "logicalType": "time-millis"},
+    }
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    row = {"text": "today", "key": bytes(range(16)), "number": 7}
+    path = written(tmp_path / "a.avro", {"type": "record", "name": "R", "fields": fields}, [row])
+    glaive.ingest(path, tmp_path / "t.lance")
+    assert glaive.dataset(tmp_path / "t.lance").to_table().to_pylist() == [row]
 
 
 def test_damage_anywhere_ends_in_an_error_or_in_rows(tmp_path: Path) -> None:

@@ -29,16 +29,18 @@ _PLAIN: Final[dict[str, pa.DataType]] = {
     "enum": pa.string(),
 }
 
-_LOGICAL: Final[dict[str, pa.DataType]] = {
-    "date": pa.date32(),
-    "time-millis": pa.time32("ms"),
-    "time-micros": pa.time64("us"),
-    "timestamp-millis": pa.timestamp("ms", "UTC"),
-    "timestamp-micros": pa.timestamp("us", "UTC"),
-    "local-timestamp-millis": pa.timestamp("ms"),
-    "local-timestamp-micros": pa.timestamp("us"),
-    "uuid": pa.string(),
+_LOGICAL: Final[dict[tuple[str, str], pa.DataType]] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("string", "uuid"): pa.string(),
 }
+"""Types by the one that is stored and the logical one. On other types a logical one means nothing,
+as Avro has it: a null that is said to be a date takes no bytes still."""
 
 _MOST_TYPES: Final = 100_000
 """Types of a schema, each counted where it is named: records of two of the one before are 2^n."""
@@ -198,12 +200,12 @@ def _type_of(written: Any, where: str, known: _Known, within: tuple[str, ...]) -
 
 def _logical_type(written: Mapping[str, Any]) -> Any:
     """The type that values of a logical type become; None: those of the type below."""
-    logical: Any = written.get("logicalType")
-    if logical == "decimal":
+    kind, logical = written["type"], str(written.get("logicalType"))
+    if logical == "decimal" and kind in ("bytes", "fixed"):
         wide = written["precision"] > 38
         decimal = pa.decimal256 if wide else pa.decimal128
         return decimal(written["precision"], written.get("scale", 0))
-    return _LOGICAL.get(logical)
+    return _LOGICAL.get((kind, logical))
 
 
 def _type_of_union(parts: list[Any], where: str, known: _Known, within: Any) -> Any:
@@ -263,4 +265,6 @@ def _for_arrow(value: Any, kind: Any) -> Any:
         return [_for_arrow(one, kind.value_type) for one in value]
     if pa.types.is_struct(kind):
         return {field.name: _for_arrow(value[field.name], field.type) for field in kind}
-    return str(value) if isinstance(value, UUID) else value
+    if isinstance(value, UUID):
+        return value.bytes if pa.types.is_fixed_size_binary(kind) else str(value)
+    return value
