@@ -141,11 +141,15 @@ def _reader(
 
     from glaive.arrow.utf8 import damaged_text
 
+    files: Any = pads.dataset
+    # Those that Arrow will read, also behind links; with a schema it looks into none of them.
+    found = files(source, format=kind, schema=pa.schema([])).files
+    if not found:
+        raise click.ClickException(f"{source} has no files")
     if kind == "json":
         from glaive.ingestion.formats.json_nesting import refuse_deep_files
 
-        refuse_deep_files(Path(source))
-    files: Any = pads.dataset
+        refuse_deep_files(found)
     reader = files(source, format=kind).scanner(columns=columns).to_reader()
     try:
         _ = reader.schema.names

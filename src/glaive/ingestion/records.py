@@ -85,7 +85,8 @@ def read_blocks(
             return
         rest = b""
         while True:
-            data = stream.read(BLOCK_BYTES)
+            # More at a time of a long record, which would be copied again with each part.
+            data = stream.read(max(BLOCK_BYTES, len(rest)))
             joined = rest + data
             if not joined:
                 return
@@ -115,7 +116,7 @@ def first_block(file: SourceFile, size: int, *, quoted: bool = False) -> Block:
     with open_source(file, decompress=True) as stream:
         joined = b""
         while True:
-            data = stream.read(size)
+            data = stream.read(max(size, len(joined)))
             joined += data
             end = _last_record_end(joined, quoted=quoted) if data else len(joined)
             if end or not data:
