@@ -62,7 +62,7 @@ class Rejects:
                 "their own, or schema= with types that fit."
             )
         kept = None if record is None else record[:_MAX_RECORD]
-        self._rows.append((file.uri, line, reason, kept))
+        self._rows.append((file.named[0], line, reason, kept))
 
     def drop(self, rows: int) -> None:
         """Count rows that are left out."""

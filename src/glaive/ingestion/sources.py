@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -64,6 +65,12 @@ class SourceFile:
     def uri(self) -> str:
         """Where it is."""
         return self.folder + self.path
+
+    @property
+    def named(self) -> tuple[str, str]:
+        """URI and path as texts; bytes that are none are written out."""
+        uri, path = (text.encode(errors="backslashreplace") for text in (self.uri, self.path))
+        return uri.decode(), path.decode()
 
     @property
     def compression(self) -> Codec | None:
@@ -200,7 +207,8 @@ def open_source(file: SourceFile, *, decompress: bool = False) -> pa.NativeFile:
     opened: pa.NativeFile
     if store.is_local:
         try:
-            opened = pa.OSFile(store.full(name), "r")
+            path: Any = os.fsencode(store.full(name))  # names of files are bytes, of any encoding
+            opened = pa.OSFile(path, "r")
         except FileNotFoundError as error:
             raise ObjectNotFoundError(f"{file.uri} was removed since it was listed") from error
     else:

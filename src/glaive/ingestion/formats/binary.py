@@ -61,7 +61,7 @@ class Binary(SourceFormat):
             return
         digest = hashlib.sha256(content).hexdigest()
         file = piece.file
-        values = [file.path, len(content), file.modified, digest, *facts]
+        values = [file.named[1], len(content), file.modified, digest, *facts]
         arrays = [
             pa.array([value], field.type)
             for value, field in zip(values, (*_FIELDS, *self._extra), strict=True)

@@ -1,0 +1,40 @@
+"""Files whose names are no text: a name is bytes, of any encoding."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import glaive
+from glaive.errors import FormatError
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names are texts elsewhere")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text("n\n1\n")
+    (folder / os.fsdecode(b"b\xff.csv")).write_text("n\n2\nx\n")
+    return folder
+
+
+def test_files_whose_names_are_no_text_are_read(folder: Path, tmp_path: Path) -> None:
+    lines = glaive.ingest(folder, tmp_path / "t.lance", format="text")
+    assert (lines.rows, lines.files) == (5, 2)
+    glaive.ingest(folder, tmp_path / "b.lance", format="binary")
+    named = glaive.dataset(tmp_path / "b.lance").to_table(columns=["path"])
+    assert named["path"].to_pylist() == ["a.csv", "b\\udcff.csv"]
+
+
+def test_a_bad_record_names_such_a_file(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"b\udcff\.csv, line 3: column n"):
+        glaive.ingest(folder, tmp_path / "t.lance", schema="n int")
+    bad = tmp_path / "bad.lance"
+    assert glaive.ingest(folder, tmp_path / "t.lance", schema="n int", bad_records=bad).rows == 2
+    (row,) = glaive.dataset(bad).to_table(columns=["file"]).to_pylist()
+    assert row["file"].endswith("b\\udcff.csv")
