@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,17 @@ def test_scan_writes_a_parquet_file(call: Call, things: str, tmp_path: Path) -> 
     assert result.exit_code == 0
     assert "5 rows written" in result.stdout
     assert pq.read_table(tmp_path / "out.parquet")["id"].to_pylist() == [1, 2, 3, 1, 2]
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no files in memory here")
+def test_scan_writes_to_memory_and_replaces_no_device(call: Call, things: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        done = call("scan", things, "--output", f"{folder}/out.parquet")
+        assert done.exit_code == 0, done.output
+        linked = Path(folder, "devices")
+        linked.symlink_to("/dev")
+        refused = call("scan", things, "--output", f"{linked}/stdout", "--overwrite")
+        assert "no file that can be replaced" in refused.output
 
 
 def test_a_parquet_file_does_not_get_the_ending_of_another_kind(

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -90,6 +94,27 @@ def test_an_error_that_no_command_expected_is_written_out_likewise(
     shown = capsys.readouterr().err
     assert "ValueError: \\x1b]0;owned" in shown
     assert [mark for mark in shown if not mark.isprintable() and mark != "\n"] == []
+
+
+@pytest.mark.spec("rel-36")
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8:surrogateescape", "latin-1"])
+def test_characters_that_the_terminal_lacks_are_written_out(tmp_path: Path, encoding: str) -> None:
+    glaive.write_dataset(pa.table({"a": ["\u65e5"]}), tmp_path / os.fsdecode(b"t\x9b2J.lance"))
+
+    def printed(*words: str) -> bytes:
+        done = subprocess.run(
+            [sys.executable, "-m", "glaive.cli", *words],
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+            capture_output=True,
+            check=True,
+        )
+        return done.stdout
+
+    listed = printed("ls", f"{tmp_path}")
+    assert b"t\\udc9b2J.lance" in listed
+    assert b"\x9b" not in listed.replace("\u2500".encode(), b"")  # of the line below the titles
+    rows = printed("head", os.fsdecode(bytes(tmp_path) + b"/t\x9b2J.lance"), "--json")
+    assert json.loads(rows) == {"a": "\u65e5"}
 
 
 def test_names_with_brackets_are_no_markup(place: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from glaive.cli.output import examples, say, visible
+from glaive.cli.output import examples, say, visible, write_out_others
 from glaive.errors import GlaiveError
 
 __all__ = ["COMMANDS", "Commands", "cli", "main", "print_traceback"]
@@ -106,6 +106,10 @@ class Commands(click.Group):
             if isinstance(error, BrokenPipeError):
                 raise
             raise click.ClickException(visible(str(error))) from error
+        except UnicodeEncodeError as error:
+            raise click.ClickException(
+                visible(f"{error.object!r:.200} is not UTF-8: Arrow has no such names. Rename it")
+            ) from error
         except Exception as error:
             if type(error).__module__ == "pyarrow.lib":
                 raise click.ClickException(visible(str(error).partition("\n")[0])) from error
@@ -140,6 +144,7 @@ def print_traceback(
 def main() -> None:
     """Run the command line; exit silently if the reader of the output pipe ended."""
     sys.excepthook = print_traceback
+    write_out_others()
     try:
         cli(prog_name="glaive")
     except BrokenPipeError:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import datetime as dt
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +34,7 @@ __all__ = [
     "replacing",
     "say",
     "visible",
+    "write_out_others",
 ]
 
 CELL_CHARACTERS = 60
@@ -52,6 +56,25 @@ def visible(text: str) -> str:
     return text.translate(_HIDDEN)
 
 
+def write_out_others() -> None:
+    """Have the streams of this process write characters out that their encoding lacks.
+
+    Such as those of a terminal in Latin-1, or of a pipe on Windows; and bytes in names of files
+    that are no text, which a terminal might obey.
+    """
+    codecs.register_error("glaive.cli", _written_out)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="glaive.cli")
+
+
+def _written_out(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), error.end
+
+
 def say(text: object, *, err: bool = False) -> None:
     """Print a line; control characters are written out."""
     click.echo(visible(str(text)), err=err)
@@ -69,9 +92,10 @@ def replacing(path: Path) -> Iterator[Path]:
     Nobody knows its name before, so that none can have put a link there. What is no file, such as
     a pipe or ``/dev/stdout``, is not replaced.
     """
-    whole = path.absolute()
-    special = any(whole.is_relative_to(folder) for folder in ("/dev", "/proc"))
-    if special or (path.exists() and not path.is_file()):
+    folder = Path(os.path.realpath(path.absolute().parent))
+    special = any(map(folder.is_relative_to, ("/dev", "/proc")))
+    in_memory = folder.is_relative_to("/dev/shm")  # noqa: S108  # what the caller names
+    if (special and not in_memory) or (path.exists() and not path.is_file()):
         raise click.ClickException(f"{path} is no file that can be replaced: give the name of one")
     unfinished = Path(temporary_path(str(path.absolute())))
     try:
