@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.arrow.image_codecs import open_image
+from glaive.arrow.python_values import python_values
 from glaive.errors import (
     AccessError,
     CorruptFileError,
@@ -62,7 +63,7 @@ class HuggingFaceConverter:
                 f"column {col!r}: values of the feature {kind!r} are not converted to tensors. "
                 "Pass a to_tensor_fn of your own, or leave the column out"
             )
-        return [_image(value) for value in array.to_pylist()]
+        return [_image(value) for value in python_values(array)]
 
 
 def _image(value: Mapping[str, Any] | None) -> Any:

@@ -269,3 +269,11 @@ def test_images_that_are_none_or_need_a_program_are_refused(data: bytes) -> None
     described = {"info": {"features": {"x": {"_type": "Image"}}}}
     with pytest.raises(SchemaError, match="no image"):
         HuggingFaceConverter(described).to_pytorch("x", pa.array([{"bytes": data}]))
+
+
+def test_texts_and_times_in_the_place_of_images_are_damage() -> None:
+    described = {"info": {"features": {"x": {"_type": "Image"}}}}
+    text: Any = pa.array([b"\xff"]).view(pa.string())
+    for values in (text, pa.StructArray.from_arrays([pa.nulls(1), text], ["bytes", "path"])):
+        with pytest.raises(CorruptFileError, match="a struct with its bytes"):
+            HuggingFaceConverter(described).to_pytorch("x", values)

@@ -39,6 +39,13 @@ def test_rows_that_violate_an_expectation_are_dropped_and_counted(
     assert glaive.dataset(tmp_path / "t.lance").to_table()["id"].to_pylist() == [1]
 
 
+def test_a_row_with_a_time_that_python_does_not_have_is_shown_all_the_same(tmp_path: Path) -> None:
+    times = pa.array([2**62], pa.timestamp("us"))  # in the year 148,000
+    pq.write_table(pa.table({"x": [-1], "at": times}), tmp_path / "a.parquet")
+    with pytest.raises(ExpectationError, match='"x": -1, "at": "<value out of range: 4611686018'):
+        ingest(tmp_path / "a.parquet", tmp_path / "t.lance", expect="x > 0")
+
+
 @pytest.mark.parametrize("mode", ["create", "merge"])
 def test_rows_that_violate_an_expectation_become_bad_records(
     source: Path, tmp_path: Path, mode: str

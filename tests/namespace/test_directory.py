@@ -245,6 +245,19 @@ def test_a_foreign_manifest_table_is_refused(tmp_path: Path) -> None:
         call(DirectoryNamespace(root=str(tmp_path)), "list_tables", [])
 
 
+@pytest.mark.parametrize("column", ["object_id", "location", "metadata", "base_objects"])
+def test_texts_of_a_manifest_table_that_are_not_utf8_are_named(tmp_path: Path, column: str) -> None:
+    row = {"object_id": "t", "object_type": "table", "location": "t.lance"}
+    rows = pa.Table.from_pylist([row], SCHEMA)
+    at = rows.schema.get_field_index(column)
+    text: Any = pa.array([b"\xff"]).view(pa.string())
+    texts = pa.ListArray.from_arrays([0, 1], text) if column == "base_objects" else text
+    rows = rows.set_column(at, SCHEMA.field(at), texts.cast(SCHEMA.field(at).type))
+    glaive.write_dataset(rows, tmp_path / "__manifest")
+    with pytest.raises(failures.InternalError, match=f"a text in {column} is not UTF-8"):
+        call(DirectoryNamespace(root=str(tmp_path)), "list_tables", [])
+
+
 @pytest.mark.spec("ns-6")
 def test_unknown_feature_flags_are_refused(catalogue: DirectoryNamespace, tmp_path: Path) -> None:
     call(catalogue, "create_namespace", ["n"])

@@ -77,7 +77,9 @@ def _numbers(text: str) -> list[float]:
 
 
 def _vector_of(at: Any, column: str, position: int | None) -> list[float]:
-    value = at.take([position], columns=[column])[0][0].as_py()
+    from glaive.arrow.python_values import python_values
+
+    (value,) = python_values(at.take([position], columns=[column])[0])
     if not isinstance(value, list):
         raise click.BadParameter(f"row {position} has no vector in {column}", param_hint="--like")
     return value

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.python_values import python_rows
 from glaive.dataclass import dataclass
 from glaive.dataset.writing.conform import conform
 from glaive.errors import ExpectationError, OptionError
@@ -135,4 +136,4 @@ class Expectations:
 
 def _row_texts(rows: pa.RecordBatch) -> list[bytes]:
     """Each row as JSON."""
-    return [json.dumps(row, default=str, ensure_ascii=False).encode() for row in rows.to_pylist()]
+    return [json.dumps(row, default=str, ensure_ascii=False).encode() for row in python_rows(rows)]

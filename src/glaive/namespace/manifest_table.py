@@ -12,9 +12,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.utf8 import damaged_text
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
@@ -196,12 +198,16 @@ def _rows_of(opened: LanceDataset) -> Rows:
             f"{opened.uri}: expected the columns {', '.join(names)}, found "
             f"{', '.join(found.names)}. It is not the table of a directory namespace"
         )
-    for name in ("object_id", "object_type", "location", "metadata"):
-        if name in found.names and not pa.types.is_string(found.field(name).type):
-            raise InternalError(
-                f"{opened.uri}: expected texts in {name}, found {found.field(name).type}"
-            )
+    for name in names:
+        kind: Any = found.field(name).type if name in found.names else pa.string()
+        texts = kind.value_type if name == "base_objects" and pa.types.is_list(kind) else kind
+        if not pa.types.is_string(texts):
+            raise InternalError(f"{opened.uri}: expected texts in {name}, found {kind}")
     table = opened.to_table(columns=[name for name in names if name in found.names])
+    for name in table.schema.names:
+        damaged = next(filter(None, map(damaged_text, table[name].chunks)), None)
+        if damaged is not None:
+            raise InternalError(f"{opened.uri}: a text in {name} is not UTF-8: {damaged}")
     rows = map(_row_of, table.to_pylist())
     return {row.id: row for row in rows}
 

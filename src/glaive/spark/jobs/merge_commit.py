@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from glaive.arrow.python_values import python_rows
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.rows.selected_rows import delete_in_tasks
@@ -129,6 +130,6 @@ def _describe_row(opened: OpenedVersion, address: int) -> str:
     names = opened.manifest.schema.names[:3]
     found = find_rows(opened.snapshot, "addresses", [address])
     view = opened.views.take(tuple(names))
-    (row,) = take_physical(view, found.fragment, found.row).to_pylist()
+    (row,) = python_rows(take_physical(view, found.fragment, found.row))
     values = ", ".join(f"{name} = {value!r:.60}" for name, value in row.items())
     return f"with {values}"

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.python_values import python_rows
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.scanner import Scanner
 from glaive.errors import ColumnNotFoundError, SchemaError
@@ -119,7 +120,7 @@ def _last_of_each_key(
     if order_by is None:
         counts = found.group_by(names).aggregate([("position", "count")])
         repeated: Any = pc.greater(counts["position_count"], pa.scalar(1))
-        first = counts.filter(repeated).slice(0, 1).to_pylist()[0]
+        (first,) = python_rows(counts.filter(repeated).slice(0, 1))
         key = ", ".join(f"{name}={first[at]!r}" for name, at in zip(keys, names, strict=True))
         raise SchemaError(
             f"{first['position_count']} rows of one batch have the key {key}. Give the option "
