@@ -14,7 +14,7 @@ from pyarrow import orc
 import glaive
 from glaive.errors import FormatError, OptionError, SchemaError, StoreError
 from glaive.ingestion import ingest
-from glaive.ingestion.sources import list_sources
+from glaive.ingestion.sources import COMPRESSIONS, list_sources
 
 pytestmark = pytest.mark.interop
 
@@ -263,3 +263,43 @@ def test_files_of_orc_without_stripes_have_no_rows(tmp_path: Path) -> None:
     orc.write_table(pa.table({"a": pa.array([], pa.int64())}), str(tmp_path / "a.orc"))
     assert ingest(tmp_path / "a.orc", tmp_path / "t.lance", task_bytes=1).rows == 0
     assert glaive.dataset(tmp_path / "t.lance").schema.names == ["a"]
+
+
+@pytest.mark.parametrize("text", [b"a,b\r1,2\r3,4\r", b"a,b\r1,2\n3,4\n"])
+def test_rows_behind_a_carriage_return_alone_are_not_lost_with_the_names(
+    tmp_path: Path, text: bytes
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(text)
+    with pytest.raises(FormatError, match=r"a\.csv, line 1: it ends in a carriage return alone"):
+        ingest(path, tmp_path / "t.lance")
+    ingest(path, tmp_path / "t.lance", reader_options={"header": False})
+    assert [row["f0"] for row in rows_of(tmp_path / "t.lance")] == ["a", "1", "3"]
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.json.gz", "a.txt.zst", "a.json.lz4"])
+@pytest.mark.parametrize("cut", [0, 20])
+def test_compressed_files_that_are_damaged_are_errors_that_name_them(
+    tmp_path: Path, name: str, cut: int
+) -> None:
+    lines = b"".join(b'{"a": %d}\n' % (number * 7919) for number in range(5000))
+    whole = pa.compress(lines, COMPRESSIONS[Path(name).suffix], asbytes=True) if cut else lines
+    (tmp_path / name).write_bytes(whole[: len(whole) - cut])
+    with pytest.raises(FormatError, match=rf"{name}"):
+        ingest(tmp_path / name, tmp_path / "t.lance", bad_records=tmp_path / "bad.lance")
+
+
+def test_a_pattern_with_brackets_means_what_it_means_in_a_shell(tmp_path: Path) -> None:
+    for name in ("a.csv", "[.csv", "&.csv", "!].csv"):
+        (tmp_path / name).write_text("x\n1\n")
+
+    def found(pattern: str) -> list[str]:
+        return [file.path for file in list_sources([f"{tmp_path}/{pattern}"])]
+
+    assert found("[[&].csv") == ["&.csv", "[.csv"]
+    assert found("[a&&z].csv") == ["&.csv", "a.csv"]
+    assert found("[!a].csv") == ["&.csv", "[.csv"]
+    assert found("?].csv") == ["!].csv"]
+    for pattern in ("[z-a].csv", "[!].csv"):
+        with pytest.raises(OptionError, match="pattern"):
+            found(pattern)

@@ -331,8 +331,13 @@ def test_lists_become_vectors(tmp_path: Path) -> None:
         ({"schema_drift": "merge"}, "schema_drift: expected one of"),
         ({"reader_options": {"seperator": ";"}}, "csv: no option 'seperator'"),
         ({"reader_options": {"encoding": "utf-16"}}, "encoding: 'utf-16'"),
+        ({"reader_options": {"encoding": "undefined"}}, "encoding: 'undefined'"),
+        ({"reader_options": {"sep": "§"}}, "sep: expected one character of ASCII"),
+        ({"reader_options": {"decimal": ""}}, "decimal: expected one character of ASCII"),
+        ({"reader_options": {"null": "\udcff"}}, "null: .* is no text"),
         ({"job_id": "../x"}, "job_id: expected up to 128 letters"),
         ({"schema": "id bignum"}, "column id: no type 'bignum'"),
+        ({"schema": f"id {'array<' * 2000}int{'>' * 2000}"}, "id: nested deeper than 64"),
         ({"schema": "id bigint, at array<array<int>>, x double, s string"}, "CSV cannot be read"),
     ],
 )

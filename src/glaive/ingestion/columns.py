@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import OptionError
 from glaive.expr.sqltypes import DECIMALS, SIMPLE, TIMED, sized
 
@@ -87,7 +88,9 @@ def _split(text: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _type(words: str, column: str) -> Any:
+def _type(words: str, column: str, levels: int = MAX_NESTING) -> Any:
+    if not levels:
+        raise OptionError(f"schema: column {column}: nested deeper than {MAX_NESTING} levels")
     words = " ".join(words.split())
     lower = words.lower()
     if lower in SIMPLE:
@@ -99,11 +102,13 @@ def _type(words: str, column: str) -> Any:
     if lower == "timestamp_ntz":
         return pa.timestamp("us")
     if lower.startswith("array<") and lower.endswith(">"):
-        return pa.list_(_type(words[6:-1], column))
+        return pa.list_(_type(words[6:-1], column, levels - 1))
     if lower.startswith("struct<") and lower.endswith(">"):
         members = [member.partition(":") for member in _split(words[7:-1])]
         if all(mark for _, mark, _ in members):
-            return pa.struct([pa.field(name.strip(), _type(of, column)) for name, _, of in members])
+            return pa.struct(
+                [pa.field(name.strip(), _type(of, column, levels - 1)) for name, _, of in members]
+            )
     found = _SIZED.fullmatch(lower)
     if found is not None and found[1] in (*TIMED, *DECIMALS):
         made = sized(found[1], tuple(int(size) for size in found[2].split(",")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.errors import FormatError
+from glaive.errors import FormatError, GlaiveError
 from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import SourceFile, open_source
 from glaive.memory import as_array
@@ -72,13 +73,13 @@ def read_blocks(
     Raises
     ------
     FormatError
-        A record has more than 1 GiB: the file has no line ends.
+        A record has more than 1 GiB: the file has no line ends. Or a compressed file is damaged.
 
     Notes
     -----
     Reads the range once, in blocks of 16 MiB.
     """
-    with open_source(file, decompress=True) as stream:
+    with _opened(file) as stream:
         lines = 0
         start = _seek(stream, file, start, aligned=aligned)
         if stop is not None and start >= stop:
@@ -113,7 +114,7 @@ def read_blocks(
 
 def first_block(file: SourceFile, size: int, *, quoted: bool = False) -> Block:
     """Whole records from the beginning of a file, of about ``size`` bytes; at least one."""
-    with open_source(file, decompress=True) as stream:
+    with _opened(file) as stream:
         joined = b""
         while True:
             data = stream.read(max(size, len(joined)))
@@ -189,6 +190,18 @@ def parse_block(
         yield table
 
 
+@contextmanager
+def _opened(file: SourceFile) -> Iterator[pa.NativeFile]:
+    """What a file holds, from its beginning; damage of a compressed one has its name."""
+    try:
+        with open_source(file, decompress=True) as stream:
+            yield stream
+    except OSError as error:
+        if file.compression is None or isinstance(error, GlaiveError):
+            raise
+        raise FormatError(f"{file.uri} is damaged: {error}") from error
+
+
 def record_starts(data: pa.Buffer, *, quoted: bool) -> Int64s:
     """Where records begin, and the end of the last."""
     ends = _record_ends(data, quoted=quoted)
@@ -221,7 +234,7 @@ def _last_record_end(data: bytes, *, quoted: bool) -> int:
 
 def _lines_before(file: SourceFile, start: int, *, aligned: bool) -> int:
     """Lines before the first record of a range."""
-    with open_source(file, decompress=True) as stream:
+    with _opened(file) as stream:
         rest = start if aligned else _record_start(stream, start)
         if not aligned:
             stream.seek(0)

@@ -131,7 +131,10 @@ def _files_of(source: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
         return
     folder = source[: wildcard.start()].rpartition("/")[0] or ("/" if source[:1] == "/" else ".")
     pattern = source.removeprefix(folder).lstrip("/") if folder != "." else source
-    matches = re.compile(_expression(pattern)).fullmatch
+    try:
+        matches = re.compile(_expression(pattern)).fullmatch
+    except re.error as error:
+        raise OptionError(f"{source}: no pattern of names: {error}") from None
     yield from _below(folder, options, matches)
 
 
@@ -183,13 +186,14 @@ def _described(folder: str, meta: ObjectMeta, options: Mapping[str, str]) -> Sou
 def _expression(pattern: str) -> str:
     """A pattern of names as a regular expression."""
     parts = []
-    for token in re.findall(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", pattern, re.DOTALL):
+    for token in re.findall(r"\*\*/|\*\*|\*|\?|\[(?![!^]\])[^\]]+\]|.", pattern, re.DOTALL):
         known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
         if token in known:
             parts.append(known[token])
         elif token[0] == "[" and len(token) > 1:
-            inside = token[1:-1].replace("\\", "\\\\")
-            parts.append(f"[{'^' + inside[1:] if inside[0] in '!^' else inside}]")
+            negated = token[1] in "!^"
+            inside = re.sub(r"([\\\[&|~])", r"\\\1", token[1 + negated : -1])
+            parts.append(f"[{'^' * negated}{inside}]")
         else:
             parts.append(re.escape(token))
     return "".join(parts)

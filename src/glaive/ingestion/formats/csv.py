@@ -99,16 +99,21 @@ class Csv(SourceFormat):
         self._decimal = option(options, "decimal", ".")
         self._multiline = option(options, "multiline", False) if "multiline" in options else None
         self._timestamp_format = option(options, "timestamp_format", "")
-        for name, character in (("sep", self._sep), ("escape", self._escape)):
-            if len(character) > 1:
-                raise OptionError(f"{name}: expected one character, found {character!r}")
-        if len(self._decimal) != 1:
-            raise OptionError(f"decimal: expected one character, found {self._decimal!r}")
-        if len(self._quote) > 1 or (self._multiline and self._quote != '"'):
+        for name in ("sep", "quote", "escape", "decimal"):
+            character = getattr(self, f"_{name}")
+            is_one = len(character) == 1 and character.isascii() and character not in "\r\n"
+            if not is_one and (character or name == "decimal"):
+                raise OptionError(f"{name}: expected one character of ASCII, found {character!r}")
+        if self._multiline and self._quote != '"':
             raise OptionError(f"quote: expected one character, found {self._quote!r}")
+        for name, text in (("null", self._null), ("timestamp_format", self._timestamp_format)):
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise OptionError(f"{name}: {text!r} is no text: {error}") from None
         try:
             line_end = "\n".encode(self._encoding)
-        except LookupError:
+        except (LookupError, ValueError):
             line_end = b""
         if line_end != b"\n":
             raise OptionError(
@@ -231,6 +236,10 @@ class Csv(SourceFormat):
             ),
             parse_options=self._parse_options(sep),
         )
+        if self._header and first.num_rows:
+            raise pa.ArrowInvalid(
+                "it ends in a carriage return alone. Convert the line ends to line feeds"
+            )
         names: list[str] = first.column_names
         return names
 
