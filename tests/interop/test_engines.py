@@ -248,6 +248,20 @@ def test_wrong_sql_is_refused(dataset: LanceDataset, sql: str) -> None:
         dataset.sql(sql).build().to_batch_records()
 
 
+@pytest.mark.parametrize("levels", [450, 900])
+def test_an_expression_of_hundreds_of_levels_is_computed(
+    dataset: LanceDataset, levels: int
+) -> None:
+    sql = f"SELECT {' + '.join(['1'] * levels)} FROM dataset LIMIT 1"
+    (batch,) = dataset.sql(sql).build().to_batch_records()
+    assert batch.column(0).to_pylist() == [levels]
+
+
+def test_a_result_that_arrow_cannot_hold_is_refused(dataset: LanceDataset) -> None:
+    with pytest.raises(OptionError, match="sql: Recursion level"):
+        dataset.sql(f"SELECT {'[' * 300}1{']' * 300} FROM dataset").build().to_batch_records()
+
+
 def test_columns_keep_their_types_in_sql(tmp_path: Path) -> None:
     rows = pa.table(
         {

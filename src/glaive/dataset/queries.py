@@ -122,7 +122,7 @@ class SqlQuery:
             if self._as_pylance:
                 columns = named_columns(connection.cursor(), self._sql, len(kinds))
                 reader = with_columns(reader, columns, kinds)
-        except duckdb.Error as error:
+        except (duckdb.Error, pa.ArrowException) as error:
             raise _refused(error) from error
 
         def rows() -> Iterator[pa.RecordBatch]:

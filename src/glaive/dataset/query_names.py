@@ -62,6 +62,13 @@ def named_columns(connection: Any, query: str, count: int) -> list[ResultColumn]
     count
         Columns of the result: a star stands for several of them.
     """
+    try:
+        return _named_columns(connection, query, count)
+    except RecursionError:  # of an expression of hundreds of levels, which DuckDB takes
+        return [ResultColumn()] * count
+
+
+def _named_columns(connection: Any, query: str, count: int) -> list[ResultColumn]:
     unknown = [ResultColumn()] * count
     serialize = "SELECT json_serialize_sql(?, skip_null := true, skip_empty := true)"
     tree = json.loads(connection.execute(serialize, [query]).fetchall()[0][0])
