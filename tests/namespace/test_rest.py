@@ -290,6 +290,22 @@ def test_requests_to_the_server_are_checked(
     connection.close()
 
 
+@pytest.mark.spec("rel-36")
+def test_a_request_is_logged_in_characters_that_no_terminal_obeys(
+    server: RestAdapter, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level("DEBUG", logger="glaive.namespace")
+    sized = b"Content-Length: " + b"9" * 5000
+    for request in (b"GET /v1/\x1b[2J\x9b HTTP/1.1\r\n\r\n", b"POST /v1/x HTTP/1.1\r\n" + sized):
+        with socket.create_connection((server.host, server.port), timeout=10) as connection:
+            connection.sendall(request.rstrip() + b"\r\n\r\n")
+            assert connection.recv(99).startswith((b"HTTP/1.1 406", b"HTTP/1.1 400"))
+    logged = [record.getMessage() for record in caplog.records]
+    assert any("/v1/\\x1b[2J\\x9b" in line for line in logged)
+    assert all(line.isprintable() for line in logged)
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     "headers",
     [

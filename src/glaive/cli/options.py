@@ -111,4 +111,8 @@ def _reference(version: str | None) -> Any:
     if version is None or version.isdecimal():
         return None if version is None else int(version)
     branch, mark, number = version.rpartition(":")
+    if mark and number and not number.isdecimal():
+        raise click.BadParameter(
+            f"expected branch:number, found {version!r}", param_hint="--version"
+        )
     return (branch, int(number) if number.isdecimal() else None) if mark else version

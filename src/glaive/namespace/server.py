@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -158,6 +159,10 @@ class _Server(ThreadingHTTPServer):
         self.names = {"localhost", address[0].lower()}
         super().__init__(address, _Handler)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log a connection that its client has ended; the base class prints a traceback."""
+        _logger.debug("the connection of %s ended early: %a", client_address, sys.exception())
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -171,7 +176,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve("POST")
 
     def log_message(self, format: str, *args: Any) -> None:  # the name it has in its base class
-        _logger.debug(format, *args)
+        # A request may have anything in it, also what a terminal obeys.
+        _logger.debug("%s", ascii(format % args)[1:-1])
 
     def _serve(self, verb: str) -> None:
         try:
@@ -181,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
         except GlaiveError as error:
             status, kind, body = 500, JSON, _error(error_of(18, str(error)))
         except Exception as error:
-            _logger.exception("%s %s", verb, self.path)
+            _logger.exception("%s %a", verb, self.path)
             text = f"the server failed: {type(error).__name__}: {error}"
             status, kind, body = 500, JSON, _error(error_of(18, text))
         self.send_response(status)
@@ -240,7 +246,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         text = self.headers.get("Content-Length", "0")
-        if self.headers.get("Transfer-Encoding") or not (text.isascii() and text.isdecimal()):
+        is_size = text.isascii() and text.isdecimal() and len(text) < 20
+        if self.headers.get("Transfer-Encoding") or not is_size:
             raise InvalidInputError("Content-Length: the request needs one")
         size = int(text)
         if size > _LONGEST:
