@@ -187,6 +187,15 @@ def test_a_parquet_file_does_not_get_the_ending_of_another_kind(
     assert not (tmp_path / "out.csv").exists()
 
 
+@pytest.mark.parametrize("version", ["main:x", "main:\u00b2", "main:1O"])
+def test_a_version_that_is_no_number_is_not_the_newest(
+    call: Call, things: str, version: str
+) -> None:
+    result = call("count", things, "--version", version)
+    assert (result.exit_code, "expected branch:number" in result.stderr) == (2, True)
+    assert call("count", things, "--version", "main:").stdout == "5\n"
+
+
 def test_a_column_that_does_not_exist_is_named_with_the_closest(call: Call, things: str) -> None:
     result = call("head", things, "--columns", "nmae")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,21 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=900,
         check=False,
     )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+def test_a_bar_on_a_terminal_shows_any_name(tmp_path: Path) -> None:
+    import pty
+
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "glaive.cli", "ingest", "a.csv", "t[/x].lance"]
+    done = subprocess.run(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, text=True, check=False
+    )
+    os.close(theirs)
+    os.close(ours)
+    assert (done.returncode, done.stdout[:24]) == (0, "t[/x].lance: version 1, ")
 
 
 def test_files_become_a_dataset(tmp_path: Path) -> None:

@@ -11,10 +11,20 @@ import pytest
 from click.testing import CliRunner
 
 import glaive
+from glaive.cli.main import cli as main
 from glaive.cli.pipeline import UNFINISHED, WRONG_FILE
 from glaive.cli.pipeline import command as cli
 from glaive.errors import NotFoundError, OptionError
-from glaive.pipeline import RunRecord, Runs, StepContext, load, plan, render_report, run
+from glaive.pipeline import (
+    RunRecord,
+    Runs,
+    StepContext,
+    StepRecord,
+    load,
+    plan,
+    render_report,
+    run,
+)
 from glaive.pipeline.graph import levels
 from glaive.pipeline.step_kinds import kind_of, kinds
 
@@ -220,6 +230,35 @@ def test_a_record_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "shop.runs" / "first" / "run.json").write_text('{"steps": []}')
     with pytest.raises(OptionError, match=r"run\.json: no record of a run"):
         runs.latest()
+
+
+def test_a_record_may_name_files_that_are_no_text_and_counts_of_any_kind(tmp_path: Path) -> None:
+    pipeline = load(written(tmp_path))
+    runs = Runs.of(pipeline)
+    record = runs.start(pipeline, "first")
+    counts: dict[str, Any] = {"share": 0.5, "rows": 1000, "best": "a"}
+    record.steps["merge"] = StepRecord(kind="merge", error="no b\udcff.csv", counts=counts)
+    runs.keep(record)
+    assert runs.find("first") == record
+    status = CliRunner().invoke(cli, ["status", f"{pipeline.file}"])
+    assert "share 0.5, rows 1,000, best a" in " ".join(status.output.split())
+
+
+@pytest.mark.spec("rel-36")
+def test_what_a_failed_run_says_is_written_out_and_its_advice_quoted(tmp_path: Path) -> None:
+    folder = tmp_path / "a \x1b[2J\nGo on"
+    folder.mkdir()
+    file = f"{written(folder)}"
+    pipeline = load(file)
+    Runs.of(pipeline).start(pipeline, "first")
+    for words in (["--set", "nothing=1"], ["--run-id", "first", "--set", "folder=other"]):
+        failed = CliRunner().invoke(main, ["pipeline", "run", file, *words])
+        assert failed.exit_code == WRONG_FILE
+        assert [mark for mark in failed.output if not mark.isprintable() and mark != "\n"] == []
+        assert "a \\x1b[2J\\nGo on/shop.toml" in failed.output
+    advice = failed.output.splitlines()[-1]
+    assert advice.startswith("Go on with: glaive pipeline run '")
+    assert advice.endswith("/shop.toml' --resume")
 
 
 def test_commands_tell_by_their_exit_code(tmp_path: Path) -> None:

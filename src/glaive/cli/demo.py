@@ -64,8 +64,11 @@ def command(directory: Path, *, master: str | None) -> None:
     taken, take_seconds = _take(root)
     _report(root, csv, record, taken, take_seconds)
     report = Path(pipeline.runs, record.id, "report.html")
-    console.print(f"The pipeline is {file}, the report of its run {report}.", highlight=False)
-    console.print(f"Next: glaive head {_dataset(root, 'flights')}", highlight=False)
+    for line in (
+        f"The pipeline is {file}, the report of its run {report}.",
+        f"Next: glaive head {_dataset(root, 'flights')}",
+    ):
+        console.print(line, highlight=False, markup=False)
 
 
 def _pipeline_text() -> str:

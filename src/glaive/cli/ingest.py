@@ -173,6 +173,7 @@ def command(
 def _here(sources: list[str], dataset: str, keywords: dict[str, Any]) -> IngestResult:
     """Run the tasks in this process, with a progress bar on a terminal."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from glaive.ingestion import ingest
@@ -182,7 +183,7 @@ def _here(sources: list[str], dataset: str, keywords: dict[str, Any]) -> IngestR
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bars:
-        bar = bars.add_task(f"Write {dataset}", total=None)
+        bar = bars.add_task(f"Write {escape(dataset)}", total=None)
 
         def progress(done: int, count: int) -> None:
             bars.update(bar, completed=done, total=count)

@@ -106,6 +106,10 @@ class Commands(click.Group):
             if isinstance(error, BrokenPipeError):
                 raise
             raise click.ClickException(visible(str(error))) from error
+        except click.ClickException as error:
+            if type(error) is not click.ClickException:  # about what the caller wrote
+                raise
+            raise click.ClickException(visible(error.message)) from error
         except UnicodeEncodeError as error:
             raise click.ClickException(
                 visible(f"{error.object!r:.200} is not UTF-8: Arrow has no such names. Rename it")

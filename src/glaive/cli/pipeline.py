@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -11,7 +12,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from glaive.cli.output import examples, human_bytes, human_count, print_json, print_table, say
+from glaive.cli.output import (
+    examples,
+    human_bytes,
+    human_count,
+    print_json,
+    print_table,
+    say,
+    visible,
+)
 from glaive.errors import ExpectationError, GlaiveError, OptionError
 
 if TYPE_CHECKING:
@@ -197,11 +206,15 @@ def run_with_progress(
 
 
 class _Failure(click.ClickException):
-    """An error with an exit code of its own."""
+    """An error with an exit code of its own, and perhaps a line about how to go on."""
 
-    def __init__(self, message: str, code: int) -> None:
+    def __init__(self, message: str, code: int, advice: str = "") -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.advice = code, advice
+
+    def format_message(self) -> str:
+        """The lines."""
+        return "\n".join(filter(None, [visible(self.message), self.advice]))
 
     @property
     def exit_code(self) -> int:  # type: ignore[override]  # click reads it
@@ -226,11 +239,12 @@ def _failed(pipeline: Pipeline, error: Exception, code: int) -> NoReturn:
 
 
 def _located_error(pipeline: Pipeline, error: Exception, code: int = FAILED) -> _Failure:
-    """The error of a run in a few lines, and how to go on."""
+    """The error of a run in a line, and how to go on."""
     first = str(error).strip() or type(error).__name__
     if not isinstance(error, GlaiveError):
         first = f"{type(error).__name__}: {first.partition(chr(10))[0]}"
-    return _Failure(f"{first}\nGo on with: glaive pipeline run {pipeline.file} --resume", code)
+    again = shlex.join(["glaive", "pipeline", "run", f"{pipeline.file}", "--resume"])
+    return _Failure(first, code, visible(f"Go on with: {again}"))
 
 
 def _record(pipeline: Pipeline, run_id: str | None) -> RunRecord:
@@ -274,7 +288,9 @@ def _print_record(record: RunRecord) -> None:
     for name, step in record.steps.items():
         facts = next(iter(step.after_it.values()), None) or {}
         counts = ", ".join(
-            f"{key} {human_count(count)}" for key, count in step.counts.items() if key != "version"
+            f"{key} {human_count(count) if type(count) is int else count}"
+            for key, count in step.counts.items()
+            if key != "version"
         )
         rows.append(
             [

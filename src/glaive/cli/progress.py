@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from glaive.cli.output import visible
 from glaive.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class Steps:
 
     def run(self, label: str, work: Callable[[], Result]) -> Result:
         """Call ``work`` and return its result; display the progress of Spark's tasks."""
-        start = time.perf_counter()
+        start, shown = time.perf_counter(), escape(visible(label))
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -67,7 +69,7 @@ class Steps:
             ) as progress,
             ThreadPoolExecutor(1, thread_name_prefix="step") as worker,
         ):
-            bar = progress.add_task(label, total=None, tasks="")
+            bar = progress.add_task(shown, total=None, tasks="")
             future = worker.submit(work)
             try:
                 while wait([future], POLL_SECONDS).not_done:
@@ -82,7 +84,7 @@ class Steps:
             result = future.result()
         step = Step(label, time.perf_counter() - start)
         self.done.append(step)
-        self.console.print(f"[green]✓[/] {label} [dim]{step.seconds:.1f} s[/]", highlight=False)
+        self.console.print(f"[green]✓[/] {shown} [dim]{step.seconds:.1f} s[/]", highlight=False)
         return result
 
     def _tasks(self) -> tuple[int, int]:

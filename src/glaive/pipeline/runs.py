@@ -73,8 +73,8 @@ class StepRecord:
         return (
             type(self.after) is list
             and all(isinstance(text, str) for text in texts)
-            and type(self.seconds) in (int, float)
-            and type(self.attempts) is int
+            and (type(self.seconds) is float or _is_number(self.seconds))
+            and _is_number(self.attempts)
             and all(map(_is_mapping, (self.counts, sample, *figures)))
             and all(one is None or _is_figures(one) for each in figures for one in each.values())
             and all(isinstance(sample.get(key), list) for key in ("columns", "rows"))
@@ -141,7 +141,8 @@ class RunRecord:
 
     def to_json(self) -> bytes:
         """The record as a JSON file."""
-        return json.dumps(asdict(self), indent=1, default=str, ensure_ascii=False).encode()
+        text = json.dumps(asdict(self), indent=1, default=str, ensure_ascii=False)
+        return text.encode(errors="backslashreplace")  # of names of files that are no text
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +231,13 @@ def _is_mapping(value: object) -> bool:
 def _is_figures(value: Any) -> bool:
     """Whether it says of a dataset what :class:`StepRecord` has ``before`` and ``after_it``."""
     return isinstance(value, dict) and all(
-        type(value.get(key)) is int for key in ("version", "rows", "bytes")
+        _is_number(value.get(key)) for key in ("version", "rows", "bytes")
     )
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is an integer that a float can hold, as figures that are shown with units."""
+    return type(value) is int and abs(value) < 1 << 63
 
 
 def _path(run_id: str) -> str:
