@@ -472,6 +472,18 @@ def test_variables_of_the_process_are_no_part_of_the_place_or_name_of_a_view(
         glaive.spark.register_view(spark, "${env:PATH}", uri)
 
 
+def test_a_view_has_its_options_whatever_literals_mean_in_the_session(
+    spark: SparkSession, uri: str
+) -> None:
+    glaive.spark.write(numbers(spark, 3), uri)
+    spark.conf.set("spark.sql.parser.escapedStringLiterals", "true")
+    try:
+        glaive.spark.register_view(spark, "v", uri, columns={"next": "id + 1"})
+        assert sorted(row.next for row in spark.table("v").collect()) == [1, 2, 3]
+    finally:
+        spark.conf.unset("spark.sql.parser.escapedStringLiterals")
+
+
 def test_a_view_shows_the_version_it_was_made_with(spark: SparkSession, uri: str) -> None:
     glaive.spark.write(numbers(spark, 3), uri)
     glaive.spark.register_view(spark, "v", uri)

@@ -233,7 +233,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 def _quoted(text: str) -> str:
     # Spark puts variables of its process in place of ${env:NAME} before it parses.
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("{", "\\u007B")
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "$\\u007B")
     return f"'{escaped}'"
 
 
