@@ -86,8 +86,7 @@ def read_blocks(
             return
         rest = b""
         while True:
-            # More at a time of a long record, which would be copied again with each part.
-            data = stream.read(max(BLOCK_BYTES, len(rest)))
+            data = stream.read(_more(len(rest), BLOCK_BYTES))
             joined = rest + data
             if not joined:
                 return
@@ -117,13 +116,21 @@ def first_block(file: SourceFile, size: int, *, quoted: bool = False) -> Block:
     with _opened(file) as stream:
         joined = b""
         while True:
-            data = stream.read(max(size, len(joined)))
+            data = stream.read(_more(len(joined), size))
             joined += data
             end = _last_record_end(joined, quoted=quoted) if data else len(joined)
             if end or not data:
                 return Block(pa.py_buffer(joined[:end]), 0)
             if len(joined) > MAX_RECORD_BYTES:
                 raise FormatError(f"{file.uri}: more than 1 GiB without a line end")
+
+
+def _more(held: int, least: int) -> int:
+    """Bytes to read behind those of a record: it is copied again with each part.
+
+    Blocks stay below 2 GiB, which parsers take.
+    """
+    return max(least, min(held, 16 * BLOCK_BYTES))
 
 
 def parse_blocks(

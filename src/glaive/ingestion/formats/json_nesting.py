@@ -77,7 +77,7 @@ def _refuse_deep_file(path: str) -> None:
     with pa.input_stream(path, compression=codec) as source:
         rest = b""
         # More at a time of a long line, which would be copied again with each part.
-        while data := source.read(max(_BLOCK_BYTES, len(rest))):
+        while data := source.read(max(_BLOCK_BYTES, min(len(rest), 16 * _BLOCK_BYTES))):
             lines, _, rest = (rest + data).rpartition(b"\n")
             refuse_deep(lines)
             if len(rest) > _LONGEST_LINE:
