@@ -14,7 +14,7 @@ import pytest
 
 import glaive
 from glaive.dataset.tasks import JOB
-from glaive.errors import SchemaError, VersionNotFoundError
+from glaive.errors import FormatError, SchemaError, VersionNotFoundError
 from glaive.ingestion import IngestResult, IngestTask, ingest
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.job import Driver
@@ -263,6 +263,25 @@ def test_a_job_without_a_name_that_fails_leaves_no_file(tmp_path: Path, source: 
 
     with pytest.raises(Killed):
         ingest(source, uri, task_bytes=1, driver=driver)
+    assert [path for path in uri.rglob("*") if path.is_file()] == []
+
+
+def test_tasks_that_run_when_another_one_fails_leave_no_file_either(tmp_path: Path) -> None:
+    source, uri = tmp_path / "in", tmp_path / "t.lance"
+    source.mkdir()
+    (source / "0.csv").write_text("n\nx\n")
+    for number in range(1, 8):
+        (source / f"{number}.csv").write_text("n\n" + "123456\n" * 300_000)
+    with pytest.raises(FormatError, match=r"0\.csv, line 2"):
+        ingest(source, uri, schema="n int", task_bytes=1 << 20)
+    assert [path for path in uri.rglob("*") if path.is_file()] == []
+
+    def stopped(done: int, _count: int) -> None:
+        raise Killed(done)
+
+    (source / "0.csv").write_text("n\n1\n")
+    with pytest.raises(Killed):
+        ingest(source, uri, schema="n int", task_bytes=1 << 20, progress=stopped)
     assert [path for path in uri.rglob("*") if path.is_file()] == []
 
 

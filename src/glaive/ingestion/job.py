@@ -253,16 +253,20 @@ def run_tasks(
             if progress is not None:
                 progress(len(results), len(plan.tasks))
     except BaseException:
-        if not plan.tasks or plan.tasks[0].journal is None:
-            for result in results.values():
-                discard_fragments(
-                    plan.write, unpacked_fragments(result.fragments, "the result of a task")
-                )
-                if plan.bad_records is not None:
-                    bad = unpacked_fragments(result.bad_fragments, "the result of a task")
-                    discard_fragments(plan.bad_records, bad)
+        for number, result in results.items():
+            _discard(plan.tasks[number], result)
         raise
     return [results[number] for number in sorted(results)]
+
+
+def _discard(task: IngestTask, result: IngestedPieces) -> None:
+    """Remove the files of a task, unless the next run of its job goes on with them."""
+    if task.journal is not None:
+        return
+    discard_fragments(task.write, unpacked_fragments(result.fragments, "the result of a task"))
+    if task.bad_records is not None:
+        bad = unpacked_fragments(result.bad_fragments, "the result of a task")
+        discard_fragments(task.bad_records, bad)
 
 
 def _threads(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
@@ -270,17 +274,21 @@ def _threads(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]
     from concurrent.futures import FIRST_COMPLETED, Future, wait
 
     workers = max(1, min(worker_count(), len(tasks)))
-    with ThreadPoolExecutor(workers, thread_name_prefix="glaive-ingest") as pool:
-        waiting: dict[Future[IngestedPieces], int] = {
-            pool.submit(task.execute): number for number, task in enumerate(tasks)
-        }
-        try:
-            while waiting:
-                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                    yield waiting.pop(future), future.result()
-        finally:
-            for future in waiting:
-                future.cancel()
+    waiting: dict[Future[IngestedPieces], int] = {}
+    try:
+        with ThreadPoolExecutor(workers, thread_name_prefix="glaive-ingest") as pool:
+            waiting |= {pool.submit(task.execute): number for number, task in enumerate(tasks)}
+            try:
+                while waiting:
+                    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                        yield waiting.pop(future), future.result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+    finally:  # those that ran when another one failed have ended now
+        for future, number in waiting.items():
+            if future.done() and not future.cancelled() and future.exception() is None:
+                _discard(tasks[number], future.result())
 
 
 def _repeated(journal: Journal, version: int) -> IngestResult:
