@@ -241,3 +241,13 @@ def test_converting_names_what_is_missing_and_what_is_there(call: Call, tmp_path
     assert call("convert", str(source), str(target)).exit_code == 0
     result = call("convert", str(source), str(target))
     assert (result.exit_code, "--overwrite replaces it" in result.stderr) == (1, True)
+
+
+def test_names_of_columns_may_have_spaces_between_them(call: Call, tmp_path: Path) -> None:
+    source, made = tmp_path / "a.csv", str(tmp_path / "t.lance")
+    source.write_text("a,b,c\n1,2,3\n")
+    assert call("convert", str(source), made, "--columns", "a, c").exit_code == 0
+    assert lines(call("head", made, "--json")) == [{"a": 1, "c": 3}]
+    source.write_text("a,c\n1,4\n")
+    assert call("ingest", str(source), made, "--mode", "merge", "--merge-keys", " a").exit_code == 0
+    assert lines(call("head", made, "--json")) == [{"a": 1, "c": 4}]

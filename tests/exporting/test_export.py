@@ -19,6 +19,7 @@ from glaive.dataset.tasks import FragmentRange, InProcess, SharingTask, Task
 from glaive.dataset.version import OpenedVersion
 from glaive.errors import DatasetExistsError, OptionError, SchemaError
 from glaive.exporting import export_files
+from glaive.exporting.json_text import json_lines
 from glaive.testing.crashes import killed_at_step
 
 ROWS = 30
@@ -200,6 +201,14 @@ def test_values_that_do_not_fit_a_format_leave_no_file(
     with pytest.raises(SchemaError, match=f"a value does not fit {name}: .*export as arrow"):
         export_files(opened, str(tmp_path / "out"), name)
     assert not parts(tmp_path / "out")
+
+
+def test_times_that_no_calendar_has_are_json_as_arrow_shows_them() -> None:
+    times = pa.array([0, 2**62, None], pa.timestamp("us"))
+    text = json_lines(pa.record_batch([times], ["at"])).to_pybytes()
+    rows = [json.loads(line) for line in text.splitlines()]
+    shown = ["1970-01-01T00:00:00.000000", "<value out of range: 4611686018427387904>", None]
+    assert [row["at"] for row in rows] == shown
 
 
 def test_maps_become_objects_of_json(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from glaive.cli.options import storage_option, storage_pairs
+from glaive.cli.options import names_of, storage_option, storage_pairs
 from glaive.cli.output import examples, human_count, print_json, replacing, say
 from glaive.errors import FormatError
 
@@ -73,7 +73,7 @@ def command(
         raise click.UsageError("--storage-option: only Lance datasets have storage options")
     storage = storage_pairs(storage_options)
     reader, schema = _reader(
-        source, have, columns.split(",") if columns else None, condition, storage
+        source, have, names_of(columns) if columns else None, condition, storage
     )
     if want == "lance":
         import glaive

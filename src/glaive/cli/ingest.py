@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from glaive.cli.options import storage_option, storage_pairs
+from glaive.cli.options import names_of, storage_option, storage_pairs
 from glaive.cli.output import examples, human_count, say
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def command(
         "schema": schema,
         "vectors": vectors,
         "schema_drift": cast("DriftRule", schema_drift),
-        "merge_keys": None if merge_keys is None else merge_keys.split(","),
+        "merge_keys": names_of(merge_keys),
         "job_id": job_id,
         "bad_records": bad_records,
         "reader_options": reader_options,

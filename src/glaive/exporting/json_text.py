@@ -82,7 +82,9 @@ def _plain(values: Any) -> Any:
     if types.is_floating(data_type):
         return _numbers(values)
     if types.is_timestamp(data_type):
-        return _quoted(pc.replace_substring(values.cast(_TEXT), " ", "T", max_replacements=1))
+        texts = values.cast(_TEXT)
+        iso = pc.replace_substring(texts, " ", "T", max_replacements=1)
+        return _quoted(pc.if_else(pc.starts_with(texts, "<"), texts, iso))  # <value out of range…>
     if types.is_duration(data_type):
         return values.cast(pa.int64()).cast(_TEXT)
     return _quoted(_escaped(values.cast(_TEXT)))
