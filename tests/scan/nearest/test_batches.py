@@ -51,6 +51,21 @@ def test_a_batch_finds_what_its_queries_find(
         assert _found(dataset, queries, **options) == alone
 
 
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_SQ", "IVF_HNSW_SQ"])
+def test_no_row_and_more_rows_than_there_can_be_may_be_asked_for(tmp_path: Path, kind: str) -> None:
+    dataset = glaive.write_dataset(_table(600), tmp_path / "d")
+    dataset.create_index("v", kind, num_partitions=2)
+    for queries in (_queries(3), _queries(1), _queries(1)[0]):
+        nearest = {"column": "v", "q": queries}
+        assert dataset.to_table(["id"], nearest=nearest, limit=0).num_rows == 0
+        everything = _found(dataset, queries, k=600, nprobes=2, refine_factor=1)
+        assert len(everything) == 600 * (queries.size // _DIMENSION)
+        for options in ({"k": 2**63}, {"k": 600, "refine_factor": 2**62}):
+            assert _found(dataset, queries, **{"nprobes": 2, "refine_factor": 1} | options) == (
+                everything
+            )
+
+
 def test_a_graph_without_others_finds_the_nearest_rows_in_order(tmp_path: Path) -> None:
     table = _table(5_200, repeats=2)
     dataset = glaive.write_dataset(table, tmp_path / "d")

@@ -210,6 +210,7 @@ def test_limits_and_orders_apply_to_what_was_found(dataset: glaive.LanceDataset)
     ids, _ = search(dataset)
     assert search(dataset, limit=2, offset=1)[0] == ids[1:3]
     assert search(dataset, k=None, limit=3)[0] == ids[:3]
+    assert search(dataset, k=None, limit=0)[0] == search(dataset, limit=0)[0] == []
     assert len(search(dataset, k=None)[0]) == 10
     nearest = {"column": "v", "q": QUERY, "k": 5}
     by_id = dataset.to_table(columns=["id"], nearest=nearest, order_by=["id"], limit=4)

@@ -110,10 +110,13 @@ class NearestOptions:
         return made
 
     def count(self, limit: int | None) -> int:
-        """Rows to find for each query, given the limit of the scan."""
+        """Rows to find for each query, given the limit of the scan: at least one.
+
+        A scan with the limit 0 cuts them off after the search.
+        """
         if self.k is not None:
             return self.k
-        return _DEFAULT_COUNT if limit is None else limit
+        return limit or _DEFAULT_COUNT
 
 
 _LEAST: Final = {

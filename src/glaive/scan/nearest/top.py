@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import maxsize
 from threading import Lock
 from typing import Self
 
@@ -129,7 +130,8 @@ class TopRows:
     __slots__ = ("_in_order", "_lock", "_parts", "_waiting", "count", "limits")
 
     def __init__(self, count: int, limits: Float32s) -> None:
-        self.count, self.limits = count, limits
+        # Positions of rows are compared with it: no version has more rows than such numbers.
+        self.count, self.limits = min(count, maxsize), limits
         self._parts: list[Found] = []
         self._waiting = 0
         self._in_order = False
