@@ -136,6 +136,16 @@ def test_texts_are_found_by_how_they_begin(tmp_path: Path) -> None:
         assert found == wanted
 
 
+@pytest.mark.spec("rel-12")
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+def test_both_zeros_are_found_between_zero_and_zero(tmp_path: Path, kind: Any) -> None:
+    zeros = pa.array([0.0, -0.0, 1.0, None, -0.0, 0.0], kind)
+    dataset = glaive.write_dataset(pa.table({"x": zeros}), tmp_path / "d", max_rows_per_file=1)
+    dataset.create_scalar_index("x", "BLOOMFILTER")
+    for text in ("x between 0 and 0", "x between 0.0 and -0.0", "x >= 0 and x <= -0.0", "x = 0"):
+        assert dataset.count_rows(text) == 4, text
+
+
 @pytest.mark.spec("bloom-2")
 @pytest.mark.parametrize(
     ("items", "probability", "size"),

@@ -5,7 +5,7 @@ Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -146,8 +146,11 @@ def _values(query: Any) -> Any:
     if isinstance(query, IsOneOf):
         return None if query.negated else query.values
     if isinstance(query, InRange) and query.low is not None and query.low == query.high:
-        low: Any = query.low
-        return pa.repeat(low, 1) if query.low_included and query.high_included else None
+        if not (query.low_included and query.high_included):
+            return None
+        # Both: -0.0 and 0.0 are equal, and hashed as their bits are.
+        low, high = cast("Any", query.low), cast("Any", query.high)
+        return pa.concat_arrays([pa.repeat(low, 1), pa.repeat(high, 1)])
     return None
 
 
