@@ -125,7 +125,7 @@ def _convert(array: Any, kind: Any) -> Any:  # noqa: PLR0911  # one way each
         return _from_time(array, kind)
     if types.is_temporal(source) and (types.is_integer(kind) or types.is_boolean(kind)):
         return _raw(array).cast(kind)
-    if types.is_integer(source) and types.is_temporal(kind):
+    if types.is_integer(source) and _has_raw(kind):
         days = types.is_date64(kind) and source.bit_width < 64
         raw = array.cast(pa.int32()).cast(pa.date32()) if days else array.cast(_RAW[kind.bit_width])
         return raw.cast(kind)
@@ -138,9 +138,12 @@ def _convert(array: Any, kind: Any) -> Any:  # noqa: PLR0911  # one way each
 
 def _raw(array: Any) -> Any:
     """Times and dates as their stored integers."""
-    if pa.types.is_temporal(array.type):
-        return array.cast(_RAW[array.type.bit_width])
-    return array
+    return array.cast(_RAW[array.type.bit_width]) if _has_raw(array.type) else array
+
+
+def _has_raw(kind: Any) -> bool:
+    """Whether values are times and dates that are stored as integers, as intervals are not."""
+    return pa.types.is_temporal(kind) and kind.bit_width in _RAW
 
 
 def _from_float(array: Any, kind: Any) -> Any:

@@ -43,6 +43,7 @@ _TYPES: dict[int, Any] = {
 }
 _STRUCT, _LIST, _MAP = 25, 27, 28
 _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
+_DECIMAL_BYTES = 16
 _LISTED = {"and": tree.both, "or": tree.either}
 
 
@@ -279,7 +280,10 @@ def _timed(message: Message) -> Literal:
     if 24 in message:
         decimal = as_message(message, 24)
         type_number = _checked(pa.decimal128, as_int(decimal, 2), as_int(decimal, 3))
-        number = int.from_bytes(as_bytes(decimal, 1), "little", signed=True)
+        raw = as_bytes(decimal, 1)
+        if len(raw) > _DECIMAL_BYTES:  # Numbers of many digits take time by their square.
+            raise FilterError(f"a decimal has {len(raw)} bytes, at most {_DECIMAL_BYTES}")
+        number = int.from_bytes(raw, "little", signed=True)
         return Literal(Decimal(number).scaleb(-type_number.scale, Context(prec=60)), type_number)
     if 29 in message:
         return Literal(None, _type(as_message(message, 29)))

@@ -17,6 +17,8 @@ Message = dict[int, list[Raw]]
 """Values by field number, in their order: varints as integers, others as bytes."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_WORD = (1 << 64) - 1
+"""Varints may have 70 bits; others keep the lowest 64, too."""
 
 
 def read_message(raw: Raw) -> Message:
@@ -64,7 +66,7 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
         at += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value, at
+            return value & _WORD, at
         shift += 7
     raise FilterError("the Substrait bytes are damaged: a varint is not terminated")
 

@@ -11,7 +11,11 @@ from tests.expr.functions.calls import evaluate
 
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.errors import FilterError
+from glaive.expr.filters import bind_filter
 from glaive.expr.parse import parse
+from glaive.format.fields import LanceSchema
+
+_SCHEMA = pa.schema({"a": pa.int64(), "l": pa.list_(pa.int64()), "s": pa.string()})
 
 
 def extracted(document: str, path: str) -> Any:
@@ -100,3 +104,26 @@ def test_half_of_a_pair_of_utf16_in_a_filter_is_an_error_that_can_be_printed() -
     with pytest.raises(FilterError, match="character 6 of the filter") as refused:
         parse("s = '\ud800'")
     assert str(refused.value).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("arrow_try_cast() = 1", "arrow_try_cast takes 2 arguments, not 0"),
+        ("ceil(decimal(5, 2) '1.5', 2) = 1", "ceil takes 1 arguments, not 2"),
+        ("floor(decimal(5, 2) '1.5', 2, 3) = 1", "floor takes 1 arguments, not 3"),
+        ("cast_to_type(interval '1 day', a) = 1", "month_day_nano_interval cannot be cast"),
+        ("cast_to_type(a, interval '1 day') is null", "cannot be cast to month_day_nano_interval"),
+        ("map(l, s) is null", "map: needs a value for each key, and distinct keys"),
+    ],
+)
+def test_calls_without_an_answer_are_errors_of_filters(text: str, problem: str) -> None:
+    batch = pa.record_batch({"a": [1], "l": [None], "s": ["b"]}, schema=_SCHEMA)
+    with pytest.raises(FilterError, match=problem):
+        bind_filter(text, LanceSchema.from_arrow(_SCHEMA)).mask(batch)
+
+
+def test_lists_may_be_keys_of_texts_and_constants_have_no_metadata() -> None:
+    table = pa.table({"a": [1], "l": [[7]], "s": ["b"]}, schema=_SCHEMA)
+    assert evaluate("map(l, s)", table).to_pylist() == [[([7], "b")]]
+    assert evaluate("arrow_metadata(0, s)", table).to_pylist() == [None]

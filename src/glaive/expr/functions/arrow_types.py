@@ -186,7 +186,8 @@ function("arrow_cast", takes=_cast_types)(_cast)
 
 
 def _try_types(call: Call) -> Types:
-    return (call.types[0], pa.string()), _target(call)
+    kind = _target(call)
+    return (call.types[0], pa.string()), kind
 
 
 @function("arrow_try_cast", takes=_try_types)
@@ -244,7 +245,7 @@ def _metadata_types(call: Call) -> Types:
 def _arrow_metadata(value: Any, key: Any = None) -> Any:
     # Values carry no metadata; those of columns stay with the schema.
     if key is not None:
-        return pa.nulls(len(value), pa.string())
+        return pa.nulls(count_rows((value, key)), pa.string())
     return pa.array([[]] * len(value), pa.map_(pa.string(), pa.string()))
 
 

@@ -128,7 +128,7 @@ def _factorial(value: Any) -> Any:
 
 
 def _float_or_decimal(call: Call) -> Types:
-    check_count(call, 1)
+    check_count(call, 1, 1)
     if is_kind.is_decimal(call.types[0]):
         return (call.types[0],), call.types[0]
     return _FLOATS(call)

@@ -166,7 +166,7 @@ def _map_of(call: Call, keys: pa.DataType, items: pa.DataType) -> pa.DataType:
 
 @function("map", "make_map", takes=_map_types)
 def _map(*values: Any) -> Any:
-    if len(values) == 2 and is_list(values[0].type):
+    if len(values) == 2 and all(is_list(value.type) for value in values):
         kind = pa.map_(values[0].type.value_type, values[1].type.value_type)
         return map_rows(kind, _entries, *values)
 

@@ -1,0 +1,58 @@
+"""Numbers of Substrait bytes that no writer makes."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pytest
+
+from glaive.errors import FilterError
+from glaive.expr.filters import bind_filter
+from glaive.format.fields import LanceSchema
+
+SCHEMA = LanceSchema.from_arrow(pa.schema([("a", pa.int64())]))
+_LONGEST = b"\xff" * 9 + b"\x7f"
+
+
+def varint(number: int) -> bytes:
+    low, rest = number & 127, number >> 7
+    return bytes([low | 128]) + varint(rest) if rest else bytes([low])
+
+
+def number(field: int, value: bytes) -> bytes:
+    return varint(field << 3) + value
+
+
+def part(field: int, value: bytes) -> bytes:
+    return varint(field << 3 | 2) + varint(len(value)) + value
+
+
+def is_equal_to_itself(literal: bytes) -> bytes:
+    """The filter ``literal = literal``."""
+    declared = part(2, part(3, number(2, b"\1") + part(3, b"equal")))
+    argument = part(4, part(3, part(1, literal)))
+    call = part(3, number(1, b"\1") + argument + argument)
+    columns = part(4, part(1, b"a") + part(2, part(1, part(7, b""))))
+    return declared + columns + part(3, part(1, call) + part(3, b"x"))
+
+
+@pytest.mark.spec("rel-25")
+def test_a_decimal_has_no_more_bytes_than_decimals_have() -> None:
+    decimal = part(1, b"\x7f" * 3_000_000) + number(2, b"\x26")
+    started = time.process_time()
+    with pytest.raises(FilterError, match="a decimal has 3000000 bytes, at most 16"):
+        bind_filter(is_equal_to_itself(part(24, decimal)), SCHEMA)
+    assert time.process_time() - started < 2
+    right = part(1, (15).to_bytes(16, "little")) + number(2, b"\x05") + number(3, b"\1")
+    assert bind_filter(is_equal_to_itself(part(24, right)), SCHEMA).mask(
+        pa.record_batch({"a": [1]})
+    ).to_pylist() == [True]
+
+
+@pytest.mark.parametrize("field", [2, 3, 5, 7, 14, 16, 17])
+def test_numbers_have_the_lowest_bits_of_longer_ones(field: int) -> None:
+    whole = is_equal_to_itself(number(field, _LONGEST))
+    assert bind_filter(whole, SCHEMA).text == (
+        bind_filter(is_equal_to_itself(number(field, b"\xff" * 9 + b"\1")), SCHEMA).text
+    )
