@@ -25,6 +25,7 @@ _SHORT = {"sec": "second", "min": "minute", "hr": "hour", "mon": "month", "centu
 _PART = re.compile(r"\s*([+-]?[0-9]+(?:\.[0-9]+)?|[+-]?\.[0-9]+)\s*([A-Za-z]+)\s*")
 _STEPS = {"s": _SECOND, "ms": 10**6, "us": 10**3, "ns": 1}
 _HALF = 1 << 31
+_MAX_TEXT = 1_000
 
 
 def read_interval(text: str) -> Any:
@@ -39,6 +40,8 @@ def read_interval(text: str) -> Any:
     """
     from fractions import Fraction
 
+    if len(text) > _MAX_TEXT:  # Python does not read numbers of thousands of digits.
+        raise FilterError(f"an interval has {len(text)} characters, at most {_MAX_TEXT}")
     months, days, nanos, at = Fraction(), Fraction(), Fraction(), 0
     while at < len(text) or not text:
         part = _PART.match(text, at)

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from glaive.arrow.capacity import MAX_OFFSET, row_weights, weight
+from glaive.arrow.capacity import MAX_OFFSET, weight
+from glaive.arrow.row_bytes import row_bytes
 from glaive.errors import CapacityError, FilterError
 
 __all__ = [
@@ -111,15 +112,19 @@ def bytes_of(argument: Any, rows: int) -> int:
     """Bytes of the values of an array, or of a constant repeated for so many rows."""
     if isinstance(argument, pa.Scalar):
         return scalar_bytes(argument) * rows
-    return weight(argument) or int(argument.nbytes)
+    weighed = weight(argument)
+    if not pa.types.is_nested(argument.type):
+        return weighed or int(argument.nbytes)
+    # Offsets count items, of which one may have many bytes, or none.
+    return max(weighed, int(argument.nbytes))
 
 
 def largest(argument: Any) -> int:
     """Bytes of the largest value of an array, or of a constant."""
     if isinstance(argument, pa.Scalar):
-        return scalar_bytes(argument)
-    weights = row_weights(argument)
-    return weights if isinstance(weights, int) else int(weights.max(initial=0))
+        return max(scalar_bytes(argument), fixed_bytes(argument.type))
+    sizes = row_bytes(argument)
+    return sizes if isinstance(sizes, int) else int(sizes.max(initial=0))
 
 
 @lru_cache(maxsize=256)

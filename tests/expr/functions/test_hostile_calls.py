@@ -15,7 +15,8 @@ from glaive.expr.filters import bind_filter
 from glaive.expr.parse import parse
 from glaive.format.fields import LanceSchema
 
-_SCHEMA = pa.schema({"a": pa.int64(), "l": pa.list_(pa.int64()), "s": pa.string()})
+_LIST = pa.list_(pa.int64())
+_SCHEMA = pa.schema({"a": pa.int64(), "l": _LIST, "s": pa.string(), "t": pa.timestamp("ns", "UTC")})
 
 
 def extracted(document: str, path: str) -> Any:
@@ -115,15 +116,40 @@ def test_half_of_a_pair_of_utf16_in_a_filter_is_an_error_that_can_be_printed() -
         ("cast_to_type(interval '1 day', a) = 1", "month_day_nano_interval cannot be cast"),
         ("cast_to_type(a, interval '1 day') is null", "cannot be cast to month_day_nano_interval"),
         ("map(l, s) is null", "map: needs a value for each key, and distinct keys"),
+        ("map(a, t) is null", "map cannot be computed: Arrow does not have a value"),
+        ("try_cast_to_type(map(['a'], [1]), l) is null", "of type map.* cannot be cast to list"),
+        ("date_bin(interval '0.{} days', t) = t".format("9" * 5000), "an interval has 5007 char"),
     ],
 )
 def test_calls_without_an_answer_are_errors_of_filters(text: str, problem: str) -> None:
-    batch = pa.record_batch({"a": [1], "l": [None], "s": ["b"]}, schema=_SCHEMA)
+    least = pa.array([-(2**63)]).view(pa.timestamp("ns", "UTC"))
+    batch = pa.record_batch({"a": [1], "l": [None], "s": ["b"], "t": least}, schema=_SCHEMA)
     with pytest.raises(FilterError, match=problem):
         bind_filter(text, LanceSchema.from_arrow(_SCHEMA)).mask(batch)
 
 
 def test_lists_may_be_keys_of_texts_and_constants_have_no_metadata() -> None:
-    table = pa.table({"a": [1], "l": [[7]], "s": ["b"]}, schema=_SCHEMA)
+    table = pa.table({"a": [1], "l": [[7]], "s": ["b"], "t": [0]}, schema=_SCHEMA)
     assert evaluate("map(l, s)", table).to_pylist() == [[([7], "b")]]
     assert evaluate("arrow_metadata(0, s)", table).to_pylist() == [None]
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize("text", ["array_repeat(x, 100000)", "array_resize([NULL], 100000, x)"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.int64()), pa.large_list(pa.int64()), pa.list_(pa.decimal256(50, 2)),
+        pa.list_(pa.list_(pa.int8(), 8)), pa.list_(pa.large_string()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_a_list_is_made_of_counts_with_all_its_bytes(text: str, kind: Any) -> None:
+    item: Any = kind.value_type
+    value = [1] * 8 if pa.types.is_fixed_size_list(item) else pa.scalar(7, pa.int64())
+    if not pa.types.is_nested(item):
+        value = value.cast(item).as_py()
+    table = pa.table({"x": pa.array([[value] * 400, []], kind)})
+    with pytest.raises(FilterError, match=r"would make \d+ bytes of text for one row"):
+        evaluate(text.replace("100000", "1000000"), table.slice(0, 1))
+    assert len(evaluate(text, table.slice(1))[0]) == 100_000

@@ -205,7 +205,7 @@ def _try_cast(value: Any, kind: Any) -> Any:
         if too_large(error) and len(value) > 1:
             raise
         return array_of([_try_cast_scalar(scalar, kind) for scalar in value], kind)
-    except pa.ArrowNotImplementedError:
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise FilterError(f"values of type {value.type} cannot be cast to {kind}") from None
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from glaive.arrow.capacity import row_weights
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.row_bytes import row_bytes
 from glaive.arrow.scalars import scalar
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_list
@@ -22,7 +22,7 @@ from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import check_size
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_rows
-from glaive.expr.sizes import bytes_of, check_bytes, check_item_bytes, fixed_bytes, largest
+from glaive.expr.sizes import bytes_of, check_bytes, check_item_bytes, largest
 
 __all__: list[str] = []
 
@@ -210,7 +210,7 @@ def _array_resize(values: Any, size: Any, item: Any = None) -> Any:
         item = pa.scalar(None, values.type.value_type)
     rows = count_rows((values, size, item))
     longest = int(pc.max(broadcast(size, rows)).as_py() or 0)
-    made = longest * (largest(item) + fixed_bytes(item.type))
+    made = longest * largest(item)
     _check_list("array_resize", made)
     check_bytes("array_resize", made * rows, rows, values.type)
 
@@ -293,7 +293,7 @@ def _array_repeat(value: Any, count: Any) -> Any:
     value, sizes = broadcast(value, rows), broadcast(count, rows)
     valid = sizes.is_valid()
     sizes = pc.fill_null(pc.max_element_wise(sizes, 0), 0).to_numpy(zero_copy_only=False)
-    made = sizes * (row_weights(value) + fixed_bytes(value.type))
+    made = sizes * row_bytes(value)
     _check_list("array_repeat", int(made.max(initial=0)))
     check_bytes("array_repeat", int(made.sum()), rows, value.type)
     items = value.take(pa.array(np.repeat(np.arange(rows), sizes)))
