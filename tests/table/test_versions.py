@@ -19,7 +19,7 @@ from glaive.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
-from glaive.format.paths import HINT, manifest_path
+from glaive.format.paths import DETACHED, HINT, manifest_path
 from glaive.io.counting import CountingStore, Fault
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
@@ -152,7 +152,14 @@ def test_the_hint_is_written_and_read(store: ObjectStore) -> None:
         assert read_hint(store) == version
 
 
-@pytest.mark.parametrize("content", [b"", b"7", b"{}", b'{"version":"x"}', b"\xff", b"[]"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"7", b"{}", b'{"version":"x"}', b"\xff", b"[]", b'{"version":true}'),
+        b'{"version":%d}' % DETACHED,
+        b'{"version":%d}' % 10**400,  # no file system has names of so many digits
+    ],
+)
 def test_a_hint_that_says_nothing_is_none(store: ObjectStore, content: bytes) -> None:
     store.put(HINT, [content])
     assert read_hint(store) is None

@@ -12,12 +12,12 @@ import re
 from typing import Final
 
 from glaive.errors import ObjectNotFoundError, StoreError
-from glaive.format.paths import HINT
+from glaive.format.paths import DETACHED, HINT
 from glaive.io.store import ObjectStore
 
 __all__ = ["advance_hint", "read_hint", "write_hint"]
 
-_PLAIN_HINT: Final = rb'\{"version":([1-9][0-9]{0,18})\}'
+_PLAIN_HINT: Final = rb'\{"version":([1-9][0-9]{0,17})\}'
 """Hints as written by glaive and pylance."""
 
 
@@ -46,7 +46,9 @@ def read_hint(store: ObjectStore) -> int | None:
         logging.getLogger(__name__).debug("version hint of %s says nothing: %s", store.uri, error)
         return None
     version = hint.get("version") if isinstance(hint, dict) else None
-    return version if isinstance(version, int) and version > 0 else None
+    if not isinstance(version, int) or isinstance(version, bool):
+        return None
+    return version if 0 < version < DETACHED else None  # a detached version is never the newest
 
 
 def write_hint(store: ObjectStore, version: int) -> None:
