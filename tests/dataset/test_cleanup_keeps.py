@@ -1,7 +1,8 @@
-"""A clean-up keeps the files of versions outside of the history."""
+"""A clean-up keeps files of versions that it does not find by their numbers or names alone."""
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive import DatasetBasePath
 from glaive.dataset.dataset import LanceDataset
 from glaive.fragment import write_fragments
 
@@ -23,3 +25,34 @@ def test_files_of_a_detached_version_stay(tmp_path: Path) -> None:
     glaive.dataset(tmp_path / "t").cleanup_old_versions(timedelta(0), delete_unverified=True)
     opened = glaive.dataset(tmp_path / "t", version=made.version)
     assert opened.to_table()["id"].to_pylist() == [1, 2, 3] * 2
+
+
+@pytest.mark.spec("rel-14")
+def test_the_origin_of_a_branch_stays_also_where_its_file_names_the_main_branch(
+    tmp_path: Path,
+) -> None:
+    dataset = glaive.write_dataset(pa.table({"id": [1, 2, 3]}), tmp_path / "t")
+    dataset.create_branch("dev")
+    file = tmp_path / "t/_refs/branches/dev.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "parentBranch": "main"}))
+    replaced = glaive.write_dataset(pa.table({"id": [4]}), tmp_path / "t", mode="overwrite")
+    assert replaced.branches.list()["dev"]["parent_branch"] is None
+    replaced.cleanup_old_versions(timedelta(0))
+    branch = glaive.dataset(tmp_path / "t").checkout_version(("dev", None))
+    assert branch.to_table()["id"].to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.spec("rel-14")
+@pytest.mark.parametrize("name", ["t", "link"])
+def test_files_below_a_base_path_that_is_the_dataset_itself_stay(tmp_path: Path, name: str) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    glaive.write_dataset(
+        pa.table({"id": [1, 2, 3]}),
+        tmp_path / "t",
+        initial_bases=[DatasetBasePath(str(tmp_path / name), name="own", is_dataset_root=True)],
+        target_bases=["own"],
+    )
+    dataset = glaive.write_dataset(pa.table({"id": [4]}), tmp_path / "t", mode="append")
+    dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
+    assert glaive.dataset(tmp_path / "t").to_table()["id"].to_pylist() == [1, 2, 3, 4]

@@ -111,7 +111,7 @@ def read_branch(root: ObjectStore, name: str) -> Branch:
     if parent is not None and parent != MAIN and not is_branch_name(parent):
         raise damaged("parent of a branch", "the name of a branch, or null", parent, where)
     return Branch(
-        parent_branch=parent,
+        parent_branch=None if parent == MAIN else parent,
         parent_version=required_integer(content, "parentVersion", where),
         identifier=_identifier(content.get("identifier"), where),
         create_at=required_integer(content, "createAt", where),

@@ -113,7 +113,10 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class VersionFiles:
-    """What manifests tell: times of the versions, files by span of those that stay and that go."""
+    """What manifests tell: times of the versions, files by span of those that stay and that go.
+
+    Files below base paths stay with the versions that have them: the base path may be this root.
+    """
 
     times: dict[int, datetime]
     kept: tuple[PackedFiles, ...]
@@ -141,8 +144,10 @@ class ReadVersions:
         kept, deleted = FileSet(), FileSet()
         for location, manifest in loaded(store, self.locations):
             times[location.version] = time = manifest.timestamp
-            goes = self.selection.judge(location.version, time) == "delete"
-            (deleted if goes else kept).add(manifest, self.ids)
+            if self.selection.judge(location.version, time) == "delete":
+                deleted.add(manifest, self.ids, bases=False)
+            else:
+                kept.add(manifest, self.ids)
         # Most files of a version that goes are those of others; what is kept is not asked for.
         deleted.paths -= kept.paths
         deleted.indices -= kept.indices

@@ -135,8 +135,9 @@ def index_folders(manifest: Manifest) -> Iterator[VersionFile]:
 
 @dataclass(slots=True)
 class FileSet:
-    """The files of some versions, below the root of their branch, without base paths.
+    """The files of some versions, by their names below the root of their branch.
 
+    Those below base paths have no other name here: a base path may be this root, by whatever name.
     Memory: some 220 bytes for each file.
 
     Parameters
@@ -152,16 +153,19 @@ class FileSet:
 
     @classmethod
     def of(cls, manifests: Iterable[Manifest]) -> FileSet:
-        """The files of all of these versions."""
+        """The files of all of these versions, also those below base paths."""
         files = cls()
         for manifest in manifests:
             files.add(manifest)
         return files
 
-    def add(self, manifest: Manifest, ids: IdRange = ALL_IDS) -> None:
-        """Add the files of a version, or of some of its fragments."""
+    def add(self, manifest: Manifest, ids: IdRange = ALL_IDS, *, bases: bool = True) -> None:
+        """Add the files of a version, or of some of its fragments.
+
+        Without ``bases`` only those that the version has below its own root.
+        """
         for reference in files_of(manifest, ids):
-            if reference.base_id is not None:
+            if reference.base_id is not None and not bases:
                 continue
             if not reference.is_folder:
                 self.paths.add(reference.path)

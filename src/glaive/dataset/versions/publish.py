@@ -88,7 +88,7 @@ def publish_branch(opened: OpenedVersion, branch: str, job: Job = LOCAL) -> tupl
     here, newest = branch_of(opened.manifest), opened.manifest
     root = root_store(opened.store, here)
     made_from = read_branch(root, branch)
-    parent = None if made_from.parent_branch in (None, MAIN) else made_from.parent_branch
+    parent = made_from.parent_branch
     if parent != here:
         raise OptionError(
             f"branch {branch!r} of {root.uri} was made from branch {parent or MAIN!r}, not from "
