@@ -6,7 +6,7 @@ Specification: "Searching" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -27,7 +27,12 @@ from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.segment import Segment
 from glaive.scan.snapshot import Snapshot
 from glaive.table.index_coverage import covered_fragments, holds_addresses
-from glaive.table.relocated_rows import REUSE_INDEX, followed, stored_relocations
+from glaive.table.relocated_rows import (
+    REUSE_INDEX,
+    followed,
+    precedes_relocation,
+    stored_relocations,
+)
 from glaive.types import Flags, Int64s
 
 __all__ = ["FragmentIds", "IndexedSegment", "LogicalIndex", "SnapshotIndices", "union_of"]
@@ -39,8 +44,6 @@ _PartitionKeys: TypeAlias = dict[int, tuple[Hashable, Hashable]]
 _SHIFT = np.uint64(32)
 _MEMO = "indices"
 _TEXTS = "inverted"
-_MOST_HALVES = 1 << 16
-"""Upper halves of row ids that are looked at: no dataset has had so many rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,16 +299,13 @@ class SnapshotIndices:
         return bool(known.start[others].min() < known.end[covered].max())
 
     def retained(self, segment: IndexedSegment) -> RetainedRows:
-        """The live rows that a segment answers for, among those that it has."""
-        manifest = self.snapshot.manifest
-        if self.holds_addresses(segment):
-            ids, rows = manifest.fragment_ids.tolist(), manifest.physical_rows.tolist()
-            limits = dict(zip(ids, rows, strict=True))
-        else:
-            count = int(manifest.wire.next_row_id)
-            halves = range(min(count >> 32, _MOST_HALVES) + 1)
-            limits = {half: min(count - (half << 32), 1 << 32) for half in halves}
-        return RetainedRows(limits, lambda rows: self.locate(segment, rows)[1])
+        """The live rows that a segment answers for; where compactions moved them, from there."""
+        manifest, locate = self.snapshot.manifest, partial(self.locate, segment)
+        if not self.holds_addresses(segment):
+            return RetainedRows.of_ids(int(manifest.wire.next_row_id), locate)
+        moved = self._relocated if precedes_relocation(segment.entry, manifest) else None
+        ids, rows = manifest.fragment_ids.tolist(), manifest.physical_rows.tolist()
+        return RetainedRows.of_addresses(dict(zip(ids, rows, strict=True)), moved, locate)
 
     def moved(self, addresses: RowNumbers) -> tuple[RowNumbers, Flags]:
         """Where rows are by the addresses that a segment holds; and which compactions have kept."""

@@ -26,7 +26,7 @@ from glaive.format.wire import parse
 from glaive.io.store import ObjectStore
 from glaive.table.bases import base_of
 from glaive.table.bitmaps import bitmap_of
-from glaive.table.index_coverage import follow_groups
+from glaive.table.index_coverage import follow_groups, with_covered
 
 __all__ = [
     "MAX_RELOCATED_ROWS",
@@ -36,8 +36,10 @@ __all__ = [
     "address_map",
     "append_remapping",
     "followed",
+    "precedes_relocation",
     "reuse_entry",
     "stored_relocations",
+    "without_relocation",
 ]
 
 REUSE_INDEX = "__lance_frag_reuse"
@@ -196,6 +198,36 @@ def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.Index
         for group in version.groups
     ]
     return [other if other is entry else follow_groups(other, groups) for other in entries]
+
+
+def precedes_relocation(entry: table_pb2.IndexMetadata, manifest: Manifest) -> bool:
+    """Whether an index may hold addresses from before a compaction in the table of a manifest.
+
+    One that was built later has none. Reads no file: of a table in a separate file nothing is
+    known.
+    """
+    table = next((index for index in manifest.indices if index.name == REUSE_INDEX), None)
+    if table is None or entry.name == REUSE_INDEX:
+        return False
+    details = None if table.index_version else _details(table)
+    if details is None or details.HasField("external"):
+        return True
+    versions = details.inline.versions
+    return any(version.dataset_version >= entry.dataset_version for version in versions)
+
+
+def without_relocation(
+    entries: Sequence[table_pb2.IndexMetadata], base: Manifest
+) -> list[table_pb2.IndexMetadata]:
+    """Entries, after a change may have removed the remapping table of ``base``.
+
+    Indices that may need it cover nothing any more: where their rows are, nobody knows.
+    """
+    if any(entry.name == REUSE_INDEX for entry in entries):
+        return list(entries)
+    return [
+        with_covered(entry, ()) if precedes_relocation(entry, base) else entry for entry in entries
+    ]
 
 
 def _details(entry: table_pb2.IndexMetadata) -> table_pb2.FragmentReuseIndexDetails:

@@ -34,6 +34,7 @@ from glaive.table.protocol import (
     needs_dataset,
 )
 from glaive.table.registry import operation
+from glaive.table.relocated_rows import REUSE_INDEX, without_relocation
 
 __all__ = ["CreateIndex"]
 
@@ -97,17 +98,38 @@ class CreateIndex(TableOperation):
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
     ) -> Self | Conflict:
-        """New indices do not cover fragments whose values were replaced concurrently."""
-        new = list(self.new)
+        """New indices do not cover fragments whose values were replaced concurrently.
+
+        An index that is removed is, too, where it was rebuilt for relocated rows meanwhile.
+        """
+        new, removed = list(self.new), self.removed
         for their in theirs:
             if changes_columns(their):
                 new = prune(new, changed_fragments(their), replaced_fields(their))
-        return self if new == list(self.new) else replace(self, new=tuple(new))
+            if their.wire_name == "rewrite" and removed:
+                rebuilt = their.to_wire().rewritten_indices
+                ids = {index.old_id.uuid: index.new_id.uuid for index in rebuilt}
+                removed = tuple(_renamed(entry, ids) for entry in removed)
+        same = new == list(self.new) and removed == self.removed
+        return self if same else replace(self, new=tuple(new), removed=removed)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The entries of ``base`` without the removed ones, then the new ones."""
         base = needs_dataset(base, "add an index")
         replaced = {index.uuid.uuid for index in (*self.removed, *self.new)}
-        entries = [index for index in base.indices if index.uuid.uuid not in replaced]
-        entries += self.new
+        kept = [index for index in base.indices if index.uuid.uuid not in replaced]
+        if any(index.name == REUSE_INDEX for index in self.new):
+            entries = [*kept, *self.new]
+        else:
+            entries = [*without_relocation(kept, base), *self.new]
         return Draft(copy_of(base), encode_indices(entries), base.num_fragments)
+
+
+def _renamed(entry: table_pb2.IndexMetadata, ids: Mapping[bytes, bytes]) -> table_pb2.IndexMetadata:
+    """An entry with its new uuid, if it got one."""
+    if entry.uuid.uuid not in ids:
+        return entry
+    changed = table_pb2.IndexMetadata()
+    changed.CopyFrom(entry)
+    changed.uuid.uuid = ids[entry.uuid.uuid]
+    return changed
