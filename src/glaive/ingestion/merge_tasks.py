@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_column
 from glaive.dataclass import dataclass
@@ -246,21 +245,15 @@ class CompleteTask:
         inserted = np.ones(source.snapshot.num_rows, np.bool_)
         if self.block.number in self.matched:
             inserted[self.matched[self.block.number]] = False
-        keys = self._inserted_keys(source, inserted, shared) if shared.primary_key else None
+        keys = InsertedKeys.of(opened.manifest.schema, shared.keys) if shared.primary_key else None
+        if keys is not None:
+            for start, block in _keys(source, shared):
+                mask: Any = pa.array(inserted[start : start + block.rows])
+                keys.add([column.filter(mask) for column in block.columns])
         if not self.rewrite:
             return CompletedFragment(None, keys)
         written = self._written(opened, source, np.flatnonzero(inserted), shared)
         return CompletedFragment(packed_fragments(written), keys)
-
-    def _inserted_keys(
-        self, source: OpenedVersion, inserted: NDArray[np.bool_], shared: StagedMerge
-    ) -> InsertedKeys:
-        schema = shared.write.schema
-        found = InsertedKeys([schema.find(name)[-1].id for name in shared.keys])
-        for start, keys in _keys(source, shared):
-            mask: Any = pa.array(inserted[start : start + keys.rows])
-            found.add([column.filter(mask) for column in keys.columns])
-        return found
 
     def _written(
         self, opened: OpenedVersion, source: OpenedVersion, inserted: Int64s, shared: StagedMerge

@@ -237,7 +237,8 @@ class _Merge:
                 "again: nothing was changed",
                 retryable=False,
             )
-        shared = StagedMerge(plan.write, keys, primary_key(schema) == keys, runner.division)
+        is_declared = set(primary_key(schema)) == set(keys)
+        shared = StagedMerge(plan.write, keys, is_declared, runner.division)
         merge = cls(opened, shared, fragments, runner)
         merge.match()
         merge.complete()
@@ -328,6 +329,7 @@ class _Merge:
             new=tuple(new),
             fields_touched=tuple(sorted(entry.id for entry in schema.walk())),
             inserted_rows=None if keys is None else keys.message(),
+            unfiltered_keys=keys is not None and keys.lack_filter,
             affected=deleted.affected,
         )
 

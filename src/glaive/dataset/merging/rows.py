@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from glaive.arrow.chunked import join_column
 from glaive.dataclass import dataclass
 from glaive.dataset.merging.by_source import unmatched_rows
-from glaive.dataset.merging.clauses import MergeClauses, primary_key
+from glaive.dataset.merging.clauses import MergeClauses
 from glaive.dataset.merging.condition import holds
 from glaive.dataset.merging.inserted_keys import InsertedKeys
 from glaive.dataset.merging.matches import (
@@ -134,8 +134,8 @@ class _Merge:
     def rewritten(self) -> tuple[Update, dict[str, int]]:
         """Write changed rows as new ones; the operation, and the counts."""
         clauses, schema = self.clauses, self.dataset.manifest.schema
-        if clauses.insert and primary_key(schema) == clauses.on:
-            self.keys = InsertedKeys([schema.find(name)[-1].id for name in clauses.on])
+        if clauses.insert:
+            self.keys = InsertedKeys.of(schema, clauses.on)
         blocks = self._matched_blocks()
         first = [next(blocks)]  # usually all: nothing is written before
         with self.meter.step("write"):
@@ -155,6 +155,7 @@ class _Merge:
             new=tuple(new),
             fields_touched=tuple(sorted(field.id for field in schema.walk())),
             inserted_rows=None if self.keys is None else self.keys.message(),
+            unfiltered_keys=self.keys is not None and self.keys.lack_filter,
             affected=deleted.affected,
         )
         return operation, self._counts(unmatched)

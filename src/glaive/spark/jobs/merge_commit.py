@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from glaive.arrow.python_values import python_rows
 from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.merging.inserted_keys import InsertedKeys
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.rows.selected_rows import delete_in_tasks
 from glaive.errors import SchemaError
@@ -19,7 +20,6 @@ from glaive.spark.assignable import refuse_unassignable
 from glaive.spark.jobs.merge_rows import MergedRows, RowClause
 from glaive.spark.jobs.worker import RowTask
 from glaive.spark.types import spark_arrow_schema
-from glaive.table.key_filter import Filter
 from glaive.table.operations.update import Update
 
 if TYPE_CHECKING:
@@ -97,24 +97,26 @@ def commit_merge(
         "num_updated_rows": updated,
         "num_deleted_rows": deleted.count - updated,
     }
+    keys = _inserted_keys(parts)
     operation = Update(
         removed=deleted.removed,
         updated=deleted.updated,
         new=FragmentList.joined([*(p.updated for p in parts), *(p.inserted for p in parts)]),
         fields_touched=tuple(sorted(field.id for field in opened.manifest.schema.walk())),
         affected=deleted.affected,
-        inserted_rows=_inserted_keys(parts),
+        inserted_rows=None if keys is None else keys.message(),
+        unfiltered_keys=keys is not None and keys.lack_filter,
     )
     properties = job.recording(**counts)
     return commit_operation(opened, operation, properties=properties, once=job.once), None
 
 
-def _inserted_keys(parts: Sequence[MergedRows]) -> Filter | None:
-    """The filter of all inserted keys; ``None`` if there are none, or no primary key."""
+def _inserted_keys(parts: Sequence[MergedRows]) -> InsertedKeys | None:
+    """All inserted keys; ``None`` if there is no primary key."""
     found = [part.keys for part in parts if part.keys is not None]
     for keys in found[1:]:
         found[0].add_all(keys)
-    return found[0].message() if found else None
+    return found[0] if found else None
 
 
 def _check_types(opened: OpenedVersion, frame: DataFrame) -> None:

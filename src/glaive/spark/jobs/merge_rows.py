@@ -135,8 +135,7 @@ class _Run:
         options = WriteOptions(mode="append", compression="balanced")
         plan = plan_write(opened.store, manifest.schema, options, manifest)
         ids = RelocatedIds(kept=manifest.uses(Feature.STABLE_ROW_IDS))
-        fields = [manifest.schema.find(name)[-1].id for name in primary_key]
-        keys = InsertedKeys(fields) if fields else None
+        keys = InsertedKeys.of(manifest.schema, primary_key)
         writers = FragmentWriter(plan), FragmentWriter(plan)
         return cls(opened, clauses, *writers, ids, primary_key, keys)
 

@@ -64,6 +64,9 @@ class Update(DeletingOperation):
         Whether columns were replaced in place; otherwise rows were relocated.
     inserted_rows
         Filter of the inserted keys, in wire format, to detect that two writers inserted the same.
+    unfiltered_keys
+        Whether keys were inserted of which there is no filter: others may have inserted the same.
+        Not part of the message, in which the lack of a filter says so.
     changed_offsets
         Rows with new values by fragment, if columns were replaced; roaring bitmaps.
     compacted_sstables
@@ -79,6 +82,7 @@ class Update(DeletingOperation):
     fields_touched: tuple[int, ...] = ()
     columns: bool = False
     inserted_rows: table_pb2.Transaction.Update.KeyExistenceFilter | None = None
+    unfiltered_keys: bool = field(default=False, compare=False)
     changed_offsets: Mapping[int, bytes] = field(default_factory=dict, hash=False)
     compacted_sstables: tuple[table_pb2.Transaction.Update.CompactedSsTable, ...] = ()
     lineage: Mapping[int, HiddenLineage] = field(default_factory=dict, hash=False, compare=False)
@@ -162,12 +166,12 @@ class Update(DeletingOperation):
 
     def _same_keys(self, theirs: Operation) -> Conflict | None:
         mine = self.inserted_rows
-        if mine is None:
+        if mine is None and not self.unfiltered_keys:
             return None
         if theirs.wire_name == "append":
             return Conflict("append may have added keys that this inserts")
         message = theirs.to_wire()
-        if not message.HasField("inserted_rows"):
+        if mine is None or not message.HasField("inserted_rows"):
             return Conflict("update may have added keys that this inserts")
         if may_share_keys(mine, message.inserted_rows):
             return Conflict("update inserted keys that this inserts as well")
