@@ -262,6 +262,19 @@ class TestNames:
             with pytest.raises(RefNotFoundError):
                 delete("begun")
 
+    @pytest.mark.spec("rel-20")
+    def test_a_deletion_of_a_branch_that_was_stopped_is_made_again(self, place: Path) -> None:
+        dataset = glaive.dataset(place)
+        dataset.create_branch("dev").insert(ROWS)
+        (place / "_refs/branches/dev.json").unlink()  # a deletion begins with it
+        with pytest.raises(RefNotFoundError):
+            dataset.branches.delete("de")
+        dataset.branches.delete("dev")
+        assert not [path for path in (place / "tree/dev").rglob("*") if path.is_file()]
+        with pytest.raises(RefNotFoundError):
+            dataset.branches.delete("dev")
+        assert dataset.create_branch("dev").count_rows() == 6
+
     def test_a_branch_below_one_that_is_deleted_keeps_its_files(self, place: Path) -> None:
         dataset = glaive.dataset(place)
         dataset.create_branch("dev")

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from glaive.clock import now_ns
 from glaive.dataset.versions.references import branch_of, resolve
-from glaive.errors import CommitError, OptionError
+from glaive.errors import CommitError, DatasetNotFoundError, OptionError, RefNotFoundError
 from glaive.format.paths import manifest_path
 from glaive.io.store import ObjectStore
 from glaive.table import branches, tags
 from glaive.table.branches import BRANCHES, Branch
+from glaive.table.load import open_latest
 from glaive.table.refs import TREE, branch_store, ref_files, root_store
 from glaive.table.tags import Tag
 
@@ -192,9 +193,16 @@ class Branches(_Refs):
 
 
 def delete_branch(root: ObjectStore, branch: str) -> None:
-    """Delete a branch: first its ref, then its files, except those of branches below it."""
+    """Delete a branch: first its ref, then its files, except those of branches below it.
+
+    One without a ref, as a process leaves that was stopped in between, is deleted as well.
+    """
     if not branches.is_branch_begun(root, branch):
-        branches.read_branch(root, branch)
+        try:
+            branches.read_branch(root, branch)
+        except RefNotFoundError:
+            if not _has_versions(root, branch):
+                raise
     named = [name for name, tag in tags.list_tags(root).items() if tag.branch == branch]
     if named:
         raise CommitError(
@@ -218,6 +226,14 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     names = [name for name in ref_files(root, BRANCHES) if name.startswith(prefix)]
     below = tuple(f"{name.removeprefix(prefix)}/" for name in names)
     store.delete([meta.path for meta in store.walk("") if not meta.path.startswith(below)])
+
+
+def _has_versions(root: ObjectStore, branch: str) -> bool:
+    """Whether there are versions of a branch, which may have no ref. Two requests."""
+    try:
+        return branch_of(open_latest(branch_store(root, branch))) == branch
+    except DatasetNotFoundError:
+        return False
 
 
 def _ordered(by_name: Mapping[str, T], key: Callable[[T], int], order: str | None) -> list[str]:
