@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import OptionError
+from glaive.errors import CommitConflictError, OptionError
+from glaive.fragment import write_fragments
 from glaive.io.local import LocalStore
 from glaive.table.load import open_latest
 
@@ -108,3 +109,22 @@ def test_pylance_makes_the_same_of_them(tmp_path: Path) -> None:
         module.write_dataset(TABLE, place, initial_bases=given)
     assert bases(tmp_path / "glaive") == bases(tmp_path / "lance")
     assert lance.dataset(tmp_path / "glaive").to_table() == TABLE
+
+
+@pytest.mark.spec("rel-1")
+def test_an_overwrite_below_a_base_path_that_a_restore_removes_is_a_conflict(
+    tmp_path: Path,
+) -> None:
+    glaive.write_dataset(TABLE, tmp_path / "t")
+    dataset = glaive.dataset(tmp_path / "t")
+    dataset.add_bases([Base(str(tmp_path / "more"), name="more", is_dataset_root=True)])
+    read = dataset.version
+    written = write_fragments(TABLE, dataset, target_bases=["more"], mode="overwrite")
+    plain = write_fragments(TABLE, dataset, mode="overwrite")
+    glaive.dataset(tmp_path / "t", version=1).restore()
+    overwrite = glaive.LanceOperation.Overwrite(TABLE.schema, written)
+    with pytest.raises(CommitConflictError, match="may have removed base paths"):
+        glaive.LanceDataset.commit(tmp_path / "t", overwrite, read_version=read)
+    assert glaive.dataset(tmp_path / "t").to_table() == TABLE
+    overwrite = glaive.LanceOperation.Overwrite(TABLE.schema, plain)
+    assert glaive.LanceDataset.commit(tmp_path / "t", overwrite, read_version=read).version == 4

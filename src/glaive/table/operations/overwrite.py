@@ -19,7 +19,7 @@ from glaive.format.fragment_list import encode_lists
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import INCREMENTAL, incompatible
+from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, incompatible
 from glaive.table.configuration import changed_config
 from glaive.table.fragment_ids import copy_of, mark_file_versions, new_fragments, put_fragments
 from glaive.table.protocol import BuildContext, CommitOptions, Conflict, Draft, TableOperation
@@ -79,8 +79,15 @@ class Overwrite(TableOperation):
         return [encode_lists(self.fragments), rest.SerializeToString()]
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Conflicts with another overwrite, and changes of the same configuration entries."""
+        """Conflicts with another overwrite, and changes of the same configuration entries.
+
+        With a restore, too, if files lie below base paths: the restored version may have others.
+        """
         name = theirs.wire_name
+        if name == "restore" and any(
+            file.base_id is not None for fragment in self.fragments for file in fragment.files
+        ):
+            return conflict_on(theirs, "may have removed base paths below which the new files lie")
         if name in _COMPATIBLE:
             return None
         if name == "overwrite":
