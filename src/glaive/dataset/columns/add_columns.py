@@ -307,7 +307,9 @@ def _function(
     schema = udf.output_schema
     grown = grow(manifest, schema)
     ids = [(field.id, field.name, field.logical_type) for field in grown.added.walk()]
-    named = f"{ids} {wanted} {window}"
+    # A column of the same name may be another one by the time that the job is resumed.
+    read = [manifest.schema.find(name)[-1].id for name in wanted if name not in _SYSTEM]
+    named = f"{ids} {wanted} {read} {window}"
     checkpoint: Checkpoint | CheckpointFolder | None = None
     if folder is not None:
         checkpoint = CheckpointFolder.open(folder[0], named, folder[1])
