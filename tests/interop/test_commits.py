@@ -263,6 +263,16 @@ class TestTogether:
         assert counts(path) == 12
         assert len(lance.dataset(path).get_fragments()) == 4
 
+    @pytest.mark.spec("rel-7")
+    def test_the_same_appends_are_made_once(self, path: str) -> None:
+        transactions = [write_fragments(DATA, path, return_transaction=True) for _ in range(2)]
+        versions = [
+            glaive.LanceDataset.commit_batch(path, transactions)["dataset"].version
+            for _ in range(2)
+        ]
+        assert versions == [2, 2]
+        assert counts(path) == 9
+
     def test_only_appends(self, path: str) -> None:
         deletion = Transaction(1, LanceOperation.Delete([], [0], "true"))
         with pytest.raises(UnsupportedFeatureError, match="only appends can"):

@@ -6,6 +6,8 @@ Specification: "Commit" in ``docs/format/transactions.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+from uuid import UUID, uuid5
 
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.fragment import Fragment
@@ -15,11 +17,15 @@ from glaive.table.registry import read_operation
 
 __all__ = ["merge_transactions"]
 
+_BATCH: Final = UUID("5c1a6e5e-8d3f-4c63-9a83-6a3c8f0a7a51")
+"""Namespace of the uuids of batches."""
+
 
 def merge_transactions(transactions: Sequence[Transaction]) -> Transaction:
     """One transaction with the effect of all, made for the oldest of their read versions.
 
-    It has all properties; the last transaction wins.
+    It has all properties; the last transaction wins. Its uuid follows from theirs: committed again,
+    it is recognised.
 
     Raises
     ------
@@ -45,5 +51,6 @@ def merge_transactions(transactions: Sequence[Transaction]) -> Transaction:
     return Transaction(
         read_version=min(transaction.read_version for transaction in transactions),
         operation=Append(tuple(fragments)),
+        uuid=str(uuid5(_BATCH, " ".join(transaction.uuid for transaction in transactions))),
         properties=properties,
     )
