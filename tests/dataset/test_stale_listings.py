@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
@@ -41,6 +43,27 @@ def test_a_handle_does_not_go_back(newest: LanceDataset) -> None:
     handle = with_stale_listing(newest, listed=1)
     handle.checkout_latest()
     assert handle.version == 2
+
+
+@pytest.mark.spec("rel-37")
+def test_a_handle_does_not_go_back_to_what_another_thread_committed_before(
+    newest: LanceDataset,
+) -> None:
+    older = newest.manifest
+    newest.delete("id = 0")
+    newest.move_to(older)  # as a thread does that made this version, and comes late
+    assert newest.version == older.version + 1
+
+
+def test_a_handle_goes_to_another_dataset_that_was_made_in_its_place(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1]})
+    handle = glaive.write_dataset(rows, tmp_path / "t")
+    handle.delete("id = 0")
+    handle.insert(rows)
+    shutil.rmtree(tmp_path / "t")
+    glaive.write_dataset(rows, tmp_path / "t")
+    handle.checkout_latest()
+    assert handle.version == 1
 
 
 @pytest.mark.spec("rel-37")

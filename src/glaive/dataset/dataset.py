@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import pyarrow as pa
@@ -69,6 +70,9 @@ if TYPE_CHECKING:
 __all__ = ["LanceDataset"]
 
 _COMMIT_TIMEOUT = timedelta(minutes=30)
+
+_MOVING = Lock()
+"""Held while a dataset moves from one version to another."""
 
 _BY_POSITION = (
     "nearest",
@@ -175,10 +179,13 @@ class LanceDataset:
         return self._at
 
     def move_to(self, manifest: Manifest) -> None:
-        """Move this object to another version of its branch."""
-        # One assignment: other threads see the old version or the new one.
-        self._at = self._at.at(manifest)
-        self._at.session.moved()
+        """Move this object to another version of its branch, unless it is at a later one."""
+        moved = self._at.at(manifest)
+        # Threads that share this object may come here in another order than they made versions.
+        with _MOVING:
+            if not self._at.is_after(manifest):
+                self._at = moved
+        moved.session.moved()
 
     # ------------------------------------------------------------ properties
 
@@ -1262,7 +1269,11 @@ class LanceDataset:
 
     def checkout_latest(self) -> None:
         """Move this object to the newest version."""
-        self.move_to(self._at.at_latest().manifest)
+        at = self._at
+        newest = at.at_latest()
+        if at.is_after(newest.manifest):  # another dataset was made here
+            self._at = newest
+        self.move_to(newest.manifest)
 
     def create_branch(
         self,

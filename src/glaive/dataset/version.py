@@ -106,6 +106,11 @@ class OpenedVersion:
         root = self.store if store is None else store
         return replace(self, views=Views(Snapshot(root, version, self.session)))
 
+    def is_after(self, manifest: Manifest) -> bool:
+        """Whether this version was made after another one; one outside of the history is none."""
+        here, other = self.manifest.version, manifest.version
+        return here > other and not (here | other) & DETACHED
+
     def at_latest(self, known: int = 0) -> OpenedVersion:
         """The newest version of this branch; none before this one, or before ``known``."""
         here = self.manifest.version
