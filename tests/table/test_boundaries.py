@@ -8,16 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.manifest import Manifest
+from glaive.format.paths import DETACHED
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import encode_row_ids, encode_versions
 from glaive.format.transaction import WireOperation
 from glaive.table.cleanup_parts import Selection
 from glaive.table.concurrent_changes import changed_fragments, changes_columns, removed_fragments
 from glaive.table.deletions import add_deletions
+from glaive.table.draft import draft_of
 from glaive.table.fragment_ids import drop_dead_files, mark_changed
 from glaive.table.operations.data_replacement import DataReplacement
 from glaive.table.operations.update import Update
+from glaive.table.protocol import CommitOptions
 from glaive.table.relocated_rows import REUSE_INDEX, append_remapping, followed
 
 from .native import data_file
@@ -112,3 +116,17 @@ def test_a_remapping_table_of_a_later_version_is_neither_followed_nor_appended_t
     assert followed([index, entry(1)]) == [index, entry(1)]
     assert append_remapping(entry(0), [entry(0)]) is not None
     assert append_remapping(entry(0), [entry(1)]) is None
+
+
+@pytest.mark.spec("rel-1")
+def test_no_version_follows_the_one_with_the_highest_number(tmp_path: Path) -> None:
+    store = make_store("local", tmp_path)
+    wire = table_pb2.ManifestOutline()
+    wire.CopyFrom(create(store).wire)
+    wire.version = DETACHED - 1
+    base = Manifest(wire, where="m")
+    operation = WireOperation("append", table_pb2.Transaction.Append())
+    with pytest.raises(UnsupportedFeatureError, match="the highest number"):
+        draft_of(store, base, operation, CommitOptions())
+    draft, _ = draft_of(store, base, operation, CommitOptions(detached=True))
+    assert draft.wire.version & DETACHED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from glaive.entropy import random_bytes
+from glaive.errors import UnsupportedFeatureError
 from glaive.format.flags import check_writable
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED
@@ -44,6 +45,11 @@ def draft_of(
     if base is not None:
         _check_writable(base)
     version = 1 if base is None else base.version + 1
+    if base is not None and version == DETACHED and not options.detached:
+        raise UnsupportedFeatureError(
+            f"version {base.version} of {store.uri} has the highest number that there is: there "
+            "can be none after it. Write its rows to another place"
+        )
     operation = read_operation(change)
     restored = operation.restored
     older = None if restored is None else open_version(store, restored)
