@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.overtaken import open_overtaken
 
 import glaive
+from glaive.errors import OptionError
 from glaive.optimize import Compaction, CompactionMetrics
 
 Layout = list[tuple[int, int, bool]]
@@ -177,3 +178,16 @@ def test_a_later_pass_that_meets_another_writer_leaves_what_the_first_did(tmp_pa
     assert sizes(newest) == [100, 19, 20]
     newest.optimize.compact_files(target_rows_per_fragment=100)
     assert sizes(newest) == [100, 39]
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_rewrites_of_another_dataset_are_refused(tmp_path: Path, stable: bool) -> None:
+    one, other = (
+        make(tmp_path / name, [(5, 3, False)] * 3, enable_stable_row_ids=stable) for name in "ab"
+    )
+    rewrites = [task.execute(one) for task in Compaction.plan(one, {}).tasks]
+    with pytest.raises(OptionError, match="does not have the fragments that were rewritten"):
+        Compaction.commit(other, rewrites)
+    assert glaive.dataset(tmp_path / "b").version == other.version
+    Compaction.commit(one, rewrites)
+    assert glaive.dataset(tmp_path / "a").count_rows() == 15

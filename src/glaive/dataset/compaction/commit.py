@@ -45,7 +45,7 @@ def commit_rewrites(
     CommitConflictError
         Another writer changed one of the fragments since; plan again.
     OptionError
-        The results are for different versions, or for the same fragments.
+        The results are for different versions, for the same fragments, or of another dataset.
     CorruptFileError, NotLanceError, UnsupportedFeatureError
         An index cannot be read; nothing was changed.
     """
@@ -68,6 +68,7 @@ def commit_rewrites(
     base = dataset
     if versions != {dataset.manifest.version}:
         base = dataset.at(versions.pop())
+    _check_origin(base.manifest, rewrites)
     counts = asdict(total if earlier is None else earlier + total)
     recorded: Any = {"properties": job.recording(**counts), "once": job.once}
     count = sum(len(result.new) for result in rewrites)
@@ -103,3 +104,16 @@ def commit_rewrites(
     except (CommitConflictError, CommitContentionError):
         indices.discard(dataset.store)
         raise
+
+
+def _check_origin(manifest: Manifest, rewrites: Sequence[RewriteResult]) -> None:
+    """Check that tasks read their fragments in this dataset: the names of files are random."""
+    known = dict(zip(manifest.fragment_ids.tolist(), range(manifest.num_fragments), strict=True))
+    for result in rewrites:
+        first = next(iter(result.old), None)
+        position = None if first is None else known.get(first.id)
+        if first is None or position is None or manifest.fragment(position).files != first.files:
+            raise OptionError(
+                f"rewrites: {manifest.where} does not have the fragments that were rewritten. "
+                "Commit them to the dataset that they were planned for"
+            )
