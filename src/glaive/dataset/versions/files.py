@@ -23,9 +23,10 @@ from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_na
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.table.load import each_manifest, load_manifest, open_latest
+from glaive.table.manifest_store.steps import enter_renamed, finish_all
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import files_of, kind_of
-from glaive.table.root import open_root, plain_store
+from glaive.table.root import open_root, plain_store, register_of
 from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
@@ -191,17 +192,22 @@ def migrate_manifest_names(store: ObjectStore) -> int:
     """Rename all manifests so that listings have the newest first; returns their number.
 
     Must not run concurrently with writers; can be repeated after an interruption. Three requests
-    per manifest.
+    per manifest, and two to a register of manifests.
 
     Raises
     ------
     OptionError
         The manifests are behind a link that leads out of the root; nothing was renamed.
+    UnsupportedFeatureError
+        A catalogue names the manifests; nothing was renamed.
     """
     renamed = 0
     reason = store.link_out(VERSIONS)
     if reason is not None:
         raise OptionError(f"the manifests of {store.uri} are not renamed: {reason}")
+    register = register_of(store)
+    if register is not None:
+        finish_all(store, register)
     for meta in list(store.list(VERSIONS)):
         name = parse_manifest_name(meta.path.rpartition("/")[2])
         if name is None or name.is_detached or name.scheme == "V2":
@@ -216,6 +222,8 @@ def migrate_manifest_names(store: ObjectStore) -> int:
         except ObjectExistsError:
             if store.get(target) != content:
                 raise
+        if register is not None:
+            enter_renamed(store, register, name.version, target)
         store.delete([meta.path])
         renamed += 1
     return renamed

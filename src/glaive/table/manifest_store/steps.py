@@ -18,13 +18,19 @@ from collections.abc import Container, Sequence
 from contextlib import suppress
 
 from glaive.entropy import new_uuid
-from glaive.errors import CommitError, CorruptFileError, ObjectNotFoundError, StoreError
+from glaive.errors import (
+    CommitError,
+    CorruptFileError,
+    ObjectNotFoundError,
+    StoreError,
+    UnsupportedFeatureError,
+)
 from glaive.format.names import is_staged_manifest_name
 from glaive.format.paths import VERSIONS, parse_manifest_name
 from glaive.io.store import ObjectStore
 from glaive.table.manifest_store.protocol import ManifestEntry, ManifestStore
 
-__all__ = ["find", "finish_staged", "newest", "register"]
+__all__ = ["enter_renamed", "find", "finish_all", "finish_staged", "newest", "register"]
 
 
 _SUFFIX = ".manifest"
@@ -106,6 +112,41 @@ def finish_staged(
                 if store.head(entry.path).size:
                     found[entry.version] = entry.path
     return {version: path for version, path in found.items() if version not in listed}
+
+
+def finish_all(store: ObjectStore, register: ManifestStore) -> None:
+    """Finalise all versions, before their manifests get other names.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The register names the manifests itself.
+    CommitError
+        A version could not be finalised.
+    """
+    if _owns(register):
+        raise UnsupportedFeatureError(
+            f"the manifests of {store.uri} are not renamed: {register!r} names them itself"
+        )
+    last = newest(store, register)
+    names = [meta.path for meta in store.list(VERSIONS)]
+    staged = [path for path in names if is_staged_manifest_name(path.rpartition("/")[2])]
+    found = {**dict([last] if last else []), **finish_staged(store, register, staged, ())}
+    for version, path in found.items():
+        if is_staged_manifest_name(path.rpartition("/")[2]):
+            raise CommitError(
+                f"version {version} of {store.uri} is registered, and its manifest {path} could "
+                "not be written under its final name. Try again when both stores take writes"
+            )
+
+
+def enter_renamed(store: ObjectStore, register: ManifestStore, version: int, path: str) -> None:
+    """Have the entry of a version, if there is one, name another manifest with its content."""
+    entry = register.get(store.uri, version)
+    if entry is not None and entry.path != path:
+        register.put_if_exists(
+            store.uri, ManifestEntry(version=version, path=path, size=entry.size)
+        )
 
 
 def _owns(register: ManifestStore) -> bool:

@@ -1,0 +1,85 @@
+"""Manifests of datasets with a manifest store get the names that list the newest first."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import UnsupportedFeatureError
+from glaive.table.manifest_store.sqlite import SqliteManifestStore
+
+ROWS = pa.table({"a": [1, 2]})
+
+
+def made(path: Path, store: SqliteManifestStore) -> glaive.LanceDataset:
+    """Two versions with old names."""
+    for mode in ("create", "append"):
+        dataset = glaive.write_dataset(
+            ROWS, path, mode=mode, manifest_store=store, enable_v2_manifest_paths=False
+        )
+    return dataset
+
+
+def names(path: Path) -> list[str]:
+    found = (one.name for one in (path / "_versions").iterdir())
+    return sorted(name for name in found if name.endswith(".manifest"))
+
+
+def check(path: Path, store: SqliteManifestStore) -> None:
+    assert [len(name) for name in names(path)] == [29, 29]
+    for version in (1, 2):
+        opened = glaive.dataset(path, version=version, manifest_store=store)
+        assert opened.count_rows() == 2 * version
+    added = glaive.write_dataset(ROWS, path, mode="append", manifest_store=store)
+    assert (added.version, added.count_rows()) == (3, 6)
+    assert [version["version"] for version in added.versions()] == [1, 2, 3]
+
+
+@pytest.mark.spec("rel-22")
+def test_the_manifest_store_has_their_new_names(tmp_path: Path) -> None:
+    store = SqliteManifestStore(tmp_path / "versions.db")
+    made(tmp_path / "t", store).migrate_manifest_paths_v2()
+    check(tmp_path / "t", store)
+
+
+@pytest.mark.spec("rel-22")
+def test_a_version_that_was_left_staged_is_finished_before(tmp_path: Path) -> None:
+    store = SqliteManifestStore(tmp_path / "versions.db")
+    dataset = made(tmp_path / "t", store)
+    final = tmp_path / "t/_versions/2.manifest"
+    staged = f"_versions/2.manifest-{'0' * 8}-0000-4000-8000-{'0' * 12}"
+    final.rename(tmp_path / "t" / staged)
+    entry = store.get(dataset.store.uri, 2)
+    assert entry is not None
+    store.put_if_exists(dataset.store.uri, replace(entry, path=staged))
+    dataset.migrate_manifest_paths_v2()
+    check(tmp_path / "t", store)
+
+
+@pytest.mark.spec("rel-22")
+def test_renaming_that_was_stopped_is_completed(tmp_path: Path) -> None:
+    store = SqliteManifestStore(tmp_path / "versions.db")
+    dataset = made(tmp_path / "t", store)
+    new = f"{2**64 - 1 - 1:020d}.manifest"
+    shutil.copy(tmp_path / "t/_versions/1.manifest", tmp_path / "t/_versions" / new)
+    dataset.migrate_manifest_paths_v2()
+    check(tmp_path / "t", store)
+
+
+class Catalogue(SqliteManifestStore):
+    owns_manifests = True
+
+
+def test_manifests_that_a_catalogue_names_are_not_renamed(tmp_path: Path) -> None:
+    store = SqliteManifestStore(tmp_path / "versions.db")
+    made(tmp_path / "t", store)
+    before = names(tmp_path / "t")
+    dataset = glaive.dataset(tmp_path / "t", manifest_store=Catalogue(tmp_path / "versions.db"))
+    with pytest.raises(UnsupportedFeatureError, match="names them itself"):
+        dataset.migrate_manifest_paths_v2()
+    assert names(tmp_path / "t") == before
