@@ -21,6 +21,7 @@ from glaive.expr.sizes import check_bytes, scalar_bytes
 __all__ = [
     "array_of",
     "broadcast",
+    "broadcast_all",
     "count_rows",
     "is_constant",
     "map_constants",
@@ -44,6 +45,19 @@ def count_rows(arguments: Sequence[Any]) -> int:
 def broadcast(argument: Any, rows: int) -> Any:
     """Return a constant as an array of that many rows; arrays unchanged."""
     return repeat(argument, rows) if is_constant(argument) else argument
+
+
+def broadcast_all(arguments: Sequence[Any], rows: int) -> list[Any]:
+    """Return all as arrays of that many rows.
+
+    Raises
+    ------
+    CapacityError
+        The constants would take much together: process fewer rows at a time.
+    """
+    size = sum(scalar_bytes(argument) for argument in arguments if is_constant(argument))
+    check_bytes("constants", size * rows, rows)
+    return [broadcast(argument, rows) for argument in arguments]
 
 
 def repeat(value: Any, rows: int) -> Any:
@@ -109,7 +123,7 @@ def row_values(
     """
     rows = count_rows(arguments)
     try:
-        columns = [broadcast(argument, rows).to_pylist() for argument in arguments]
+        columns = [column.to_pylist() for column in broadcast_all(arguments, rows)]
     except (ValueError, OverflowError) as error:
         raise pa.ArrowInvalid(f"Python does not have a value: {error}") from None
     strict = [number for number in range(len(arguments)) if number not in nulls]

@@ -14,7 +14,7 @@ from glaive.expr.functions.coercion import ANY, check_count, is_string, refuse, 
 from glaive.expr.functions.registry import Call, Resolve, Types, function
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import broadcast, count_rows
+from glaive.expr.rows import broadcast, broadcast_all, count_rows
 
 __all__: list[str] = []
 
@@ -193,7 +193,7 @@ def _floats(ordered: Any, kind: Any) -> Any:
 
 def _extreme(name: str, choose: Any, *values: Any) -> Any:
     rows, kind = count_rows(values), values[0].type
-    columns = [broadcast(value, rows) for value in values]
+    columns = broadcast_all(values, rows)
     if len(columns) == 1 or is_kind.is_null(kind):
         return columns[0]
     if is_kind.is_floating(kind):

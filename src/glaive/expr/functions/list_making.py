@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,10 @@ from glaive.expr.functions.coercion import INTEGER, check_count
 from glaive.expr.functions.list_parts import ListParts, equal, list_order, lists_of, set_key
 from glaive.expr.functions.list_rules import item_field, list_like, list_type, lists
 from glaive.expr.functions.registry import Call, Resolve, Types, function
-from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import check_size
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_rows
-from glaive.expr.sizes import bytes_of, check_bytes, check_item_bytes, largest
+from glaive.expr.sizes import check_bytes, check_item_bytes, largest
 
 __all__: list[str] = []
 
@@ -56,29 +55,6 @@ function("array_append", "list_append", "array_push_back", "list_push_back", tak
 )
 def _array_prepend(item: Any, values: Any) -> Any:
     return _with_item(values, item, first=True)
-
-
-def _concat_types(call: Call) -> Types:
-    check_count(call, 1)
-    kinds = [list_type(call, number) for number in range(len(call.types))]
-    kind = _common_type(call, kinds)
-    return (kind,) * len(kinds), kind
-
-
-def _common_type(call: Call, kinds: Sequence[Any]) -> Any:
-    kind = reduce(lambda left, right: left and unify(left, right), kinds)
-    if kind is None:
-        raise FilterError(f"{call.name}: no common type of {', '.join(map(str, call.types))}")
-    return kind
-
-
-@function("array_concat", "array_cat", "list_concat", "list_cat", takes=_concat_types)
-def _array_concat(*values: Any) -> Any:
-    def joined(*parts: list[Any] | None) -> list[Any] | None:
-        present = [part for part in parts if part is not None]
-        return [item for part in present for item in part] if present else None
-
-    return map_rows(values[0].type, joined, *values, nulls=range(len(values)))
 
 
 def _removed(values: Any, item: Any, count: Any) -> Any:
@@ -261,25 +237,6 @@ def _flatten(values: Any) -> Any:
     return pc.if_else(values.is_valid(), result, pa.scalar(None, kind))
 
 
-def _array_types(call: Call) -> Types:
-    if not call.types:
-        return (), pa.list_(item_field(pa.null()))
-    kind = _common_type(call, call.types)
-    return (kind,) * len(call.types), pa.list_(item_field(kind))
-
-
-@function("make_array", "make_list", takes=_array_types)
-def _make_array(*values: Any) -> Any:
-    if not values:
-        return pa.scalar([], pa.list_(item_field(pa.null())))
-    rows, width = count_rows(values), len(values)
-    check_bytes("make_array", sum(bytes_of(value, rows) for value in values), rows, values[0].type)
-    columns = concat_arrays([broadcast(value, rows) for value in values])
-    positions = np.arange(rows * width).reshape(rows, width)
-    items = columns.take(pa.array((positions % width * rows + positions // width).ravel()))
-    return lists_of(items, np.arange(rows + 1) * width, pa.list_(item_field(items.type)))
-
-
 def _repeat_types(call: Call) -> Types:
     check_count(call, 2, 2)
     INTEGER(call, 1)
@@ -300,33 +257,3 @@ def _array_repeat(value: Any, count: Any) -> Any:
     kind = pa.list_(item_field(value.type))
     result = lists_of(items, np.concatenate([[0], np.cumsum(sizes)]), kind)
     return pc.if_else(valid, result, pa.scalar(None, kind))
-
-
-def _zip_types(call: Call) -> Types:
-    check_count(call, 1)
-    kinds = [list_type(call, number) for number in range(len(call.types))]
-    return tuple(kinds), _zipped(kinds)
-
-
-def _zipped(kinds: Sequence[Any]) -> Any:
-    fields = [pa.field(str(n), kind.value_type) for n, kind in enumerate(kinds, 1)]
-    return pa.list_(item_field(pa.struct(fields)))
-
-
-@function("arrays_zip", "list_zip", takes=_zip_types)
-def _arrays_zip(*values: Any) -> Any:
-    kind = _zipped([lists.type for lists in values])
-
-    def zip_lists(*parts: list[Any] | None) -> list[Any] | None:
-        if all(part is None for part in parts):
-            return None
-        size = max(len(part or []) for part in parts)
-        return [
-            {
-                str(n): part[position] if part and position < len(part) else None
-                for n, part in enumerate(parts, 1)
-            }
-            for position in range(size)
-        ]
-
-    return map_rows(kind, zip_lists, *values, nulls=range(len(values)))

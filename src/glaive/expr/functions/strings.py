@@ -24,9 +24,9 @@ from glaive.expr.functions.coercion import (
 )
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import check_growth, check_size, patch
+from glaive.expr.functions.values import check_joined, check_size, patch
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_distinct, map_rows
-from glaive.expr.sizes import MAX_VALUE_BYTES, bytes_of, check_bytes, largest
+from glaive.expr.sizes import MAX_VALUE_BYTES, bytes_of
 
 __all__: list[str] = []
 
@@ -35,9 +35,6 @@ _OTHER_LOWER = "[İΣ]"
 
 _MOST_PAIRS: Final = 2**30
 """Pairs of characters that `levenshtein` compares for one row: some seconds."""
-
-_GROWTH: Final = 16
-"""How many times its longest argument `concat` may make, where that is much."""
 
 _MOST_LETTERS: Final = 100_000
 """Characters that `translate` replaces: each row may have others."""
@@ -171,9 +168,7 @@ def _joined(strings: Any, separator: Any, nulls: str) -> Any:
     size = sum(bytes_of(text, rows) for text in strings)
     size += bytes_of(separator, rows) * max(len(strings) - 1, 0)
     name = "concat" if nulls == "replace" else "concat_ws"
-    check_bytes(name, size, rows, kind)
-    # A call may name a column of long values any number of times.
-    check_growth(name, rows, _GROWTH * max(largest(text) for text in given), size)
+    check_joined(name, rows, given, size, kind)
     columns = [broadcast(text, rows).cast(kind) for text in given]
     # Arrow returns null for rows with only nulls.
     nothing = pc.is_null(pc.coalesce(*columns[:-1]))

@@ -15,7 +15,9 @@ from glaive.expr.functions.list_rules import item_field, list_type
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import broadcast, count_rows, map_rows
+from glaive.expr.functions.values import check_joined
+from glaive.expr.rows import broadcast, broadcast_all, count_rows, map_rows
+from glaive.expr.sizes import bytes_of
 
 __all__: list[str] = []
 
@@ -32,7 +34,7 @@ def _struct_types(call: Call) -> Types:
 def _struct(*values: Any) -> Any:
     rows = count_rows(values)
     names = [f"c{number}" for number in range(len(values))]
-    return pa.StructArray.from_arrays([broadcast(value, rows) for value in values], names)
+    return pa.StructArray.from_arrays(broadcast_all(values, rows), names)
 
 
 def _word(call: Call, number: int, noun: str) -> str:
@@ -59,8 +61,8 @@ def _named_types(call: Call) -> Types:
 @function("named_struct", takes=_named_types, column=1)
 def _named_struct(*values: Any) -> Any:
     rows = count_rows(values)
-    columns = [broadcast(value, rows) for value in values[1::2]]
-    return pa.StructArray.from_arrays(columns, [name.as_py() for name in values[::2]])
+    names = [name.as_py() for name in values[::2]]
+    return pa.StructArray.from_arrays(broadcast_all(values[1::2], rows), names)
 
 
 def _field_types(call: Call) -> Types:
@@ -166,6 +168,9 @@ def _map_of(call: Call, keys: pa.DataType, items: pa.DataType) -> pa.DataType:
 
 @function("map", "make_map", takes=_map_types)
 def _map(*values: Any) -> Any:
+    rows = count_rows(values)
+    size = sum(bytes_of(value, rows) for value in values)
+    check_joined("map", rows, values, size, pa.map_(values[0].type, values[1].type))
     if len(values) == 2 and all(is_list(value.type) for value in values):
         kind = pa.map_(values[0].type.value_type, values[1].type.value_type)
         return map_rows(kind, _entries, *values)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +12,21 @@ from glaive.arrow.capacity import MAX_OFFSET
 from glaive.errors import FilterError
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.rows import count_rows, map_rows
-from glaive.expr.sizes import MAX_VALUE_BYTES, check_bytes, has_offsets
+from glaive.expr.sizes import MAX_VALUE_BYTES, check_bytes, has_offsets, largest
 
 __all__ = [
     "Characters",
     "all_valid",
     "check_growth",
+    "check_joined",
     "check_size",
     "compute_strings",
     "constant_name",
     "patch",
 ]
+
+_JOINED: Final = 16
+"""Values of a row may be joined to one of this many times the largest of them, however large."""
 
 
 def all_valid(*arguments: Any) -> Any:
@@ -44,9 +48,9 @@ def constant_name(part: str, argument: Any, known: Collection[str]) -> str:
 
 
 def check_growth(name: str, rows: int, before: int, size: int) -> None:
-    """Check that the text of a single row, of ``before`` bytes, may become one of ``size`` bytes.
+    """Check that the value of a single row, of ``before`` bytes, may become one of ``size`` bytes.
 
-    Calls may be nested, and each make a text longer many times: without a limit a filter of a few
+    Calls may be nested, and each make a value longer many times: without a limit a filter of a few
     words would ask for any amount of memory.
 
     Raises
@@ -56,9 +60,25 @@ def check_growth(name: str, rows: int, before: int, size: int) -> None:
     """
     if rows == 1 and size > max(MAX_VALUE_BYTES, before):
         raise FilterError(
-            f"{name} would make up to {size} bytes of text for one row; "
-            f"at most {MAX_VALUE_BYTES} fit"
+            f"{name} would make up to {size} bytes for one row; at most {MAX_VALUE_BYTES} fit"
         )
+
+
+def check_joined(name: str, rows: int, given: Sequence[Any], size: int, kind: Any) -> None:
+    """Check that the values of each row may be joined to one of a type, ``size`` bytes in all.
+
+    A call may name a column of long values any number of times.
+
+    Raises
+    ------
+    CapacityError
+        Process fewer rows at a time.
+    FilterError
+        There is one row, and its value would be too long.
+    """
+    check_bytes(name, size, rows, kind)
+    if size > MAX_VALUE_BYTES:
+        check_growth(name, rows, _JOINED * max(map(largest, given)), size)
 
 
 def compute_strings(name: str, compute: Callable[[Any], Any], text: Any, size: int) -> Any:
