@@ -6,6 +6,7 @@ are, and are errors only if a row is evaluated.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -17,7 +18,7 @@ from glaive.expr import tree
 from glaive.expr.constant_list import ConstantList
 from glaive.expr.evaluate import values
 from glaive.expr.functions import registry
-from glaive.expr.sizes import scalar_bytes
+from glaive.expr.sizes import MAX_HELD_BYTES, scalar_bytes
 from glaive.expr.tree import Literal, Node
 from glaive.expr.uncast import uncast
 
@@ -41,40 +42,60 @@ _UNKNOWN = Literal(None, pa.bool_())
 _FALSE, _TRUE = Literal(False, pa.bool_()), Literal(True, pa.bool_())  # values
 
 
-def simplify(node: Node) -> Node:  # noqa: C901, PLR0911, PLR0912  # a case for each class
-    """An equivalent, simpler expression."""
+class _Computed(threading.local):
+    """Bytes of the constants that were computed of the filter that this thread simplifies."""
+
+    size = 0
+
+
+_COMPUTED = _Computed()
+
+
+def simplify(node: Node) -> Node:
+    """An equivalent, simpler expression.
+
+    Raises
+    ------
+    FilterError
+        Its constants take more than ``MAX_HELD_BYTES`` together: computing them takes time, too.
+    """
+    _COMPUTED.size = 0
+    return _simplified(node)
+
+
+def _simplified(node: Node) -> Node:  # noqa: C901, PLR0911, PLR0912  # a case for each class
     match node:
         case tree.Column() | Literal():
             return node
         case tree.And(operands):
-            return _all([simplify(operand) for operand in operands], node.at)
+            return _all([_simplified(operand) for operand in operands], node.at)
         case tree.Or(operands):
-            return _any([simplify(operand) for operand in operands], node.at)
+            return _any([_simplified(operand) for operand in operands], node.at)
         case tree.Not(operand):
-            return _opposite(simplify(operand), node.at)
+            return _opposite(_simplified(operand), node.at)
         case tree.Compare(op, left, right):
-            return _compare(op, simplify(left), simplify(right), node.at)
+            return _compare(op, _simplified(left), _simplified(right), node.at)
         case tree.InList(operand, items, negated):
-            among = _in_list(simplify(operand), items, node.at)
+            among = _in_list(_simplified(operand), items, node.at)
             return _opposite(among, node.at) if negated else among
         case tree.Arithmetic(op, left, right):
-            left, right = simplify(left), simplify(right)
+            left, right = _simplified(left), _simplified(right)
             return _constant(tree.Arithmetic(op, left, right, at=node.at), left, right)
         case tree.Negative(operand):
-            operand = simplify(operand)
+            operand = _simplified(operand)
             return _constant(tree.Negative(operand, at=node.at), operand)
         case tree.IsNull(operand, negated):
-            operand = simplify(operand)
+            operand = _simplified(operand)
             if _is_known(operand):
                 return _TRUE if negated else _FALSE
             return _constant(tree.IsNull(operand, negated, at=node.at), operand)
         case tree.IsTruth(operand, truth, negated):
-            operand = simplify(operand)
+            operand = _simplified(operand)
             return _constant(tree.IsTruth(operand, truth, negated, at=node.at), operand)
         case tree.Like():
             return _like(node)
         case tree.Cast(operand, kind, attempt):
-            operand = simplify(operand)
+            operand = _simplified(operand)
             cast = tree.Cast(operand, kind, attempt, at=node.at)
             if isinstance(operand, Literal):
                 return Literal.of(values(cast, _one_row())[0], at=node.at)
@@ -82,9 +103,9 @@ def simplify(node: Node) -> Node:  # noqa: C901, PLR0911, PLR0912  # a case for 
         case tree.Call():
             return _call(node)
         case tree.Member(operand, name):
-            return tree.Member(simplify(operand), name, at=node.at)
+            return tree.Member(_simplified(operand), name, at=node.at)
         case tree.Subscript(operand, index):
-            operand, index = simplify(operand), simplify(index)
+            operand, index = _simplified(operand), _simplified(index)
             return _constant(tree.Subscript(operand, index, at=node.at), operand, index)
         case _:
             return node
@@ -101,19 +122,26 @@ def _constant(node: Node, *operands: Node) -> Node:
         return node
     try:
         value = values(node, _one_row())[0]
-        return Literal.of(value, at=node.at) if scalar_bytes(value) <= _MAX_FOLDED else node
+        size = scalar_bytes(value)
+        result = Literal.of(value, at=node.at) if size <= _MAX_FOLDED else node
     except (FilterError, CapacityError):
         return node  # an error if a row is evaluated
+    _COMPUTED.size += size
+    if _COMPUTED.size > MAX_HELD_BYTES:
+        raise FilterError(
+            f"the constants that the filter computes take more than {MAX_HELD_BYTES} bytes"
+        )
+    return result
 
 
 def _call(node: tree.Call) -> Node:
-    arguments = tuple(simplify(argument) for argument in node.arguments)
+    arguments = tuple(_simplified(argument) for argument in node.arguments)
     call = tree.Call(node.name, arguments, node.type, at=node.at)
     return call if registry.find(node.name).volatile else _constant(call, *arguments)
 
 
 def _like(node: tree.Like) -> Node:
-    operand, pattern = simplify(node.operand), simplify(node.pattern)
+    operand, pattern = _simplified(node.operand), _simplified(node.pattern)
     if isinstance(pattern, Literal) and pattern.is_null:
         return _UNKNOWN
     test = tree.Like(operand, pattern, node.escape, node.negated, node.ignore_case, at=node.at)
@@ -222,7 +250,7 @@ def _in_list(operand: Node, items: Sequence[Node], at: int) -> Node:
         items = items.distinct()
         if len(items) > 1:
             return tree.InList(operand, items, at=at)
-    items = [simplify(item) for item in items]
+    items = [_simplified(item) for item in items]
     if isinstance(operand, Literal) or not all(isinstance(item, Literal) for item in items):
         return _any([_compare("=", operand, item, at) for item in items], at)
     known: dict[Literal, None] = {}

@@ -153,3 +153,18 @@ def test_what_a_list_is_made_of_counts_with_all_its_bytes(text: str, kind: Any) 
     with pytest.raises(FilterError, match=r"would make \d+ bytes of text for one row"):
         evaluate(text.replace("100000", "1000000"), table.slice(0, 1))
     assert len(evaluate(text, table.slice(1))[0]) == 100_000
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize("term", ["s = repeat('x', {})", "s = concat('{}', repeat('x', {}))"])
+def test_constants_of_a_filter_take_few_bytes_together(
+    term: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glaive.expr.fold.MAX_HELD_BYTES", 100_000)
+    schema = LanceSchema.from_arrow(_SCHEMA)
+    few, many = (" OR ".join(term.format(n, n) for n in range(count)) for count in (100, 1000))
+    bind_filter(few, schema)
+    for _ in range(20):
+        bind_filter(few, schema)  # each has its own
+    with pytest.raises(FilterError, match="constants that the filter computes"):
+        bind_filter(many, schema)
