@@ -12,7 +12,7 @@ from glaive.dataset.versions.references import Referenced, branch_of, resolve
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.dataset.writing.bases import allowing
 from glaive.entropy import random_bytes
-from glaive.errors import DatasetNotFoundError, RefNotFoundError
+from glaive.errors import DatasetNotFoundError, ObjectNotFoundError, RefNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import manifest_path
 from glaive.io.store import ObjectStore
@@ -65,6 +65,10 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
             manifest_size=source.store.head(path).size,
         ),
     )
+    try:
+        target.head(manifest_path(version, manifest.scheme))
+    except ObjectNotFoundError:  # deleted by one who found no ref of the branch yet
+        manifest = _begun(source, target, clone)
     return Referenced(name, target, manifest)
 
 

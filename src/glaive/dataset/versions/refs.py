@@ -197,12 +197,14 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
 
     One without a ref, as a process leaves that was stopped in between, is deleted as well.
     """
+    lacks_ref = False
     if not branches.is_branch_begun(root, branch):
         try:
             branches.read_branch(root, branch)
         except RefNotFoundError:
             if not _has_versions(root, branch):
                 raise
+            lacks_ref = True
     named = [name for name, tag in tags.list_tags(root).items() if tag.branch == branch]
     if named:
         raise CommitError(
@@ -226,6 +228,9 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     names = [name for name in ref_files(root, BRANCHES) if name.startswith(prefix)]
     below = tuple(f"{name.removeprefix(prefix)}/" for name in names)
     store.delete([meta.path for meta in store.walk("") if not meta.path.startswith(below)])
+    # What looked like the rest of a deletion may have been a creation, which wrote the ref since.
+    if lacks_ref and not _has_versions(root, branch):
+        branches.delete_branch_file(root, branch)
 
 
 def _has_versions(root: ObjectStore, branch: str) -> bool:

@@ -1,0 +1,78 @@
+"""A branch that is deleted by one writer while another one makes it is whole, or is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.io.local import LocalStore
+from glaive.io.wrapped import WrappedStore
+from glaive.table.load import open_latest
+
+ROWS = pa.table({"a": [1, 2]})
+
+
+class Meanwhile(WrappedStore):
+    """Has others do something before the ref of a branch is put, or after it is deleted."""
+
+    def __init__(self, place: Path, work: Callable[[], object]) -> None:
+        super().__init__(LocalStore(place))
+        self.work = work
+
+    def put(self, path: str, *given: Any, **options: Any) -> Any:
+        self._do([path])
+        return self.inner.put(path, *given, **options)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self.inner.delete(paths)
+        self._do(paths)
+
+    def _do(self, paths: Sequence[str]) -> None:
+        if any(path.startswith("_refs/branches/") for path in paths):
+            work, self.work = self.work, lambda: None
+            work()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    glaive.write_dataset(ROWS, tmp_path / "t")
+    return tmp_path / "t"
+
+
+def rows_of_branches(place: Path) -> dict[str, int]:
+    dataset = glaive.dataset(place)
+    return {
+        name: dataset.checkout_version((name, None)).count_rows()
+        for name in dataset.branches.list()
+    }
+
+
+@pytest.mark.spec("rel-1")
+def test_a_branch_whose_files_were_deleted_before_it_had_its_ref_is_whole(place: Path) -> None:
+    def delete() -> None:
+        glaive.dataset(place).branches.delete("dev")
+
+    store = Meanwhile(place, delete)
+    made = glaive.LanceDataset.of(store, open_latest(store)).create_branch("dev")
+    assert made.count_rows() == 2
+    assert rows_of_branches(place) == {"dev": 2}
+    made.insert(ROWS)
+    assert rows_of_branches(place) == {"dev": 4}
+
+
+@pytest.mark.spec("rel-1")
+def test_a_branch_that_gets_its_ref_while_its_files_are_deleted_is_not_there(place: Path) -> None:
+    glaive.dataset(place).create_branch("dev")
+    ref = place / "_refs/branches/dev.json"
+    content = ref.read_bytes()
+    ref.unlink()
+    # Its writer goes on once the deletion has found no ref, and before the files are deleted.
+    store = Meanwhile(place, lambda: ref.write_bytes(content))
+    glaive.LanceDataset.of(store, open_latest(store)).branches.delete("dev")
+    assert rows_of_branches(place) == {}
+    assert glaive.dataset(place).create_branch("dev").count_rows() == 2
