@@ -253,13 +253,26 @@ def test_numbers_of_billions_of_rows_are_not_held_at_once(tmp_path: Path, name: 
 
 @pytest.mark.spec("rel-24")
 def test_rows_to_delete_are_counted_before_all_of_them_are_found(tmp_path: Path) -> None:
-    """Those of all windows took 20 GB: more of them were made ahead than were counted."""
-    repeat(tmp_path / "t", 2**32 - 1)
+    """Those of all windows took gigabytes: more of them were made ahead than were counted."""
+    repeat(tmp_path / "t", 2**28)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UnsupportedFeatureError, match="more than 134217728 rows of fragment 0"):
-        glaive.dataset(tmp_path / "t").delete("one = 1")
+        glaive.dataset(tmp_path / "t").delete("one = 1 and _rowaddr > 5")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 * 1024**2  # kB
-    assert glaive.dataset(tmp_path / "t").count_rows() == 2**32 - 3
+    assert glaive.dataset(tmp_path / "t").count_rows() == 2**28 - 2
+
+
+@pytest.mark.spec("rel-24")
+def test_a_fragment_of_which_all_rows_match_is_removed_however_many_these_are(
+    tmp_path: Path,
+) -> None:
+    repeat(tmp_path / "t", 2**32 - 1)
+    dataset = glaive.dataset(tmp_path / "t")
+    dataset.insert(dataset.take([0]))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert dataset.delete("one = 1") == {"num_deleted_rows": 2**32 - 2}
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 * 1024**2  # kB
+    assert glaive.dataset(tmp_path / "t").count_rows() == 0
 
 
 def test_rows_that_are_all_alike_are_added_to_in_windows(tmp_path: Path) -> None:

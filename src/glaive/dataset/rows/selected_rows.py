@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -92,7 +93,15 @@ class DeleteTask:
         """Write deletion files, uncommitted."""
         opened = self.fragments.opened(dataset)
         ids = self.fragments.ids(opened)
-        return delete_rows(opened, rows_where(opened, self.predicate, fragments=ids))
+        whole = _emptied(opened, self.predicate, ids)
+        if not whole:
+            return delete_rows(opened, rows_where(opened, self.predicate, fragments=ids))
+        every = opened.manifest.fragment_ids.tolist() if ids is None else ids
+        rest = tuple(one for one in every if one not in whole)
+        found = rows_where(opened, self.predicate, fragments=rest) if rest else {}
+        deleted = delete_rows(opened, found)
+        removed, count = (*deleted.removed, *whole), deleted.count + sum(whole.values())
+        return replace(deleted, removed=removed, count=count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,26 @@ class MatchingFragments:
         """Ids of the fragments."""
         opened = self.fragments.opened(dataset)
         return tuple(rows_where(opened, self.predicate, fragments=self.fragments.ids(opened)))
+
+
+def _emptied(
+    dataset: OpenedVersion, predicate: str | pc.Expression, ids: Sequence[int] | None
+) -> dict[int, int]:
+    """Fragments with more rows than a deletion file may have, all of which match; their rows.
+
+    These are removed without one, so that nobody has to hold where the rows are.
+    """
+    manifest, views = dataset.manifest, Views(dataset.snapshot)
+    whole: dict[int, int] = {}
+    for position in np.flatnonzero(manifest.physical_rows > MAX_DELETED_ROWS).tolist():
+        number = int(manifest.fragment_ids[position])
+        if ids is not None and number not in ids:
+            continue
+        options = ScanOptions.of(filter=predicate, fragments=[number])
+        rows = int(dataset.snapshot.live_counts[position])
+        if make_query(views, options, counting=True).count() == rows > MAX_DELETED_ROWS:
+            whole[number] = rows
+    return whole
 
 
 def rows_where(
@@ -132,7 +161,7 @@ def rows_where(
             raise UnsupportedFeatureError(
                 f"more than {MAX_DELETED_ROWS} rows of fragment {fragment_id} match (in "
                 f"{dataset.manifest.where}), as many as can be deleted from one. Write the dataset "
-                "with smaller fragments, or delete all rows with 'true'."
+                "with smaller fragments, or delete all of the fragment's rows."
             )
         parts.setdefault(fragment_id, []).append(rows.astype(np.uint32))
     return {
