@@ -119,7 +119,7 @@ SEARCHES = {
             "glaive.index.scalar.sorted_runs",
             "glaive.index.text.opened",
         ),
-        316,
+        317,
     ),
     "range": (
         "dataset.to_table(filter='n between 5 and 7 and f > 2', columns=['n', 't'])",

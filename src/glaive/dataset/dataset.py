@@ -187,6 +187,12 @@ class LanceDataset:
                 self._at = moved
         moved.session.moved()
 
+    def go_back(self, manifest: Manifest) -> None:
+        """Move this object to another version of its branch, also to an earlier one."""
+        with _MOVING:
+            self._at = self._at.at(manifest)
+        self._at.session.moved()
+
     # ------------------------------------------------------------ properties
 
     @property
@@ -1272,8 +1278,9 @@ class LanceDataset:
         at = self._at
         newest = at.at_latest()
         if at.is_after(newest.manifest):  # another dataset was made here
-            self._at = newest
-        self.move_to(newest.manifest)
+            self.go_back(newest.manifest)
+        else:
+            self.move_to(newest.manifest)
 
     def create_branch(
         self,

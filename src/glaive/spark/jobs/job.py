@@ -138,7 +138,7 @@ class SparkJob:
             with naming_job(self.id, dataset.uri, named=self.named):
                 with_retries(dataset, unless_made, conflict_retries=retries)
         else:
-            dataset.move_to(done)
+            dataset.go_back(done)
         return {"version": dataset.version, **self._counts(dataset)}
 
     def made(self, dataset: LanceDataset, *, several_commits: bool = False) -> Manifest | None:
