@@ -34,6 +34,7 @@ from tests.proof.simulated.changes import (
     append,
     branch,
     clean_up,
+    compact,
     job,
     overwrite,
     restore,
@@ -44,7 +45,7 @@ from tests.proof.simulated.history import (
     History,
     OutsideOfAssumptionsError,
 )
-from tests.proof.simulated.indices import INDEX_CHANGES
+from tests.proof.simulated.indices import INDEX_CHANGES, drop_map, index, optimize
 from tests.proof.simulated.merges import MERGES
 from tests.proof.simulated.spark_jobs import named_job, spark_job, stream
 from tests.proof.simulated.tables import drawn_table
@@ -69,7 +70,11 @@ REPEAT = "python -m tests.proof.simulate --"
 _TRIES = 6
 _SPARK = [(2, spark_job), (1, named_job), (2, stream)]
 _CHANGES = [*CHANGES, *COLUMN_CHANGES, *INDEX_CHANGES, *MERGES, *_SPARK, (0.5, clone)]
-_SEQUENCES = [(append, restore, append), (branch, overwrite, clean_up)]
+_SEQUENCES = [
+    (append, restore, append),
+    (branch, overwrite, clean_up),
+    (index, compact, append, optimize, drop_map),
+]
 """Changes that matter one after the other, by one actor."""
 
 
@@ -263,7 +268,9 @@ def main() -> int:
     parser.add_argument(
         "--careless", action="store_true", help="the store overwrites what is there"
     )
-    parser.add_argument("--only", help="plain, clone, texts, 'manifest store'")
+    parser.add_argument(
+        "--only", help="plain, clone, texts, vectors, keys, bases, 'manifest store'"
+    )
     parser.add_argument("--keep", action="store_true", help="figures, for `make figures`")
     options = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in FIXED.items()):

@@ -12,6 +12,7 @@ import pytest
 from tests.proof.simulated.changes import Change
 from tests.proof.simulated.history import History, OutsideOfAssumptionsError
 from tests.proof.simulated.places import Place
+from tests.proof.simulated.tables import SHARES
 
 from glaive.format.paths import manifest_path
 from glaive.testing.simulated_bucket import Bucket
@@ -43,7 +44,7 @@ def test_every_history_follows_the_rules(first: int) -> None:
     assert status == 0
     assert report["schedules"] == AT_ONCE
     assert report["outside"] < AT_ONCE / 500
-    assert set(report["tables"]) == {"plain", "manifest store", "clone", "texts"}
+    assert set(report["tables"]) == {"plain", *SHARES}
     # Everything happened, and each in every way that it can end.
     kinds = {name.split(":")[0] for name in report["outcomes"]}
     assert kinds >= {"append", "delete", "update", "upsert", "clean-up", "restore", "read", "tag"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tracemalloc
 from datetime import timedelta
@@ -183,3 +184,24 @@ def test_moving_on_keeps_what_other_versions_need(tmp_path: Path) -> None:
     misses = session.misses
     assert old.take([4])["id"].to_pylist() == [4]
     assert session.misses == misses
+
+
+def test_a_copy_that_took_the_place_of_a_dataset_is_searched_as_it_is(tmp_path: Path) -> None:
+    """Both have a version 3, with the same index; other rows were deleted."""
+    session, place, copy = glaive.Session(), tmp_path / "t.lance", tmp_path / "copy.lance"
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(24), pa.float32()), 2)
+    made = glaive.write_dataset(pa.table({"id": range(12), "vector": vectors}), place)
+    made.create_index("vector", "IVF_FLAT", num_partitions=2)
+    shutil.copytree(place, copy)
+
+    def found_after(predicate: str) -> list[int]:
+        glaive.dataset(place).delete(predicate)
+        nearest = {"column": "vector", "q": [0.0, 0.0], "k": 100, "nprobes": 2}
+        opened = glaive.dataset(place, session=session)
+        assert opened.version == 3
+        return sorted(opened.to_table(columns=["id"], nearest=nearest)["id"].to_pylist())
+
+    assert found_after("id < 6") == [6, 7, 8, 9, 10, 11]
+    shutil.rmtree(place)
+    shutil.move(copy, place)
+    assert found_after("id > 6") == [0, 1, 2, 3, 4, 5, 6]

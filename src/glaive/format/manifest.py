@@ -149,6 +149,13 @@ class Manifest:
             ) from error
 
     @property
+    def identity(self) -> tuple[int, int, int, str]:
+        """Number, moment and transaction: a copy of a dataset may give a number again."""
+        wire = self.wire
+        moment = wire.timestamp.seconds, wire.timestamp.nanos
+        return self.version, *moment, wire.transaction_file
+
+    @property
     def config(self) -> Mapping[str, str]:
         """Table configuration."""
         return dict(self.wire.config)

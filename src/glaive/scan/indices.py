@@ -241,8 +241,8 @@ class SnapshotIndices:
     @cached_property
     def version(self) -> tuple[object, ...]:
         """What keys of things that only this version has begin with, beside a segment's."""
-        snapshot = self.snapshot
-        return snapshot.manifest.where, snapshot.manifest.version, snapshot.store.uri
+        manifest = self.snapshot.manifest
+        return manifest.where, self.snapshot.store.uri, manifest.identity
 
     def _open(self, segment: IndexedSegment, name: tuple[str, bytes]) -> OpenedIndex:
         """Open a segment, and keep it under a name."""

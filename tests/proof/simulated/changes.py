@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
-import pyarrow as pa
+from tests.proof.simulated.bases import target
 from tests.proof.simulated.contents import Contents, Expected
+from tests.proof.simulated.frames import on, pairs, schema_of, table
 
 from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.commits.transactions import Transaction
@@ -22,11 +23,10 @@ from glaive.dataset.writing.keywords import WriteKeywords, write_options
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import plan_write
 
-PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
-SCHEMA = pa.schema(
-    [pa.field("key", pa.int64(), nullable=False, metadata=PRIMARY_KEY), ("value", pa.int64())]
-)
 JOB = "simulated.job"
+
+SHARED = (6, 901, 902)
+"""Keys of new rows that several merges have."""
 
 Outcome = Literal["done", "refused", "unknown"]
 
@@ -72,18 +72,14 @@ class Change:
         return f"change {self.number} ({self.kind}{rows}, {made}, {self.outcome}: {self.error!r})"
 
 
-def table(rows: Mapping[int, int]) -> pa.Table:
-    return pa.table({"key": list(rows), "value": list(rows.values())}, SCHEMA)
-
-
-def pairs(found: pa.Table) -> list[tuple[int, int]]:
-    """Keys and values, sorted."""
-    return sorted(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True))
-
-
 def append(number: int, rng: random.Random) -> Change:
     rows = {1000 * number + at: rng.randrange(10) for at in range(rng.choice([1, 2, 3]))}
-    return Change(number, "append", lambda at, _: at.insert(table(rows)), rows=rows)
+    drawn = rng.random()
+
+    def run(at: LanceDataset, _: Change) -> None:
+        at.insert(table(rows, schema_of(at)), target_bases=target(at, drawn))
+
+    return Change(number, "append", run, rows=rows)
 
 
 def appends(number: int, rng: random.Random) -> Change:
@@ -91,8 +87,9 @@ def appends(number: int, rng: random.Random) -> Change:
     rows = {1000 * number + at: rng.randrange(10) for at in range(2)}
 
     def run(at: LanceDataset, _: Change) -> None:
-        plan = plan_write(at.store, SCHEMA, WriteOptions(mode="append"), at.manifest)
-        made = [write_fragments(plan, table({one: rows[one]}).to_batches()) for one in rows]
+        schema = schema_of(at)
+        plan = plan_write(at.store, schema, WriteOptions(mode="append"), at.manifest)
+        made = [write_fragments(plan, table({one: rows[one]}, schema).to_batches()) for one in rows]
         operations = [LanceOperation.Append(list(map(FragmentMetadata.of, one))) for one in made]
         LanceDataset.commit_batch(at, [Transaction(at.version, one) for one in operations])
 
@@ -105,7 +102,7 @@ def batch(number: int, rng: random.Random) -> Change:
     transaction = {"glaive.txn.app": f"stream {number}", "glaive.txn.version": "1"}
 
     def run(at: LanceDataset, _: Change) -> None:
-        at.insert(table(rows), transaction_properties=transaction)
+        at.insert(table(rows, schema_of(at)), transaction_properties=transaction)
 
     return Change(number, "append", run, rows=rows, retried=True)
 
@@ -118,11 +115,12 @@ def job(number: int, base: OpenedVersion, rng: random.Random) -> Change:
         options = write_options(
             job, WriteKeywords, "append", {"transaction_properties": {JOB: "shared"}}
         )
-        plan = plan_write(at.store, SCHEMA, options, base.manifest)
+        schema = schema_of(at)
+        plan = plan_write(at.store, schema, options, base.manifest)
         fragments = []
         for key, value in rows.items():
             attempts = [
-                list(write_fragments(plan, table({key: value}).to_batches()))
+                list(write_fragments(plan, table({key: value}, schema).to_batches()))
                 for _ in range(rng.choice([1, 1, 2]))
             ]
             fragments += rng.choice(attempts)
@@ -155,12 +153,15 @@ def update(number: int, rng: random.Random) -> Change:
 
 
 def upsert(number: int, rng: random.Random) -> Change:
-    keys = {rng.randrange(8) for _ in range(2)} | {1000 * number}
+    """A merge; some of its new rows other merges may have, too."""
+    keys = {rng.randrange(8) for _ in range(2)} | {rng.choice([1000 * number, *SHARED])}
     rows = dict.fromkeys(sorted(keys), 10_000 * number)
+    turned, drawn = rng.random() < 0.5, rng.random()
 
     def run(at: LanceDataset, _: Change) -> object:
-        builder = at.merge_insert("key").when_matched_update_all().when_not_matched_insert_all()
-        return builder.execute(table(rows))
+        merge = at.merge_insert(on(at, turned=turned)).target_bases(target(at, drawn))
+        merge = merge.when_matched_update_all().when_not_matched_insert_all()
+        return merge.execute(table(rows, schema_of(at)))
 
     return Change(number, "upsert", run, rows=rows)
 
@@ -194,9 +195,13 @@ def restore(number: int, rng: random.Random) -> Change:
 
 def overwrite(number: int, rng: random.Random) -> Change:
     rows = {1000 * number + at: rng.randrange(10) for at in range(3)}
-    return Change(
-        number, "overwrite", lambda at, _: at.insert(table(rows), mode="overwrite"), rows=rows
-    )
+    drawn = rng.random()
+
+    def run(at: LanceDataset, _: Change) -> None:
+        given = table(rows, schema_of(at))
+        at.insert(given, mode="overwrite", target_bases=target(at, drawn))
+
+    return Change(number, "overwrite", run, rows=rows)
 
 
 def tag(number: int, rng: random.Random) -> Change:
@@ -228,10 +233,10 @@ def branch(number: int, rng: random.Random) -> Change:
     def run(at: LanceDataset, change: Change) -> None:
         change.again = again
         if again:
-            at.create_branch(f"branch-{number}").insert(table({5_000: number}))
+            at.create_branch(f"branch-{number}").insert(table({5_000: number}, schema_of(at)))
             at.branches.delete(f"branch-{number}")
         made = at.create_branch(f"branch-{number}")
-        made.insert(table(rows))
+        made.insert(table(rows, schema_of(at)))
         made.delete("key = 0")
 
     return Change(number, "branch", run, rows=rows)

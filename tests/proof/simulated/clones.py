@@ -10,7 +10,8 @@ import random
 from collections.abc import Sequence
 from datetime import timedelta
 
-from tests.proof.simulated.changes import Change, table
+from tests.proof.simulated.changes import Change
+from tests.proof.simulated.frames import schema_of, table
 from tests.proof.simulated.places import Place
 
 from glaive.dataset.dataset import LanceDataset
@@ -46,7 +47,7 @@ def clone(number: int, rng: random.Random) -> Change:
     def run(at: LanceDataset, _: Change) -> None:
         at.tags.create(f"cloned-{number}")
         made = clone_into(at, open_beside(at.store, f"{at.store.uri}/{CLONES}/{number}"))
-        made.insert(table(rows))
+        made.insert(table(rows, schema_of(at)))
         made.delete("key = 0")
         if compacts:
             made.optimize.compact_files()
@@ -63,7 +64,7 @@ def source(number: int, rng: random.Random) -> Change:
     def run(at: LanceDataset, _: Change) -> None:
         match how:
             case "overwrite":
-                at.insert(table({number: 0}), mode="overwrite")
+                at.insert(table({number: 0}, schema_of(at)), mode="overwrite")
             case "delete":
                 at.delete("key < 4")
             case _:

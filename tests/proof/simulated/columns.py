@@ -4,32 +4,46 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-from tests.proof.simulated.changes import PRIMARY_KEY, Change
+from tests.proof.simulated.changes import Change
 from tests.proof.simulated.contents import (
+    VECTOR,
     Contents,
     Expected,
     Values,
     changed_meanwhile,
     typed,
 )
+from tests.proof.simulated.frames import KEY_COLUMNS, key_columns, schema_of, table
 
 from glaive.dataset.columns.column_files import write_column_file
+from glaive.dataset.columns.udf import batch_udf
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.dataset import LanceDataset
 from glaive.format.fields import Field
 from glaive.table.operations.data_replacement import DataReplacement
 
-_KEY = pa.field("key", pa.int64(), nullable=False, metadata=PRIMARY_KEY)
-_TYPES = {"int32": pa.int32(), "int64": pa.int64(), "string": pa.string()}
+_TYPES: dict[str, pa.DataType] = {
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "string": pa.string(),
+    VECTOR: pa.list_(pa.float32(), 2),
+}
+
+
+_CHECKPOINTS = TemporaryDirectory(prefix="simulated-")
+"""Of all schedules."""
 
 
 def _other(at: LanceDataset, change: Change) -> Field | None:
     """A column besides those of all versions, if there is one; noted for the check."""
-    others = [field for field in at.manifest.schema.fields if field.name not in ("key", "value")]
+    fields = at.manifest.schema.fields
+    others = [field for field in fields if field.name not in (*KEY_COLUMNS, "value")]
     change.fields = [field.id for field in others[:1]]
     change.found = others[0].name if others else None
     return others[0] if others else None
@@ -41,10 +55,10 @@ def _name_of(before: Contents, change: Change) -> str:
     return names[0] if names else change.found  # type: ignore[no-any-return]  # text
 
 
-def _given(keys: Collection[int], name: str, value: int, kind: str) -> pa.Table:
+def _given(at: LanceDataset, keys: Collection[int], name: str, value: int, kind: str) -> pa.Table:
     """One value for some keys."""
-    schema = pa.schema([_KEY, pa.field(name, _TYPES[kind])])
-    return pa.table({"key": list(keys), name: [typed(kind, value)] * len(keys)}, schema)
+    schema = pa.schema([at.schema.field("key"), pa.field(name, _TYPES[kind])])
+    return pa.table({**key_columns(keys, schema), name: [typed(kind, value)] * len(keys)}, schema)
 
 
 # --------------------------------------------------------------------------- added
@@ -52,7 +66,7 @@ def _given(keys: Collection[int], name: str, value: int, kind: str) -> pa.Table:
 
 def add_column(number: int, rng: random.Random) -> Change:
     """Add a column in one of the ways in which its values can be given."""
-    name = f"c{number}"
+    name = rng.choice([f"c{number}", "more"])
     how = rng.choice(["expression", "function", "stream", "table", "fragments", "nothing"])
     keys = range(4)
 
@@ -69,7 +83,7 @@ def add_column(number: int, rng: random.Random) -> Change:
             case "stream":
                 at.add_columns(_stream(name, number, at.count_rows()))
             case "table":
-                at.merge(_given(keys, name, number, "int64"), "key")
+                at.merge(_given(at, keys, name, number, "int64"), "key")
             case "fragments":
                 made = [one.merge_columns({name: "value * 2"}) for one in at.get_fragments()]
                 if made:
@@ -95,6 +109,36 @@ def add_column(number: int, rng: random.Random) -> Change:
         return Expected(types, rows, () if how == "nothing" else rows)
 
     return Change(number, "add column", run, after=after)
+
+
+def checkpointed(number: int, rng: random.Random) -> Change:
+    """Add a column by a function, with a checkpoint: again until it is known to be there."""
+    name = f"c{number}"
+    checkpoint = Path(_CHECKPOINTS.name, f"{rng.getrandbits(64):x}")
+    checkpoint.unlink(missing_ok=True)
+
+    def run(at: LanceDataset, change: Change) -> None:
+        if name in at.schema.names:
+            return  # an attempt whose end was not known
+        other = _other(at, change)
+        if other is None or other.logical_type != "int64":
+            change.fields, change.found = [], "value"
+        read = change.found
+
+        @batch_udf(pa.schema([pa.field(name, pa.int64())]), checkpoint)
+        def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+            values = [None if value is None else 2 * value for value in batch[read].to_pylist()]
+            return pa.RecordBatch.from_arrays([pa.array(values, pa.int64())], names=[name])
+
+        at.add_columns(doubled, read_columns=[read], batch_size=2)
+
+    def after(change: Change, before: Contents, _: Contents) -> Expected:
+        read = _name_of(before, change)
+        doubled = {key: old[read] and 2 * old[read] for key, old in before.values.items()}
+        rows = {key: {**old, name: doubled[key]} for key, old in before.values.items()}
+        return Expected({**before.types, name: "int64"}, rows, rows)
+
+    return Change(number, "add column", run, after=after, retried=True)
 
 
 def _stream(name: str, value: int, rows: int) -> pa.RecordBatchReader:
@@ -151,7 +195,7 @@ def rename_column(number: int, _: random.Random) -> Change:
 def cast_column(number: int, _: random.Random) -> Change:
     def run(at: LanceDataset, change: Change) -> None:
         other = _other(at, change)
-        if other is not None and other.logical_type != "string":
+        if other is not None and other.logical_type in ("int32", "int64"):
             kind = pa.int32() if other.logical_type == "int64" else pa.int64()
             at.alter_columns({"path": other.name, "data_type": kind})
 
@@ -198,7 +242,7 @@ def update_column(number: int, rng: random.Random) -> Change:
     def run(at: LanceDataset, change: Change) -> None:
         if (other := _other(at, change)) is None:
             return
-        source = _given(keys, other.name, number, other.logical_type)
+        source = _given(at, keys, other.name, number, other.logical_type)
         if by_merge:
             merge = at.merge_insert("key").when_matched_update_all()
             merge.write_mode("rewrite_columns").execute(source)
@@ -234,15 +278,19 @@ def append_whole(number: int, rng: random.Random) -> Change:
         change.fields = [field.id for field in at.manifest.schema.fields]
         schema = at.schema
         kinds = {field.name: field.logical_type for field in at.manifest.schema.fields}
-        columns = {name: [typed(kind, number)] * len(rows) for name, kind in kinds.items()}
-        given = {"key": list(rows), "value": list(rows.values())}
-        at.insert(pa.table({**columns, **given}, schema))
+        columns: dict[str, Any] = {
+            name: [typed(kind, number)] * len(rows) for name, kind in kinds.items()
+        }
+        given = table(rows, schema_of(at))
+        columns |= {name: given[name] for name in given.column_names}
+        at.insert(pa.table(columns, schema))
 
     return Change(number, "append", run, rows=rows)
 
 
 COLUMN_CHANGES = [
     (2, add_column),
+    (1, checkpointed),
     (1, drop_column),
     (1, rename_column),
     (1, cast_column),

@@ -35,9 +35,26 @@ def words(number: int) -> str:
     return f"w{number % 4} n{number}"
 
 
-def typed(kind: str, number: int | None) -> int | str | None:
+VECTOR = "fixed_size_list:float:2"
+"""Type of columns of vectors."""
+
+
+def vector(number: int) -> list[float]:
+    """A vector whose distance from zero tells the number."""
+    return [float(number), float(number % 5)]
+
+
+def typed(kind: str, number: int | None) -> int | str | list[float] | None:
     """What a column of a type gets for a number."""
-    return words(number) if kind == "string" and number is not None else number
+    if number is None:
+        return None
+    match kind:
+        case "string":
+            return words(number)
+        case _ if kind == VECTOR:
+            return vector(number)
+        case _:
+            return number
 
 
 Columns = Mapping[str, tuple[int, str]]

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import pairwise
 
-from tests.proof.simulated.changes import Change, pairs, table
+from tests.proof.simulated.bases import based
+from tests.proof.simulated.changes import Change
 from tests.proof.simulated.clones import CLONES, SOURCE, check_sources
 from tests.proof.simulated.contents import NOTHING, Columns, Contents, Expected, Rows
-from tests.proof.simulated.indices import check_search
+from tests.proof.simulated.frames import KEY_COLUMNS, pairs, schema_of, table
+from tests.proof.simulated.indices import check_compacted, check_search
 from tests.proof.simulated.places import Place
 from tests.proof.simulated.rows import FragmentRows, rows_of_fragments
 from tests.proof.simulated.steps import check_contents, check_lineage, expected_after
@@ -51,6 +53,9 @@ _SESSION = Session(16 << 20, 16 << 20)
 
 _ALWAYS = ("add column", "append", "overwrite", "prune", "publish", "restore", "upsert")
 """Kinds of changes that make a version whatever is there."""
+
+_UNDONE = ("restore", "overwrite", "drop column", "rename column")
+"""Kinds that make a new column undone."""
 
 _SEVERAL = ("publish", "same rows")
 """Kinds that may end in an error after a commit: they are several commits, or go on after it."""
@@ -134,7 +139,7 @@ class History:
         """What a version holds."""
         schema = b"".join(field.SerializeToString() for field in manifest.wire.fields)
         if schema not in _COLUMNS:
-            fields = [field for field in manifest.schema.fields if field.name != "key"]
+            fields = [field for field in manifest.schema.fields if field.name not in KEY_COLUMNS]
             _COLUMNS[schema] = {field.name: (field.id, field.logical_type) for field in fields}
         return Contents(_COLUMNS[schema], self._rows(manifest, schema))
 
@@ -202,7 +207,9 @@ class History:
                 one
                 for before, one in pairwise(versions)
                 # A restored version does not know that the change was made before.
-                if not (self._is_restored(versions[0], one) or self._is_next_pass(before, one))
+                if not (
+                    self._is_undone(change, versions[0], one) or self._is_next_pass(before, one)
+                )
             ]
             expect(not again, f"{change} made versions {versions}")
             if change.outcome == "refused":
@@ -213,10 +220,11 @@ class History:
             if change.outcome == "done" and not (versions or change.job in jobs):
                 self._check_nothing_to_do(change)
 
-    def _is_restored(self, first: int, last: int) -> bool:
-        """Whether an older version was restored between two versions."""
+    def _is_undone(self, change: Change, first: int, last: int) -> bool:
+        """Whether another change between two versions made a change undone."""
+        undone = _UNDONE if change.kind == "add column" else ("restore",)
         authors = map(self.author, range(first + 1, last))
-        return any(change is not None and change.kind == "restore" for change in authors)
+        return any(other is not None and other.kind in undone for other in authors)
 
     def _is_next_pass(self, before: int, version: int) -> bool:
         """Whether a compaction merged what a pass of it had left, in a transaction made later."""
@@ -250,6 +258,8 @@ class History:
 
     def check_step(self, version: int) -> None:
         """A version has the rows of the one before, changed as its change changes them."""
+        if self._kind(version) == "rewrite":
+            check_compacted(self.manifests[version - 1], self.manifests[version])
         change = self.author(version)
         assert change is not None
         before, after = self.contents[version - 1], self.contents[version]
@@ -302,10 +312,12 @@ class History:
         there = {meta.path for meta in self.store.walk("")}
         files = files_of(self.manifests[self.newest])
         paths = {one.path for one in files if one.base_id is None and not one.is_folder}
+        paths |= set(based(self.manifests[self.newest], self.bucket.uri))
         expect(paths <= there, f"version {self.newest} needs {paths - there}")
         deleted = [meta.path for meta in self.past.walk("") if meta.path not in there]
         for version in numbers if deleted else ():
             needed = FileSet.of([self.manifests[version]])
+            needed.paths |= set(based(self.manifests[version], self.bucket.uri))
             lost = [path for path in deleted if path in needed]
             expect(not lost, f"version {version} remains, and {lost} were deleted")
         for name, tagged in self._tags():
@@ -339,7 +351,7 @@ class History:
             place = self.place.copied()
             store = place.observed()
             opened = LanceDataset.of(store, open_latest(store))
-            opened.insert(table({0: 0}), mode="overwrite")
+            opened.insert(table({0: 0}, schema_of(opened)), mode="overwrite")
             opened.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
         for change in branches:
             if change.kind == "branch":

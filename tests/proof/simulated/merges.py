@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import random
 
-from tests.proof.simulated.changes import Change, table
+from tests.proof.simulated.changes import SHARED, Change
 from tests.proof.simulated.contents import Contents, Expected, changed_meanwhile
+from tests.proof.simulated.frames import on, schema_of, table
 
 from glaive.dataset.dataset import LanceDataset
 
 
 def prune(number: int, rng: random.Random) -> Change:
     """A merge that updates, inserts, and deletes the rows from a part of the table it has not."""
-    keys = {rng.randrange(8) for _ in range(2)} | {1000 * number}
+    keys = {rng.randrange(8) for _ in range(2)} | {rng.choice([1000 * number, *SHARED])}
     rows, end = dict.fromkeys(sorted(keys), 10_000 * number), rng.choice([4, 8, 10_000])
+    turned = rng.random() < 0.5
 
     def run(at: LanceDataset, _: Change) -> object:
-        merge = at.merge_insert("key").when_matched_update_all().when_not_matched_insert_all()
-        return merge.when_not_matched_by_source_delete(f"key < {end}").execute(table(rows))
+        merge = at.merge_insert(on(at, turned=turned))
+        merge = merge.when_matched_update_all().when_not_matched_insert_all()
+        merge = merge.when_not_matched_by_source_delete(f"key < {end}")
+        return merge.execute(table(rows, schema_of(at)))
 
     def after(_: Change, before: Contents, opened: Contents) -> Expected:
         expected, touched = before.values, set[int]()
@@ -39,10 +43,10 @@ def prune(number: int, rng: random.Random) -> Change:
 def remove(number: int, rng: random.Random) -> Change:
     """A merge that deletes the rows it has."""
     keys = {rng.randrange(8) for _ in range(3)} | {1000 * number}
-    source = table(dict.fromkeys(keys, 0))
 
     def run(at: LanceDataset, _: Change) -> object:
-        return at.merge_insert("key").when_matched_delete().execute(source)
+        source = table(dict.fromkeys(keys, 0), schema_of(at))
+        return at.merge_insert(on(at, turned=False)).when_matched_delete().execute(source)
 
     return Change(number, "delete", run, lambda key, _: key in keys)
 
@@ -58,7 +62,7 @@ def publish(number: int, rng: random.Random) -> Change:
 
     def run(at: LanceDataset, _: Change) -> None:
         draft = at.create_branch(name)
-        draft.insert(table(rows))
+        draft.insert(table(rows, schema_of(at)))
         draft.delete("key = 0")
         draft.update({"value": "value + 100"}, "key = 1")
         at.branches.publish(name)

@@ -29,12 +29,15 @@ class Place:
         Its first version.
     needed
         Paths of the files of other tables that it refers to.
+    fixed
+        Whether it names its own place, or that of others beside it, and so stays there.
     """
 
     bucket: Bucket
     entries: Bucket | None = None
     oldest: int = 1
     needed: frozenset[str] = frozenset()
+    fixed: bool = False
 
     def store(self, actor: Actor, folder: str = "") -> ObjectStore:
         """The root of the table, or of another one in a folder, as an actor sees it."""
@@ -58,8 +61,7 @@ class Place:
         return replace(self, bucket=bucket, entries=self._copied_entries())
 
     def _at(self, uri: str | None) -> str:
-        """Tables that refer to others name the place of these, so they stay there."""
-        return self.bucket.uri if uri is None or self.needed else uri
+        return self.bucket.uri if uri is None or self.fixed else uri
 
     def _copied_entries(self) -> Bucket | None:
         return None if self.entries is None else self.entries.copied(self.entries.uri)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.proof.simulated.clones import SOURCE
+from tests.proof.simulated.bases import path_of
 from tests.proof.simulated.contents import Row
+from tests.proof.simulated.frames import KEY_COLUMNS, keys_of
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
-from glaive.format.paths import data_file_path, deletion_file_path
-from glaive.format.pb import table_pb2
 from glaive.io.store import ObjectStore
 from glaive.scan.session import Session
+from glaive.table.references import fragment_files
 
 __all__ = ["FragmentRows", "rows_of_fragments"]
 
@@ -52,26 +52,17 @@ def rows_of_fragments(
 
 def _content(store: ObjectStore, manifest: Manifest, position: int) -> _Content:
     """All that the rows of a fragment depend on, without names."""
+    files = [file for file in fragment_files(manifest, [position]) if not file.is_folder]
+    paths = [path_of(manifest, store.uri, file) for file in files]
+    parts = [store.get(path).to_pybytes() for path in paths]
     message = manifest.fragment_wire(position)
-    parts = []
     for file in message.files:
-        path = data_file_path(file.path)
-        parts.append(store.get(_within(path, file.HasField("base_id"))).to_pybytes())
         file.ClearField("path")
     if message.HasField("deletion_file"):
-        deleted = message.deletion_file
-        bitmap = deleted.file_type == table_pb2.DeletionFile.BITMAP
-        path = deletion_file_path(message.id, deleted.read_version, deleted.id, bitmap=bitmap)
-        parts.append(store.get(_within(path, deleted.HasField("base_id"))).to_pybytes())
-        deleted.ClearField("id")
-        deleted.ClearField("read_version")
+        message.deletion_file.ClearField("id")
+        message.deletion_file.ClearField("read_version")
     stable = manifest.uses(Feature.STABLE_ROW_IDS)
     return bytes([stable]), message.SerializeToString(), *parts
-
-
-def _within(path: str, of_source: bool) -> str:
-    """Path in the bucket of a file of the table, or of what it is a clone of."""
-    return f"{SOURCE}/{path}" if of_source else path
 
 
 def _read(
@@ -81,18 +72,19 @@ def _read(
     lineage = _LINEAGE if opened.has_stable_row_ids else ()
     numbers = {manifest.fragment(at).id: at for at in positions}
     wanted = list(numbers)
-    names = [name for name in manifest.schema.names if name != "key"]
+    names = [name for name in manifest.schema.names if name not in KEY_COLUMNS]
+    keys = [name for name in KEY_COLUMNS if name in manifest.schema.names]
     some = None if len(wanted) == manifest.num_fragments else wanted
-    system = ["key", "_rowaddr", "_rowid", *lineage]
-    found = opened.to_table(columns=[*system, *names], fragments=some)
-    columns: list[list[Any]] = [column.to_pylist() for column in found.columns]
+    system = ["_rowaddr", "_rowid", *lineage]
+    found = opened.to_table(columns=[*keys, *system, *names], fragments=some)
+    columns: list[list[Any]] = [found[name].to_pylist() for name in (*system, *names)]
     first = len(system)
     if not lineage:
         columns[first:first] = [[0] * found.num_rows] * 2
         first += 2
     rows: dict[int, FragmentRows] = {at: [] for at in positions}
-    for key, address, *rest in zip(*columns, strict=True):
-        ids, values = rest[: first - 2], rest[first - 2 :]
+    for key, address, *rest in zip(keys_of(found), *columns, strict=True):
+        ids, values = rest[: first - 1], rest[first - 1 :]
         row = Row(dict(zip(names, values, strict=True)), *ids)
         rows[numbers[address >> 32]].append((key, row))
     return rows

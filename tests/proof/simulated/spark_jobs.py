@@ -10,7 +10,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.proof.simulated.changes import SCHEMA, Change, table
+from tests.proof.simulated.changes import Change
+from tests.proof.simulated.frames import schema_of, table
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.tasks import JOB
@@ -24,6 +25,8 @@ from glaive.spark.writer import LanceArrowWriter
 from glaive.table.load import open_latest
 from glaive.table.named_jobs import NamedJob
 
+_Writer = LanceArrowWriter | LanceStreamWriter
+
 _ATTEMPTS = 3
 """Times that Spark tries a task."""
 
@@ -31,18 +34,20 @@ _ATTEMPTS = 3
 def _job(at: LanceDataset, name: str, properties: Mapping[str, str] | None = None) -> WriteJob:
     given = {JOB: name, **(properties or {})}
     options = WriteOptions(mode="append", transaction_properties=given)
-    plan = plan_write(at.store, SCHEMA, options, at.manifest)
-    return WriteJob(plan=plan, columns=SCHEMA, allow_truncation=False)
+    columns = schema_of(at)
+    plan = plan_write(at.store, columns, options, at.manifest)
+    return WriteJob(plan=plan, columns=columns, allow_truncation=False)
 
 
-def _tasks(writer: Any, rows: Mapping[int, int], rng: random.Random) -> list[Any]:
+def _tasks(writer: _Writer, rows: Mapping[int, int], rng: random.Random) -> list[Any]:
     """The messages of tasks of a row each; None for one that failed every time."""
     messages = []
     for key, value in rows.items():
         written: list[Any] = []
+        given = table({key: value}, writer.job.columns)
         for _ in range(_ATTEMPTS):
             try:
-                written.append(writer.write(iter(table({key: value}).to_batches())))
+                written.append(writer.write(iter(given.to_batches())))
             except StoreError:
                 continue
             if rng.random() < 0.7:  # else a speculative copy runs, too
@@ -52,7 +57,7 @@ def _tasks(writer: Any, rows: Mapping[int, int], rng: random.Random) -> list[Any
 
 
 def _driven(
-    writer: Any,
+    writer: _Writer,
     rows: Mapping[int, int],
     rng: random.Random,
     commit: Callable[[list[Any]], None],

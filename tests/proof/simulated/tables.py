@@ -8,12 +8,14 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
-from tests.proof.simulated.changes import SCHEMA, table
+from tests.proof.simulated.bases import bases_of
 from tests.proof.simulated.clones import CLONED, SOURCE, clone_into
-from tests.proof.simulated.contents import words
+from tests.proof.simulated.contents import vector, words
+from tests.proof.simulated.frames import KEY_TYPES, SCHEMA, schema_with_keys, table
 from tests.proof.simulated.places import Place
 
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.options import WriteOptions
@@ -27,10 +29,17 @@ from glaive.testing.simulated_register import entry_path
 from glaive.testing.simulated_store import SimulatedStore
 from glaive.testing.simulation import Actor, Faults, Simulation
 
-__all__ = ["drawn_table"]
+__all__ = ["SHARES", "drawn_table"]
 
-_REGISTERED, _CLONED, _TEXTS = 0.12, 0.03, 0.03
-"""Shares of the tables that have a register of manifests, that are clones, that have texts."""
+SHARES = {
+    "manifest store": 0.12,
+    "clone": 0.03,
+    "texts": 0.03,
+    "vectors": 0.03,
+    "keys": 0.08,
+    "bases": 0.05,
+}
+"""Shares of the tables that are no ordinary ones, by kind."""
 
 _STATES = ["unused", "finished", "newest left", "tagged left", "one left"]
 """What a register knows of the versions that a schedule begins with."""
@@ -41,14 +50,21 @@ _STAGED = "-00000000-0000-4000-8000-000000000000"
 def drawn_table(rng: random.Random) -> tuple[str, Place]:
     """A table, and what kind it is of."""
     about = rng.random() < 0.5, rng.random() < 0.4, rng.choice([0, 0, 0, 1, 3])
-    kind = rng.random()
-    if kind < _REGISTERED:
-        return "manifest store", _with_register(*about, rng.choice(_STATES))
-    if kind < _REGISTERED + _CLONED:
-        return "clone", _clone(*about)
-    if kind < _REGISTERED + _CLONED + _TEXTS:
-        return "texts", _texts(*about)
-    return "plain", _plain(*about)
+    weights = [*SHARES.values(), 1 - sum(SHARES.values())]
+    (kind,) = rng.choices([*SHARES, "plain"], weights)
+    match kind:
+        case "manifest store":
+            return kind, _with_register(*about, rng.choice(_STATES))
+        case "clone":
+            return kind, _clone(*about)
+        case "texts" | "vectors":
+            return kind, _with_column(*about, kind)
+        case "keys":
+            return kind, _keys(*about, rng.choice(KEY_TYPES), rng.random() < 0.5)
+        case "bases":
+            return kind, _bases(*about)
+        case _:
+            return kind, _plain(*about)
 
 
 def _maker(bucket: Bucket, *about: object) -> Simulation:
@@ -71,10 +87,51 @@ def _plain(stable: bool, wide: bool, indexed: int) -> Place:
     return Place(bucket).copied()  # whose copies share their objects
 
 
-def _made(store: ObjectStore, stable: bool, wide: bool, indexed: int) -> LanceDataset:
-    options = WriteOptions(enable_stable_row_ids=stable, max_rows_per_file=4)
-    plan = plan_write(store, SCHEMA, options)
-    rows = table({key: key * 10 for key in range(8)}).to_batches()
+@cache
+def _keys(stable: bool, wide: bool, indexed: int, kind: pa.DataType, part: bool) -> Place:
+    """The same, with keys of another type, or of two columns."""
+    bucket = Bucket("memory://simulated/keys")
+    simulation = _maker(bucket, "keys", stable, wide, indexed, kind, part)
+    schema = schema_with_keys(kind, part=part)
+
+    def make(actor: Actor) -> None:
+        _made(SimulatedStore(actor), stable, wide, indexed, schema)
+
+    simulation.add("maker", make)
+    simulation.run()
+    return Place(bucket).copied()
+
+
+@cache
+def _bases(stable: bool, wide: bool, indexed: int) -> Place:
+    """The same, with base paths; its files are below them and its root, in turn."""
+    bucket = Bucket("memory://simulated/bases")
+    simulation = _maker(bucket, "bases", stable, wide, indexed)
+
+    def make(actor: Actor) -> None:
+        _made(SimulatedStore(actor), stable, wide, indexed, bases=bases_of(bucket.uri))
+
+    simulation.add("maker", make)
+    simulation.run()
+    return Place(bucket, fixed=True).copied()
+
+
+def _made(
+    store: ObjectStore,
+    stable: bool,
+    wide: bool,
+    indexed: int,
+    schema: pa.Schema = SCHEMA,
+    bases: tuple[DatasetBasePath, ...] = (),
+) -> LanceDataset:
+    options = WriteOptions(
+        enable_stable_row_ids=stable,
+        max_rows_per_file=4,
+        initial_bases=bases,
+        target_all_bases=bool(bases),
+    )
+    plan = plan_write(store, schema, options)
+    rows = table({key: key * 10 for key in range(8)}, schema).to_batches()
     made = LanceDataset.of(store, commit_plan(plan, write_fragments(plan, rows)))
     made.tags.create("origin", 1)
     if wide:
@@ -86,20 +143,27 @@ def _made(store: ObjectStore, stable: bool, wide: bool, indexed: int) -> LanceDa
 
 
 @cache
-def _texts(stable: bool, wide: bool, indexed: int) -> Place:
-    """A table with a column of words and a text index of it."""
-    bucket = Bucket("memory://simulated/texts")
-    simulation = _maker(bucket, "texts", stable, wide, indexed)
+def _with_column(stable: bool, wide: bool, indexed: int, kind: str) -> Place:
+    """A table with a column of texts or of vectors, and an index of it."""
+    bucket = Bucket(f"memory://simulated/{kind}")
+    simulation = _maker(bucket, kind, stable, wide, indexed)
+    of_words = kind == "texts"
 
-    def words_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def computed(batch: pa.RecordBatch) -> pa.RecordBatch:
         values: Any = batch["value"].to_pylist()
-        texts = [words(value // 10) for value in values]
-        return pa.RecordBatch.from_arrays([pa.array(texts)], names=["words"])
+        numbers = [value // 10 for value in values]
+        if of_words:
+            return pa.RecordBatch.from_arrays([pa.array(map(words, numbers))], names=["words"])
+        vectors = pa.array(map(vector, numbers), pa.list_(pa.float32(), 2))
+        return pa.RecordBatch.from_arrays([vectors], names=["vectors"])
 
     def make(actor: Actor) -> None:
         made = _made(SimulatedStore(actor), stable, False, min(indexed, 2))
-        made.add_columns(words_of, read_columns=["value"])
-        made.create_scalar_index("words", "INVERTED")
+        made.add_columns(computed, read_columns=["value"])
+        if of_words:
+            made.create_scalar_index("words", "INVERTED")
+        else:
+            made.create_index("vectors", "IVF_FLAT", num_partitions=2)
         if wide:
             made.add_columns({"more": "value + 1"})
 
@@ -149,4 +213,4 @@ def _clone(stable: bool, wide: bool, indexed: int) -> Place:
 
     simulation.add("maker", make)
     simulation.run()
-    return Place(bucket, oldest=CLONED, needed=frozenset(needed)).copied()
+    return Place(bucket, oldest=CLONED, needed=frozenset(needed), fixed=True).copied()
