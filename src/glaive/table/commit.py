@@ -45,6 +45,7 @@ from glaive.table.named_jobs import CommitMarks
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
 from glaive.table.put_manifest import emit_committed, put_manifest, unknown_until_read
 from glaive.table.registry import read_operation
+from glaive.table.replaced import check_not_replaced, replaced
 from glaive.table.version_hint import read_hint, write_hint
 from glaive.table.versions import latest, was_made
 
@@ -86,7 +87,7 @@ def commit_transaction(
     Raises
     ------
     CommitConflictError
-        Another writer made a conflicting change.
+        Another writer made a conflicting change, or another dataset in the place of this one.
     CommitContentionError
         Every attempt lost the race against other writers.
     DatasetExistsError
@@ -230,7 +231,9 @@ class _Commit:
             return self._catch_up(1, newest.version)
         if self.base is None or self.base.version < read:
             self.base = self._version_at_least(read)
-        reach = max(read_hint(self.store) or latest(self.store).version, self.base.version)
+        known = read_hint(self.store) or latest(self.store).version
+        check_not_replaced(self.store, self.base, known)
+        reach = max(known, self.base.version)
         return self._catch_up(read + 1, reach) if reach > read else None
 
     def _begin_detached(self, read: int) -> None:
@@ -248,7 +251,10 @@ class _Commit:
         try:
             return open_version(self.store, read)
         except VersionNotFoundError:
-            return load_manifest(self.store, latest(self.store))
+            newest = latest(self.store)
+            if newest.version < read:
+                raise replaced(self.store, read) from None
+            return load_manifest(self.store, newest)
 
     def _catch_up(self, start: int, reach: int) -> Manifest | None:
         """Check all versions from ``start`` on; returns a version that is this commit.

@@ -1,0 +1,58 @@
+"""Notice that a dataset was deleted and another one made in its place since a version was read.
+
+A commit that builds on that version would refer to files which were deleted, and may leave a hole
+before its own version.
+
+The usual commit pays no request for this: the versions that the hint knows, and on a local disk the
+transaction file of the version, whose name no other dataset has, tell whether to look closer.
+"""
+
+from __future__ import annotations
+
+from glaive.errors import CommitConflictError, ObjectNotFoundError
+from glaive.format.manifest import Manifest
+from glaive.format.paths import transaction_path
+from glaive.io.store import ObjectStore
+from glaive.table.load import load_numbered
+from glaive.table.versions import latest
+
+__all__ = ["check_not_replaced", "replaced"]
+
+
+def check_not_replaced(store: ObjectStore, base: Manifest, reach: int) -> None:
+    """Check that a version read earlier is one of the dataset that is there now.
+
+    No request if ``reach``, the newest version believed to exist, is not before it and its
+    transaction file is not known to be missing. Else one; and a listing if it is missing.
+
+    A version that is missing, but has later ones, was cleaned up: that is no error here.
+
+    Raises
+    ------
+    CommitConflictError
+        Another dataset is there.
+    """
+    name = base.wire.transaction_file
+    removed = bool(name) and store.is_free(transaction_path(name))
+    if reach >= base.version and not removed:
+        return
+    try:
+        there = load_numbered(store, base.version, base.scheme)
+    except ObjectNotFoundError:
+        if reach > base.version or latest(store).version > base.version:
+            return
+    else:
+        if there.wire.transaction_file == name and there.wire.timestamp == base.wire.timestamp:
+            return
+    raise replaced(store, base.version)
+
+
+def replaced(store: ObjectStore, version: int) -> CommitConflictError:
+    """The error for a version that the dataset which is there now does not have."""
+    return CommitConflictError(
+        f"version {version} of {store.uri}, which this change was made for, is no version of the "
+        "dataset that is there now: the dataset was deleted, and another one made in its place. "
+        "Nothing was committed. Open the dataset again, and repeat the change.",
+        retryable=False,
+        version=version,
+    )

@@ -1,0 +1,105 @@
+"""Commits made for a dataset that was deleted, with another one in its place."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import CommitConflictError
+from glaive.format.manifest import Manifest
+from glaive.format.paths import HINT, VERSIONS
+from glaive.io.counting import CountingStore
+from glaive.io.store import ObjectStore
+from glaive.table.commit import commit_transaction
+from glaive.table.load import open_latest
+from glaive.table.versions import list_versions
+
+from .places import KINDS, append, create, make_store
+
+ANOTHER = "no version of the dataset that is there now.*Open the dataset again"
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    return make_store(request.param, tmp_path)
+
+
+def grow(store: ObjectStore, versions: int) -> Manifest:
+    """A dataset of so many versions."""
+    newest = create(store)
+    for _ in range(versions - 1):
+        newest = commit_transaction(store, append(newest), base=newest)
+    return newest
+
+
+def drop(store: ObjectStore) -> None:
+    for folder in (VERSIONS, "_transactions"):
+        store.delete([meta.path for meta in store.list(folder)])
+
+
+@pytest.mark.spec("commit-9")
+def test_a_commit_for_a_dataset_that_was_made_again_with_fewer_versions_is_refused(
+    store: ObjectStore,
+) -> None:
+    old = grow(store, 3)
+    drop(store)
+    grow(store, 2)
+    with pytest.raises(CommitConflictError, match=ANOTHER) as refused:
+        commit_transaction(store, append(old), base=old)
+    assert not refused.value.retryable
+    assert [found.version for found in list_versions(store)] == [1, 2]
+
+
+def test_so_is_one_whose_writer_gives_the_number_of_the_version_alone(store: ObjectStore) -> None:
+    old = grow(store, 3)
+    drop(store)
+    grow(store, 2)
+    with pytest.raises(CommitConflictError, match=ANOTHER):
+        commit_transaction(store, append(old))
+
+
+@pytest.mark.parametrize("hint", [b'{"version":1}', None])
+def test_a_hint_that_came_late_is_no_other_dataset(store: ObjectStore, hint: bytes | None) -> None:
+    newest = grow(store, 3)
+    store.delete([HINT])
+    if hint is not None:
+        store.put(HINT, [hint])
+    counting = CountingStore(store)
+    assert commit_transaction(counting, append(newest), base=newest).version == 4
+    assert counting.requests == (5 if hint is not None else 4)  # or the versions are listed
+
+
+@pytest.mark.parametrize("versions", [1, 2, 4])
+def test_on_a_disk_a_handle_of_a_dataset_that_was_made_again_has_to_be_opened_again(
+    tmp_path: Path, versions: int
+) -> None:
+    place, rows = tmp_path / "t", pa.table({"a": [1]})
+    for _ in range(2):
+        old = glaive.write_dataset(rows, place, mode="append")
+    shutil.rmtree(place)
+    for _ in range(versions):
+        glaive.write_dataset(rows, place, mode="append")
+    with pytest.raises(CommitConflictError, match=ANOTHER):
+        old.insert(rows)
+    assert glaive.dataset(place).version == versions
+    old.checkout_latest()
+    old.insert(rows)
+    assert glaive.dataset(place).count_rows() == versions + 1
+
+
+def test_a_version_that_was_cleaned_up_meanwhile_is_built_upon_as_before(
+    store: ObjectStore,
+) -> None:
+    base = grow(store, 2)
+    late, newest = append(base), base
+    for _ in range(2):
+        newest = commit_transaction(store, append(newest), base=newest)
+    old = [location.path for location in list_versions(store)[:2]]
+    transactions = [f"_transactions/{base.wire.transaction_file}"]
+    store.delete(old + transactions)
+    assert commit_transaction(store, late, base=base).version == 5
+    assert open_latest(store).count_rows() == 50
