@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from operator import index
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from glaive.dataset.fragments.data_files import DataFile
 from glaive.dataset.fragments.metadata import FragmentMetadata, checked_fragments, stored_fragments
 from glaive.dataset.fragments.overlays import DataOverlayFile
 from glaive.dataset.writing.base_paths import DatasetBasePath, numbered
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import GlaiveError, OptionError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import table_pb2
 from glaive.table.configuration import fill_map
@@ -39,7 +40,7 @@ from glaive.table.operations.update import Update
 from glaive.table.operations.update_config import UpdateConfig
 from glaive.table.protocol import TableOperation
 
-__all__ = ["LanceOperation"]
+__all__ = ["LanceOperation", "table_operation"]
 
 _MODES = ("", "rewrite_rows", "rewrite_columns")
 _FRAGMENTS = ("fragments", "updated_fragments", "old_fragments", "new_fragments")
@@ -51,6 +52,15 @@ def _schema(given: LanceSchema | pa.Schema, what: str) -> LanceSchema:
     if isinstance(given, pa.Schema):
         return LanceSchema.from_arrow(given)
     raise OptionError(f"{what}: expected a LanceSchema or pyarrow.Schema, found {given!r:.60}")
+
+
+def _ids(given: Iterable[int], name: str, end: int = 2**32) -> tuple[int, ...]:
+    """The field ``name``: ids of fragments or columns, below ``end``."""
+    numbers = tuple(map(index, given))
+    for number in numbers:
+        if not 0 <= number < end:
+            raise OptionError(f"{name}: expected numbers from 0 to {end - 1}, found {number}")
+    return numbers
 
 
 class _WithFragments:
@@ -107,7 +117,7 @@ class LanceOperation:
         def to_table(self) -> TableOperation:
             return Delete(
                 updated=stored_fragments(self.updated_fragments, "updated_fragments"),
-                removed=tuple(self.deleted_fragment_ids),
+                removed=_ids(self.deleted_fragment_ids, "deleted_fragment_ids"),
                 predicate=self.predicate,
             )
 
@@ -155,7 +165,7 @@ class LanceOperation:
         version: int
 
         def to_table(self) -> TableOperation:
-            return Restore(self.version)
+            return Restore(*_ids([self.version], "version", 2**64))
 
     @dataclass
     class RewriteGroup(_WithFragments):
@@ -277,11 +287,13 @@ class LanceOperation:
                     f"update_mode: expected one of {_MODES}, found {self.update_mode!r}"
                 )
             return Update(
-                removed=tuple(self.removed_fragment_ids),
+                removed=_ids(self.removed_fragment_ids, "removed_fragment_ids"),
                 updated=stored_fragments(self.updated_fragments, "updated_fragments"),
                 new=stored_fragments(self.new_fragments, "new_fragments"),
-                fields_modified=tuple(self.fields_modified),
-                fields_touched=tuple(self.fields_for_preserving_frag_bitmap),
+                fields_modified=_ids(self.fields_modified, "fields_modified"),
+                fields_touched=_ids(
+                    self.fields_for_preserving_frag_bitmap, "fields_for_preserving_frag_bitmap"
+                ),
                 columns=self.update_mode == "rewrite_columns",
                 changed_offsets=dict(self.updated_fragment_offsets or {}),
             )
@@ -333,3 +345,21 @@ class LanceOperation:
         def to_table(self) -> TableOperation:
             operation: TableOperation = self.operation
             return operation
+
+
+def table_operation(operation: LanceOperation.BaseOperation) -> TableOperation:
+    """The table operation that implements one which a user constructed.
+
+    Raises
+    ------
+    OptionError
+        A field of it has a wrong type.
+    """
+    try:
+        return operation.to_table()
+    except GlaiveError:
+        raise
+    except (TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise OptionError(
+            f"{type(operation).__name__}: a field has no value of its type: {error}"
+        ) from error

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from glaive.dataclass import dataclass
-from glaive.dataset.commits.lance_operation import LanceOperation
+from glaive.dataset.commits.lance_operation import LanceOperation, table_operation
 from glaive.dataset.commits.public_operation import public_operation
 from glaive.entropy import new_uuid
 from glaive.errors import (
     DatasetNotFoundError,
     OptionError,
+    OptionRangeError,
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
@@ -53,7 +56,8 @@ class Transaction:
     operation
         A class of ``LanceOperation``.
     uuid
-        Identity of the commit; the same one is never committed twice.
+        Identity of the commit; the same one is never committed twice. One without letters is none:
+        it gets a new one when it is committed.
     transaction_properties
         Free-form string entries.
     """
@@ -64,15 +68,58 @@ class Transaction:
     transaction_properties: dict[str, str] | None = field(default_factory=dict)
 
     def to_table(self) -> stored.Transaction:
-        """The transaction to be committed."""
+        """The transaction to be committed.
+
+        Raises
+        ------
+        OptionError
+            A field has a wrong type, or the version is none.
+        """
         if not isinstance(self.operation, LanceOperation.BaseOperation):
             raise OptionError(f"operation: expected a LanceOperation, found {self.operation!r:.60}")
+        if not isinstance(self.uuid, str):
+            raise OptionError(f"uuid: expected a text, found {self.uuid!r:.60}")
         return stored.Transaction(
-            read_version=self.read_version,
-            operation=self.operation.to_table(),
-            uuid=self.uuid,
-            properties=dict(self.transaction_properties or {}),
+            read_version=_checked_version(self.read_version, "read_version"),
+            operation=table_operation(self.operation),
+            uuid=self.uuid or str(new_uuid()),
+            properties=_checked_properties(self.transaction_properties),
         )
+
+
+def _checked_version(given: object, name: str) -> int:
+    """The argument ``name`` as the number of a version, or 0.
+
+    Raises
+    ------
+    OptionError, OptionRangeError
+    """
+    if isinstance(given, bool | np.bool_) or not isinstance(given, int | np.integer):
+        raise OptionError(
+            f"{name}: expected the number of a version, found {given!r:.60}. Tags and branches "
+            "have theirs as the version of the dataset opened there."
+        )
+    if not 0 <= given < 2**64:
+        raise OptionRangeError(f"{name}: expected a number from 0 to 2^64 - 1, found {given}")
+    return int(given)
+
+
+def _checked_properties(given: object) -> dict[str, str]:
+    """The properties of a transaction.
+
+    Raises
+    ------
+    OptionError
+        They are no mapping of texts to texts.
+    """
+    properties = {} if given is None else given
+    if not isinstance(properties, Mapping) or not all(
+        isinstance(word, str) for entry in properties.items() for word in entry
+    ):
+        raise OptionError(
+            f"transaction_properties: expected texts by name, found {properties!r:.60}"
+        )
+    return dict(properties)
 
 
 def _public(transaction: stored.Transaction) -> Transaction:
@@ -92,7 +139,7 @@ def _public(transaction: stored.Transaction) -> Transaction:
 
 def transaction_of(dataset: OpenedVersion, version: int) -> Transaction | None:
     """The transaction of a version; ``None`` if it is not available."""
-    scheme = dataset.manifest.scheme
+    scheme, version = dataset.manifest.scheme, _checked_version(version, "version")
     try:
         manifest = open_version(dataset.store, version, scheme=scheme)
     except UnsupportedFeatureError:
@@ -106,6 +153,9 @@ def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
 
     ``None`` where it is not recorded. One listing and at most two requests per version.
     """
+    number: object = count
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise OptionError(f"recent_transactions: expected a number, found {count!r:.60}")
     store, newest = dataset.store, dataset.manifest.version
     versions = [location for location in list_versions(store) if location.version <= newest]
 
@@ -142,7 +192,7 @@ def commit_by_hand(
 ) -> Manifest:
     """Commit an operation or a transaction that a user constructed."""
     if isinstance(operation, LanceOperation.BaseOperation):
-        made = operation.to_table()
+        made = table_operation(operation)
         if read_version is None:
             if not isinstance(made, Overwrite | Restore):
                 raise OptionError(
@@ -150,7 +200,9 @@ def commit_by_hand(
                     "version that it was made for"
                 )
             read_version = _newest(store)
-        transaction = stored.Transaction(read_version=read_version, operation=made)
+        transaction = stored.Transaction(
+            read_version=_checked_version(read_version, "read_version"), operation=made
+        )
     elif isinstance(operation, Transaction):
         transaction = operation.to_table()
     else:
@@ -159,6 +211,8 @@ def commit_by_hand(
             f"{type(operation)}"
         )
     if message is not None:
+        if not isinstance(message, str):
+            raise OptionError(f"commit_message: expected a text, found {message!r:.60}")
         properties = {**transaction.properties, stored.LANCE_COMMIT_MESSAGE_KEY: message}
         transaction = replace(transaction, properties=properties)
     return _commit(store, transaction, base, options)
@@ -171,7 +225,14 @@ def commit_appends(
     options: CommitOptions,
 ) -> tuple[Manifest, Transaction]:
     """Commit several appends as one version; returns it and its transaction."""
-    merged = merge_transactions([transaction.to_table() for transaction in transactions])
+    anything: object = transactions
+    given: list[Any] = list(anything) if isinstance(anything, Iterable) else [anything]
+    for transaction in given:
+        if not isinstance(transaction, Transaction):
+            raise OptionError(
+                f"transactions: expected a list of Transaction, found {transaction!r:.60}"
+            )
+    merged = merge_transactions([transaction.to_table() for transaction in given])
     return _commit(store, merged, base, options), _public(merged)
 
 

@@ -1,0 +1,130 @@
+"""What callers may give to commits made by hand, and errors that name what is none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.dataset.commits.transactions import Transaction
+from glaive.errors import OptionError, OptionRangeError
+from glaive.fragment import LanceFragment
+
+ROWS = pa.table({"a": [1, 2]})
+Operation = glaive.LanceOperation
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    glaive.write_dataset(ROWS, tmp_path / "t")
+    return str(tmp_path / "t")
+
+
+def appended(place: str) -> Any:
+    return Operation.Append([LanceFragment.create(place, ROWS)])
+
+
+def test_transactions_without_a_uuid_are_different_ones(place: str) -> None:
+    for _ in range(2):
+        made = glaive.LanceDataset.commit(place, Transaction(1, appended(place), uuid=""))
+        transaction = made.read_transaction(made.version)
+        assert transaction is not None
+        assert transaction.uuid
+    assert glaive.dataset(place).count_rows() == 6
+
+
+def test_batches_of_transactions_without_a_uuid_are_different_ones(place: str) -> None:
+    for _ in range(2):
+        batch = [Transaction(1, appended(place), uuid="") for _ in range(2)]
+        glaive.LanceDataset.commit_batch(place, batch)
+    assert glaive.dataset(place).count_rows() == 10
+
+
+def test_a_transaction_with_a_uuid_is_committed_once(place: str) -> None:
+    transaction = Transaction(1, appended(place), uuid="mine")
+    for _ in range(2):
+        made = glaive.LanceDataset.commit(place, transaction)
+    assert made.version == 2
+
+
+@pytest.mark.parametrize("given", ["1", 1.5, b"x", True, [1], (), object()])
+def test_a_read_version_that_is_no_number_is_named(place: str, given: Any) -> None:
+    operation = appended(place)
+    commits: list[Callable[[], Any]] = [
+        lambda: glaive.LanceDataset.commit(place, operation, read_version=given),
+        lambda: glaive.LanceDataset.commit(place, Transaction(given, operation)),
+        lambda: glaive.LanceDataset.commit_batch(place, [Transaction(given, operation)]),
+    ]
+    for commit in commits:
+        with pytest.raises(OptionError, match="read_version: expected the number of a version"):
+            commit()
+    assert glaive.dataset(place).version == 1
+
+
+@pytest.mark.parametrize("given", [-1, 2**64])
+def test_a_read_version_that_no_version_can_have_is_named(place: str, given: int) -> None:
+    with pytest.raises(OptionRangeError, match=f"read_version.*found {given}"):
+        glaive.LanceDataset.commit(place, appended(place), read_version=given)
+
+
+def test_a_read_version_may_be_a_number_of_numpy(place: str) -> None:
+    made = glaive.LanceDataset.commit(place, appended(place), read_version=np.int64(1))  # type: ignore[arg-type]  # an integer all the same
+    assert made.version == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"uuid": 5}, "uuid"),
+        ({"transaction_properties": ["a"]}, "transaction_properties"),
+        ({"transaction_properties": {"a": 1}}, "transaction_properties"),
+        ({"operation": "append"}, "operation"),
+    ],
+)
+def test_fields_of_transactions_that_have_another_type_are_named(
+    place: str, fields: dict[str, Any], name: str
+) -> None:
+    transaction = Transaction(**{"read_version": 1, "operation": appended(place), **fields})
+    with pytest.raises(OptionError, match=f"{name}: expected"):
+        glaive.LanceDataset.commit(place, transaction)
+
+
+@pytest.mark.parametrize("given", [None, 5, ["a"], "ab"])
+def test_what_is_no_list_of_transactions_is_refused(place: str, given: Any) -> None:
+    with pytest.raises(OptionError, match="transactions: expected a list of Transaction"):
+        glaive.LanceDataset.commit_batch(place, given)
+
+
+OF_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "a version": Operation.Restore,
+    "removed fragments": lambda given: Operation.Delete([], given, "a = 1"),
+    "updated fragments": lambda given: Operation.Update(removed_fragment_ids=given),
+    "fields": lambda given: Operation.Update(fields_modified=given),
+    "groups": Operation.Rewrite,
+    "indices": Operation.CreateIndex,
+    "replacements": Operation.DataReplacement,
+    "entries": lambda given: Operation.UpdateConfig(Operation.UpdateMap(given)),
+}
+
+
+@pytest.mark.parametrize("given", ["x", 1.5, [1.5], [-1], [2**32], [None], None], ids=repr)
+@pytest.mark.parametrize("field", OF_FIELDS)
+def test_fields_of_operations_that_have_another_type_are_refused(
+    place: str, field: str, given: Any
+) -> None:
+    with pytest.raises(OptionError):
+        glaive.LanceDataset.commit(place, OF_FIELDS[field](given), read_version=1)
+
+
+@pytest.mark.parametrize("given", ["1", 1.5, None])
+def test_reading_transactions_names_what_is_no_number(place: str, given: Any) -> None:
+    dataset = glaive.dataset(place)
+    with pytest.raises(OptionError, match="version: expected the number of a version"):
+        dataset.read_transaction(given)
+    with pytest.raises(OptionError, match="recent_transactions: expected a number"):
+        dataset.get_transactions(given)
