@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import ascending
-from glaive.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, NotFoundError, OptionError, UnsupportedFeatureError
 from glaive.format.flags import Feature
 from glaive.format.fragment import TOMBSTONE, Fragment
 from glaive.format.fragment_list import FragmentList, file_versions, messages_of
@@ -129,9 +129,17 @@ def edit_fragments(
     ------
     NotFoundError
         A fragment to be replaced or removed does not exist.
+    OptionError
+        A fragment is to be replaced twice.
     """
     kept = base.num_fragments
     if replaced or removed:
+        if len(ascending(replaced.ids)) != len(replaced):
+            numbers, counts = np.unique(replaced.ids, return_counts=True)
+            raise OptionError(
+                f"the transaction changes fragment {numbers[counts > 1][0]} twice, and one of the "
+                "changes would be lost. Give each changed fragment once."
+            )
         ids = base.fragment_ids
         dropped = np.fromiter(removed, np.int64, len(removed))
         positions = _positions(base, ids, np.concatenate([replaced.ids, dropped]))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Self
 
+import numpy as np
+
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.format.fields import LanceSchema
@@ -29,6 +31,7 @@ from glaive.table.fragment_ids import (
 from glaive.table.index_coverage import encode_indices, keep_relevant
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
+from glaive.types import Int64s
 
 __all__ = ["Merge"]
 
@@ -96,7 +99,7 @@ class Merge(TableOperation):
         Raises
         ------
         OptionError
-            There are fewer fragments than before.
+            A fragment of the version is missing, or there twice.
         """
         base = needs_dataset(base, "add columns")
         if len(self.fragments) < base.num_fragments:
@@ -109,19 +112,66 @@ class Merge(TableOperation):
         set_columns(wire, self.schema, metadata=bool(self.schema.metadata))
         mark_file_versions(wire, self.fragments, base.data_format)
         made = FragmentList.of(self.fragments)
-        if base.uses(Feature.STABLE_ROW_IDS) and base.num_fragments:
-            made = FragmentList(self._with_lineage(base, wire, context.version))
+        without_id = self._positions_without_id(base, made.ids)
+        if without_id:
+            put_fragments(wire, made)  # ids are given after all of these
+        if without_id or (base.uses(Feature.STABLE_ROW_IDS) and base.num_fragments):
+            made = FragmentList(self._completed(base, wire, context.version, without_id))
         put_fragments(wire, made)
         entries = keep_relevant(base.indices, self.schema.field_ids())
         return Draft(wire, encode_indices(entries))
 
-    def _with_lineage(
-        self, base: Manifest, wire: table_pb2.ManifestOutline, version: int
+    def _positions_without_id(self, base: Manifest, ids: Int64s) -> frozenset[int]:
+        """Positions of new fragments that have no id yet: it is 0, and not the first of that id.
+
+        Raises
+        ------
+        OptionError
+            A fragment of the version is missing, or there twice, or follows such a new one.
+        """
+        known = base.fragment_ids
+        zeros = np.flatnonzero(ids == 0)[int((known == 0).sum()) :]
+        listed = np.delete(ids, zeros)
+        missing = np.setdiff1d(known, listed)
+        if len(missing):
+            raise OptionError(
+                f"Merge operation is missing original fragments: {missing[:10].tolist()}: it lists "
+                "all fragments of the new version, so that the rows of these would be lost. Add "
+                "them, changed or not."
+            )
+        # Old releases sometimes assigned an id twice.
+        numbers, counts = np.unique(listed, return_counts=True)
+        ordered = np.sort(known)
+        before = np.searchsorted(ordered, numbers, "right") - np.searchsorted(ordered, numbers)
+        twice = numbers[counts > np.maximum(before, 1)].tolist()
+        if (known == 0).any() and not twice:
+            first = self.fragments[int(np.argmin(ids))].files
+            twice = [0 for at in zeros.tolist() if self.fragments[at].files == first]
+        if twice:
+            raise OptionError(
+                f"Merge operation contains duplicate fragment id {twice[0]}: list each fragment "
+                "once. New fragments have the id 0, or an own one that was reserved."
+            )
+        after = ids[zeros[0] :][np.isin(ids[zeros[0] :], known)] if len(zeros) else ids[:0]
+        after = after[after != 0]
+        if len(after):
+            raise OptionError(
+                f"Merge operation lists existing fragment {after[0]} after a new fragment (id 0): "
+                "list new fragments after all others."
+            )
+        return frozenset(zeros.tolist())
+
+    def _completed(
+        self,
+        base: Manifest,
+        wire: table_pb2.ManifestOutline,
+        version: int,
+        without_id: frozenset[int],
     ) -> Iterator[bytes]:
-        """The fragments, with the version in which their rows were last updated."""
+        """The fragments: new ones with ids, others with the version in which they changed last."""
         positions = {number: at for at, number in enumerate(base.fragment_ids.tolist())}
-        for message in messages_of(self.fragments):
-            position = positions.get(message.id)
+        for at, message in enumerate(messages_of(self.fragments)):
+            position = None if at in without_id else positions.get(message.id)
             if position is None:
                 yield from new_fragments(
                     wire, FragmentList([message.SerializeToString()]), version
