@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from glaive.clock import now_ns
 from glaive.dataset.versions.references import Referenced, branch_of, resolve
+from glaive.dataset.versions.refs import delete_branch
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.dataset.writing.bases import allowing
 from glaive.entropy import random_bytes
@@ -65,11 +66,34 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
             manifest_size=source.store.head(path).size,
         ),
     )
+    if source.branch is not None:
+        _check_parent(root, source.branch, name)
     try:
         target.head(manifest_path(version, manifest.scheme))
     except ObjectNotFoundError:  # deleted by one who found no ref of the branch yet
         manifest = _begun(source, target, clone)
     return Referenced(name, target, manifest)
+
+
+def _check_parent(root: ObjectStore, parent: str, name: str) -> None:
+    """Check that the branch from which another one was made was not deleted meanwhile.
+
+    Its deletion looks for branches made from it after its ref is deleted: either it finds this one,
+    or this one finds no ref.
+
+    Raises
+    ------
+    RefNotFoundError
+        It was; the new one is deleted, too.
+    """
+    try:
+        read_branch(root, parent)
+    except RefNotFoundError as error:
+        delete_branch(root, name)
+        raise RefNotFoundError(
+            f"branch {parent} of {root.uri} was deleted while branch {name} was made from it, "
+            "which was not made. Make it from another version."
+        ) from error
 
 
 def _unfinished(target: ObjectStore, clone: Clone) -> Manifest | None:

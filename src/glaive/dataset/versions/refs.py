@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from glaive.clock import now_ns
 from glaive.dataset.versions.references import branch_of, resolve
-from glaive.errors import CommitError, DatasetNotFoundError, OptionError, RefNotFoundError
-from glaive.format.paths import manifest_path
+from glaive.errors import (
+    CommitError,
+    DatasetNotFoundError,
+    OptionError,
+    RefExistsError,
+    RefNotFoundError,
+)
+from glaive.format.paths import VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.store import ObjectStore
 from glaive.table import branches, tags
 from glaive.table.branches import BRANCHES, Branch
 from glaive.table.load import open_latest
+from glaive.table.references import FOLDERS, kind_of
 from glaive.table.refs import TREE, branch_store, ref_files, root_store
 from glaive.table.tags import Tag
 
@@ -193,18 +201,50 @@ class Branches(_Refs):
 
 
 def delete_branch(root: ObjectStore, branch: str) -> None:
-    """Delete a branch: first its ref, then its files, except those of branches below it.
+    """Delete a branch: first its ref, then its files, its manifests last.
 
-    One without a ref, as a process leaves that was stopped in between, is deleted as well.
+    One without a ref, as a process leaves that was stopped in between, is deleted as well. Files of
+    branches below it stay, also of one that somebody is about to make.
     """
+    known: Branch | None = None
     lacks_ref = False
     if not branches.is_branch_begun(root, branch):
         try:
-            branches.read_branch(root, branch)
+            known = branches.read_branch(root, branch)
         except RefNotFoundError:
-            if not _has_versions(root, branch):
+            if not _has_rest(root, branch):
                 raise
             lacks_ref = True
+    _refuse_used(root, branch)
+    branches.delete_branch_file(root, branch)
+    try:
+        _refuse_used(root, branch)  # by a tag or a branch that was made meanwhile
+    except CommitError:
+        if known is not None:
+            with suppress(RefExistsError):
+                branches.create_branch_file(root, branch, known)
+        raise
+    store = branch_store(root, branch)
+    reason = root.link_out(f"{TREE}/{branch}") or store.link_out("")
+    if reason is not None:
+        _logger.warning("the files of branch %r of %s are kept: %s", branch, root.uri, reason)
+        return
+    paths = _own_files(root, branch, store)
+    manifests = {path for path in paths if parse_manifest_name(path.removeprefix(f"{VERSIONS}/"))}
+    store.delete([path for path in paths if path not in manifests])
+    store.delete(sorted(manifests))  # until then, deleting the branch again finds the others
+    # What looked like the rest of a deletion may have been a creation, which wrote the ref since.
+    if lacks_ref and not _has_versions(root, branch):
+        branches.delete_branch_file(root, branch)
+
+
+def _refuse_used(root: ObjectStore, branch: str) -> None:
+    """Refuse a branch that a tag names, or that another one was made from.
+
+    Raises
+    ------
+    CommitError
+    """
     named = [name for name, tag in tags.list_tags(root).items() if tag.branch == branch]
     if named:
         raise CommitError(
@@ -218,23 +258,36 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
             f"Branch {branch} is referenced by branches, can not delete: {', '.join(children)} "
             f"start from branch {branch!r} of {root.uri} and use its files. Delete them first."
         )
-    branches.delete_branch_file(root, branch)
-    store = branch_store(root, branch)
-    reason = root.link_out(f"{TREE}/{branch}") or store.link_out("")
-    if reason is not None:
-        _logger.warning("the files of branch %r of %s are kept: %s", branch, root.uri, reason)
-        return
+
+
+def _own_files(root: ObjectStore, branch: str, store: ObjectStore) -> Sequence[str]:
+    """All files below the folder of a branch, except those of branches below it.
+
+    These have a ref, or are about to get one: what lies in a folder of a dataset, such as
+    ``x/_versions``, belongs to ``x``.
+    """
     prefix = f"{branch}/"
     names = [name for name in ref_files(root, BRANCHES) if name.startswith(prefix)]
     below = tuple(f"{name.removeprefix(prefix)}/" for name in names)
-    store.delete([meta.path for meta in store.walk("") if not meta.path.startswith(below)])
-    # What looked like the rest of a deletion may have been a creation, which wrote the ref since.
-    if lacks_ref and not _has_versions(root, branch):
-        branches.delete_branch_file(root, branch)
+    return [
+        meta.path
+        for meta in store.walk("")
+        if not meta.path.startswith(below) and FOLDERS.keys().isdisjoint(meta.path.split("/")[1:-1])
+    ]
+
+
+def _has_rest(root: ObjectStore, branch: str) -> bool:
+    """Whether something is left of a branch, which may have no ref. Two requests, or three."""
+    store = branch_store(root, branch)
+    try:
+        return branch_of(open_latest(store)) == branch
+    except DatasetNotFoundError:
+        # Nobody can read files without a version. Those with other names may be the caller's own.
+        return any(kind_of(path) is not None for path in _own_files(root, branch, store))
 
 
 def _has_versions(root: ObjectStore, branch: str) -> bool:
-    """Whether there are versions of a branch, which may have no ref. Two requests."""
+    """Whether there are versions of a branch. Two requests."""
     try:
         return branch_of(open_latest(branch_store(root, branch))) == branch
     except DatasetNotFoundError:

@@ -1,0 +1,228 @@
+"""Deletions of branches beside what others do between their requests, and what they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import CommitError, NotFoundError, ObjectNotFoundError, RefNotFoundError
+from glaive.io.local import LocalStore
+from glaive.io.store import ObjectStore
+from glaive.io.wrapped import WrappedStore
+from glaive.table.load import open_latest
+
+ROWS = pa.table({"a": [1, 2]})
+REQUESTS = 60
+"""More than a deletion or a creation makes."""
+
+
+class Countdown:
+    """Does something before one of the requests, once."""
+
+    def __init__(self, requests: int, work: Callable[[], object]) -> None:
+        self.left, self.work = requests, work
+
+    def count(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.work()
+
+
+class Interrupted(WrappedStore):
+    """A store whose requests, those of its branches included, are counted down."""
+
+    def __init__(self, inner: ObjectStore, countdown: Countdown) -> None:
+        super().__init__(inner)
+        self.countdown = countdown
+
+    def get(self, path: str) -> pa.Buffer:
+        self.countdown.count()
+        return super().get(path)
+
+    def put(self, path: str, *given: Any, **options: Any) -> None:
+        self.countdown.count()
+        self.inner.put(path, *given, **options)
+
+    def put_new(self, path: str, data: Any) -> None:
+        self.countdown.count()
+        super().put_new(path, data)
+
+    def head(self, path: str) -> Any:
+        self.countdown.count()
+        return super().head(path)
+
+    def list(self, prefix: str) -> Iterator[Any]:
+        self.countdown.count()
+        return super().list(prefix)
+
+    def names(self, prefix: str) -> Sequence[str] | None:
+        self.countdown.count()
+        return super().names(prefix)
+
+    def walk(self, prefix: str) -> Iterator[Any]:
+        self.countdown.count()
+        return iter([*super().walk(prefix)])
+
+    def delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.countdown.count()
+            super().delete([path])
+
+    def below(self, path: str) -> ObjectStore | None:
+        store = super().below(path)
+        return None if store is None else Interrupted(store, self.countdown)
+
+
+def opened(place: Path, countdown: Countdown) -> glaive.LanceDataset:
+    store = Interrupted(LocalStore(place), countdown)
+    return glaive.LanceDataset.of(store, open_latest(LocalStore(place)))
+
+
+def rows_of_branches(place: Path) -> dict[str, int]:
+    """Rows of all branches, read."""
+    dataset = glaive.dataset(place)
+    return {
+        name: dataset.checkout_version((name, None)).to_table().num_rows
+        for name in dataset.branches.list()
+    }
+
+
+def begin(place: Path) -> glaive.LanceDataset:
+    dataset = glaive.write_dataset(ROWS, place)
+    dataset.create_branch("dev").insert(ROWS)
+    return dataset
+
+
+NAMES = ["dev/x", "dev/data", "dev/_versions/x"]
+
+
+@pytest.mark.spec("branch-6")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_branch_made_below_one_that_is_being_deleted_keeps_its_files(
+    tmp_path: Path, name: str
+) -> None:
+    """It is made between any two requests of the deletion."""
+    for requests in range(1, REQUESTS):
+        place = tmp_path / f"{requests}"
+        begin(place)
+        made: list[int] = []
+
+        def make(place: Path = place, made: list[int] = made) -> None:
+            made.append(glaive.dataset(place).create_branch(name).count_rows())
+
+        countdown = Countdown(requests, make)
+        opened(place, countdown).branches.delete("dev")
+        if not made:
+            break
+        assert rows_of_branches(place) == {name: 2}
+        glaive.dataset(place).checkout_version((name, None)).insert(ROWS)
+        assert rows_of_branches(place) == {name: 4}
+    assert 10 < requests < REQUESTS - 1
+
+
+@pytest.mark.spec("branch-6")
+def test_a_deletion_between_requests_of_one_who_makes_a_branch_below_deletes_nothing_of_it(
+    tmp_path: Path,
+) -> None:
+    for requests in range(1, REQUESTS):
+        place = tmp_path / f"{requests}"
+        begin(place)
+        deleted: list[str] = []
+
+        def delete(place: Path = place, deleted: list[str] = deleted) -> None:
+            glaive.dataset(place).branches.delete("dev")
+            deleted.append("dev")
+
+        opened(place, Countdown(requests, delete)).create_branch("dev/x")
+        if not deleted:
+            break
+        assert rows_of_branches(place) == {"dev/x": 2}
+    assert 10 < requests < REQUESTS - 1
+
+
+@pytest.mark.spec("branch-6")
+@pytest.mark.parametrize("deletes", [True, False], ids=["deletion", "creation"])
+def test_a_branch_made_from_one_that_is_being_deleted_is_whole_or_not_there(
+    tmp_path: Path, deletes: bool
+) -> None:
+    """One of the two ends in an error, or both do."""
+    for requests in range(1, REQUESTS):
+        place = tmp_path / f"{requests}"
+        begin(place)
+        ended: list[str] = []
+
+        def make(at: Any = None, place: Path = place, ended: list[str] = ended) -> None:
+            with suppress(NotFoundError, ObjectNotFoundError):
+                (at or glaive.dataset(place)).create_branch("other", ("dev", None))
+                ended.append("made")
+
+        def delete(at: Any = None, place: Path = place, ended: list[str] = ended) -> None:
+            with suppress(CommitError):
+                (at or glaive.dataset(place)).branches.delete("dev")
+                ended.append("deleted")
+
+        outer, inner = (delete, make) if deletes else (make, delete)
+        countdown = Countdown(requests, inner)
+        outer(opened(place, countdown))
+        if countdown.left > 0:
+            break
+        assert ended != ["made", "deleted"]
+        assert ended != ["deleted", "made"]
+        expected = {"dev": 4, "other": 4} if ended == ["made"] else {}
+        if ended:
+            assert rows_of_branches(place) == expected
+    assert 10 < requests < REQUESTS - 1
+
+
+def kill() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.spec("branch-6")
+def test_a_deletion_that_was_stopped_anywhere_is_completed_by_the_next(tmp_path: Path) -> None:
+    """Nothing of the branch is left; its name may be given again."""
+    for requests in range(1, REQUESTS):
+        place = tmp_path / f"{requests}"
+        begin(place)
+        countdown = Countdown(requests, kill)
+        with suppress(KeyboardInterrupt):
+            opened(place, countdown).branches.delete("dev")
+        if countdown.left > 0:
+            break
+        left = [path for path in (place / "tree").rglob("*") if path.is_file()]
+        if left:
+            glaive.dataset(place).branches.delete("dev")
+        assert not [path for path in (place / "tree").rglob("*") if path.is_file()]
+        assert glaive.dataset(place).create_branch("dev").count_rows() == 2
+    assert 10 < requests < REQUESTS - 1
+
+
+def test_files_of_a_branch_whose_versions_were_deleted_before_are_deleted(tmp_path: Path) -> None:
+    """Earlier releases deleted the versions first, and others delete in any order."""
+    dataset = begin(tmp_path)
+    (tmp_path / "_refs/branches/dev.json").unlink()
+    for path in (tmp_path / "tree/dev/_versions").iterdir():
+        path.unlink()
+    own = tmp_path / "tree/own/notes.txt"
+    own.parent.mkdir()
+    own.write_text("mine")
+    dataset.branches.delete("dev")
+    assert not [path for path in (tmp_path / "tree/dev").rglob("*") if path.is_file()]
+    for name in ("dev", "own"):
+        with pytest.raises(RefNotFoundError):
+            dataset.branches.delete(name)
+    assert own.exists()
+
+
+def test_a_dataset_in_the_place_of_a_branch_is_not_deleted_as_one(tmp_path: Path) -> None:
+    dataset = begin(tmp_path)
+    glaive.write_dataset(ROWS, tmp_path / "tree/own")
+    with pytest.raises(RefNotFoundError):
+        dataset.branches.delete("own")
+    assert glaive.dataset(tmp_path / "tree/own").count_rows() == 2
