@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -63,8 +64,9 @@ def command(
 ) -> None:
     """Convert SOURCE to TARGET: Lance, Parquet, CSV, JSON lines or Arrow, by their endings.
 
-    Batch by batch, in one process without Spark; JSON is read whole. Values of blobs are
-    converted, too: to bytes, and to blobs where TARGET is a Lance dataset.
+    Batch by batch, in one process without Spark; JSON is read whole. Files of a folder are read
+    once each, also behind links. Values of blobs are converted, too: to bytes, and to blobs where
+    TARGET is a Lance dataset.
     """
     have, want = source_kind or _kind(source, "--from"), target_kind or _kind(target, "--to")
     if condition is not None and have != "lance":
@@ -142,15 +144,14 @@ def _reader(
     from glaive.arrow.utf8 import damaged_text
 
     files: Any = pads.dataset
-    # Those that Arrow will read, also behind links; with a schema it looks into none of them.
-    found = files(source, format=kind, schema=pa.schema([])).files
+    found = _files_of(source)
     if not found:
         raise click.ClickException(f"{source} has no files")
     if kind == "json":
         from glaive.ingestion.formats.json_nesting import refuse_deep_files
 
         refuse_deep_files(found)
-    reader = files(source, format=kind).scanner(columns=columns).to_reader()
+    reader = files(found, format=kind).scanner(columns=columns).to_reader()
     try:
         _ = reader.schema.names
     except UnicodeDecodeError as error:
@@ -158,6 +159,30 @@ def _reader(
     check = _invalid if kind == "arrow" else damaged_text
     sound = _sound(reader, source, check)
     return pa.RecordBatchReader.from_batches(reader.schema, sound), reader.schema
+
+
+def _files_of(source: str) -> list[str]:
+    """A file, or those below a folder by name, also behind links: each once, and loops end.
+
+    Names that begin with "." or "_" are left out, as by Arrow.
+    """
+    if not Path(source).is_dir():
+        return [source]
+    found: dict[str, str] = {}
+    seen, folders = {os.path.realpath(source)}, [source]
+    for folder in folders:  # those near the source first, so that files have the shortest names
+        with os.scandir(folder) as entries:
+            named = sorted(entries, key=lambda entry: entry.name)
+        for entry in named:
+            real = os.path.realpath(entry.path)
+            if entry.name.startswith((".", "_")) or real in seen:
+                continue
+            seen.add(real)
+            if Path(entry.path).is_dir():
+                folders.append(entry.path)
+            elif Path(entry.path).is_file():
+                found[real] = entry.path
+    return sorted(found.values())
 
 
 def _sound(
