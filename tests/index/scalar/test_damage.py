@@ -156,6 +156,19 @@ def test_zones_of_a_size_that_cannot_be_are_not_merged(
         merge(path, "x", kind, new=[1])
 
 
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("name", ["min", "max", "nan_count"])
+def test_zones_without_bounds_are_neither_searched_nor_merged(tmp_path: Path, name: str) -> None:
+    path = make(tmp_path / "d", "zonemap")
+    segment = replaced(path, "zonemap.lance", lambda rows: rows.drop([name]))
+    zonemap = index_kinds()["zonemap"]
+    version = glaive.dataset(str(path)).manifest.data_format
+    with pytest.raises(CorruptFileError, match=f"column '{name}' of an index"):
+        zonemap.open(segment)
+    with pytest.raises(CorruptFileError, match=f"column '{name}' of an index"):
+        zonemap.merge([segment], None, SegmentWriter(segment.store, version))
+
+
 def test_partitioned_b_trees_are_not_searched(tmp_path: Path) -> None:
     path = write(tmp_path / "d", [pa.array(range(10))])
     build(path, "x", "btree")

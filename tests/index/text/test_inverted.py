@@ -165,6 +165,15 @@ def test_partitions_that_are_no_numbers_are_damage(partitions: str) -> None:
         Inverted().remap(segment, moved([0]), out)
 
 
+@pytest.mark.spec("rel-23")
+def test_partitions_that_are_not_listed_are_damage() -> None:
+    segment, out = written({"posting_tail_codec": "varint_delta_v1", "format_version": "2"})
+    with pytest.raises(CorruptFileError, match=r"partitions.*found none.*metadata\.lance"):
+        Inverted().statistics(segment)
+    with pytest.raises(CorruptFileError, match=r"partitions.*found none.*metadata\.lance"):
+        Inverted().merge([segment], None, out)
+
+
 @pytest.mark.parametrize(
     "numbers", [[0, 1], [0, 1, 1], [0, 1, 3]], ids=["fewer", "twice", "beyond"]
 )

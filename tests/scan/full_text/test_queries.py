@@ -182,3 +182,20 @@ def test_queries_are_nested_up_to_a_limit_and_no_stack_overflows(dataset: Any) -
         BooleanQuery([(Occur.SHOULD, deep)])
     with pytest.raises(OptionError, match="nested deeper than 128 levels"):
         BoostQuery(MATCH, deep)
+
+
+def test_rows_with_several_documents_are_combined_as_one(tmp_path: Path) -> None:
+    """List elements that are documents have one row; an index may also claim such documents."""
+    lists = [["apple pear", "apple plum"], ["apple"], ["pear", "pear plum"], ["plum"]]
+    data = pa.table({"id": range(4), "texts": lists})
+    dataset = glaive.write_dataset(data, tmp_path / "d")
+    dataset.create_scalar_index("texts", "INVERTED", document_granularity="list_element")
+    dataset = glaive.dataset(tmp_path / "d")
+    apple, pear, plum = (MatchQuery(word, "texts") for word in ("apple", "pear", "plum"))
+    assert sorted(ids(dataset, BoostQuery(apple, pear))) == [0, 1]
+    assert ids(dataset, BoostQuery(pear, apple))[0] == 2
+    assert sorted(ids(dataset, BooleanQuery([(Occur.MUST, apple), (Occur.MUST, plum)]))) == [0]
+    optional = BooleanQuery([(Occur.MUST, apple), (Occur.SHOULD, pear)])
+    assert ids(dataset, optional) == [0, 1]
+    either = BooleanQuery([(Occur.SHOULD, BoostQuery(apple, plum)), (Occur.SHOULD, plum)])
+    assert sorted(ids(dataset, either)) == [0, 1, 2, 3]

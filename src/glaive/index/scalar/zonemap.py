@@ -15,6 +15,7 @@ import pyarrow as pa
 from glaive.arrow.chunked import as_numpy
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
+from glaive.index.index_file import IndexFile
 from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.scalar.extremes import Extremes
@@ -63,11 +64,7 @@ class ZoneMap(IndexKind):
 
     def open(self, segment: Segment) -> OpenedZoneMap:
         """Read all zones."""
-        file = segment.open(ZONES)
-        file.check(min=None, max=None, **dict.fromkeys(_COUNTS, pa.uint32()))
-        kinds = {file.schema.field(name).type for name in _BOUNDS}
-        if len(kinds) > 1:
-            raise file.corrupt("zones of an index", "bounds of one type", f"{kinds}")
+        file = _opened(segment)
         rows = file.read([*_BOUNDS, *_COUNTS])
         low, high = (_decoded(rows[name].combine_chunks()) for name in _BOUNDS)
         if not is_sortable(low.type):
@@ -101,8 +98,7 @@ class ZoneMap(IndexKind):
 
     def value_type(self, segment: Segment) -> pa.DataType | None:
         """The type of the bounds."""
-        file = segment.open(ZONES)
-        file.check(min=None)
+        file = _opened(segment)
         kind: pa.DataType = file.schema.field("min").type
         return kind
 
@@ -110,7 +106,7 @@ class ZoneMap(IndexKind):
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
         """Put the zones of all segments behind each other, and those of the source."""
-        files = [segment.open(ZONES) for segment in segments]
+        files = [_opened(segment) for segment in segments]
         shared_setting(files, _ROWS, str(_DEFAULT_ROWS))
         rows_per_zone: int = self.parameters(segments[0])[_ROWS]
         tables = [_plain(file.read()) for file in files]
@@ -122,6 +118,22 @@ class ZoneMap(IndexKind):
             nulls.append(new[1])
             kind = source.dictionary_type
         return _write(joined(tables, files), nulls, rows_per_zone, kind, out)
+
+
+def _opened(segment: Segment) -> IndexFile:
+    """The file of a segment, whose bounds and counts have been checked to be there.
+
+    Raises
+    ------
+    CorruptFileError
+        Columns are absent or of wrong types.
+    """
+    file = segment.open(ZONES)
+    file.check(min=None, max=None, **dict.fromkeys(_COUNTS, pa.uint32()))
+    kinds = {file.schema.field(name).type for name in _BOUNDS}
+    if len(kinds) > 1:
+        raise file.corrupt("zones of an index", "bounds of one type", f"{kinds}")
+    return file
 
 
 def _zones_of(source: IndexSource, rows_per_zone: int) -> tuple[pa.Table, bytes]:

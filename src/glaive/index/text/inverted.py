@@ -197,7 +197,9 @@ def stored_partitions(
 
 def _partitions(file: IndexFile) -> list[int]:
     """Numbers of the partitions."""
-    text = file.metadata["partitions"]
+    text = file.metadata.get("partitions")
+    if text is None:
+        raise _corrupt("partitions", "none", file)
     try:
         stored = json.loads(text)
     except (ValueError, RecursionError) as error:

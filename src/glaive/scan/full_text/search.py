@@ -92,8 +92,8 @@ class TextSearch:
         if isinstance(query, MultiMatchQuery):
             return _best_of([self._leaf(leaf, most) for leaf in query.matches()])
         if isinstance(query, BoostQuery):
-            found = self.hits(query.positive, None)
-            return _lowered(found, self.hits(query.negative, None), query.negative_boost)
+            found = self._rows(query.positive)
+            return _lowered(found, self._rows(query.negative), query.negative_boost)
         if isinstance(query, BooleanQuery):
             return self._boolean(query, most)
         if isinstance(query, CombinedFieldsQuery):
@@ -135,9 +135,9 @@ class TextSearch:
             return self._terms_of(column, terms, terms, 1.0, most)
         found: Hits | None = None
         for part in query.must:
-            hits = self.hits(part, None)
+            hits = self._rows(part)
             found = hits if found is None else _both(found, hits)
-        should = [self.hits(part, None) for part in query.should]
+        should = [self._rows(part) for part in query.should]
         if found is None:
             found = _summed(should)
         else:
@@ -148,6 +148,12 @@ class TextSearch:
             kept = ~np.isin(found.rows, hits.rows)
             found = Hits(found.rows[kept], found.scores[kept])
         return found
+
+    def _rows(self, query: FullTextQuery) -> Hits:
+        """All rows of a part of a query, each once: an index may have several documents of one."""
+        found = self.hits(query, None)
+        ordered = np.sort(found.rows)
+        return found if (ordered[1:] > ordered[:-1]).all() else _grouped([found], np.maximum)
 
     def _combined(self, query: CombinedFieldsQuery) -> Hits:
         from glaive.scan.full_text.combined import combined_hits
@@ -359,7 +365,7 @@ def _summed(parts: Sequence[Hits]) -> Hits:
 
 
 def _both(first: Hits, second: Hits) -> Hits:
-    """Rows that both found, with the sum of their scores."""
+    """Rows that both found, with the sum of their scores; each finds a row once."""
     rows, left, right = np.intersect1d(
         first.rows, second.rows, assume_unique=True, return_indices=True
     )
