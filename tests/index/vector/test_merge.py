@@ -125,6 +125,7 @@ def test_an_index_without_vectors_has_nothing_to_merge() -> None:
         ("index.idx", "lance:hnsw", '["{\\"params\\":{\\"m\\":-1}}"]'),
         ("auxiliary.idx", "storage_metadata", '["{\\"bounds\\":{\\"start\\":0}}"]'),
         ("auxiliary.idx", "storage_metadata", "[]"),
+        ("auxiliary.idx", "distance_type", "hamming"),
     ],
 )
 def test_damaged_models_are_named(name: str, key: str, value: str) -> None:

@@ -84,6 +84,9 @@ class StoredIndex:
             "", self._centroids.shape[1], _NUMBERS[self._tensor.data_type],
             self._metric(), several=False,
         )  # fmt: skip
+        if self.column.metric == "hamming" and self._centroids.dtype != np.uint8:
+            expected = f"one of vectors of {self._centroids.dtype}"
+            raise self.storage.file.corrupt("metric of an index", expected, "hamming, of bytes")
         if len(self._centroids) != len(self.storage.partitions):
             found = f"{len(self._centroids)} centroids"
             expected = f"{len(self.storage.partitions)}, one for each partition"
