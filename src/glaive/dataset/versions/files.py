@@ -16,16 +16,19 @@ from glaive.errors import (
     FormatError,
     GlaiveError,
     ObjectExistsError,
+    ObjectNotFoundError,
     OptionError,
 )
 from glaive.format.manifest import Manifest
 from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
+from glaive.table.branches import BRANCHES
 from glaive.table.load import each_manifest, load_manifest, open_latest
 from glaive.table.manifest_store.steps import enter_renamed, finish_all
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import files_of, kind_of
+from glaive.table.refs import branch_store, is_branch_name, ref_files
 from glaive.table.root import open_root, plain_store, register_of
 from glaive.table.versions import list_versions
 
@@ -153,6 +156,8 @@ def drop_dataset(
         if ignore_not_found:
             return
         raise
+    except ObjectNotFoundError:  # the manifest store has one that a stopped drop deleted
+        pass
     except FormatError as error:
         raise OptionError(
             f"{store.uri} is not dropped: its newest manifest cannot be read ({error}). Delete "
@@ -165,6 +170,9 @@ def drop_dataset(
     for link in links:
         paths += _files_behind(store, link)
     paths.sort(key=lambda path: path.startswith(f"{VERSIONS}/"))
+    if register_of(store) is not None:
+        for branch in filter(is_branch_name, ref_files(store, BRANCHES)):
+            forget_dataset(branch_store(store, branch))
     files = dict.fromkeys(paths)  # without duplicates
     store.delete([path for path in files if path not in links])
     store.delete(list(links))

@@ -14,6 +14,7 @@ from glaive.dataset.versions.references import branch_of, resolve
 from glaive.errors import (
     CommitError,
     DatasetNotFoundError,
+    ObjectNotFoundError,
     OptionError,
     RefExistsError,
     RefNotFoundError,
@@ -23,6 +24,7 @@ from glaive.io.store import ObjectStore
 from glaive.table import branches, tags
 from glaive.table.branches import BRANCHES, Branch
 from glaive.table.load import open_latest
+from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import FOLDERS, kind_of
 from glaive.table.refs import TREE, branch_store, ref_files, root_store
 from glaive.table.tags import Tag
@@ -233,6 +235,7 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     manifests = {path for path in paths if parse_manifest_name(path.removeprefix(f"{VERSIONS}/"))}
     store.delete([path for path in paths if path not in manifests])
     store.delete(sorted(manifests))  # until then, deleting the branch again finds the others
+    forget_dataset(store)
     # What looked like the rest of a deletion may have been a creation, which wrote the ref since.
     if lacks_ref and not _has_versions(root, branch):
         branches.delete_branch_file(root, branch)
@@ -284,6 +287,8 @@ def _has_rest(root: ObjectStore, branch: str) -> bool:
     except DatasetNotFoundError:
         # Nobody can read files without a version. Those with other names may be the caller's own.
         return any(kind_of(path) is not None for path in _own_files(root, branch, store))
+    except ObjectNotFoundError:  # the manifest store has one whose file was deleted
+        return True
 
 
 def _has_versions(root: ObjectStore, branch: str) -> bool:
@@ -292,6 +297,8 @@ def _has_versions(root: ObjectStore, branch: str) -> bool:
         return branch_of(open_latest(branch_store(root, branch))) == branch
     except DatasetNotFoundError:
         return False
+    except ObjectNotFoundError:  # the manifest store has one whose file was deleted
+        return True
 
 
 def _ordered(by_name: Mapping[str, T], key: Callable[[T], int], order: str | None) -> list[str]:
