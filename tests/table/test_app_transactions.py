@@ -159,6 +159,25 @@ def test_names_and_numbers_that_are_none_are_refused(app: str, number: int, mess
         AppTransaction(app, number)
 
 
+@pytest.mark.spec("rel-10")
+def test_replacing_all_metadata_does_not_let_it_be_applied_again(uri: Path) -> None:
+    dataset = glaive.dataset(str(uri))
+    dataset.update_metadata({"owner": "me", "team": "us"})
+    dataset.update_metadata({"owner": "you"}, replace=True)
+    append(uri, 1)
+
+    assert ids(uri) == [0, 1]
+    assert dataset.metadata == {"owner": "you", "glaive.txn.last:stream": "1"}
+
+
+def test_its_entry_can_be_removed_by_name(uri: Path) -> None:
+    removed = {"glaive.txn.last:stream": None}
+    assert glaive.dataset(str(uri)).update_metadata(removed, replace=True) == {}
+    append(uri, 1)
+
+    assert ids(uri) == [0, 1, 1]
+
+
 def test_an_entry_that_is_no_number_is_damage(uri: Path) -> None:
     glaive.dataset(str(uri)).update_metadata({"glaive.txn.last:stream": "x" * 99})
 

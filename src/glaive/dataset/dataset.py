@@ -1465,7 +1465,10 @@ class LanceDataset:
         self.update_config(dict.fromkeys(keys))
 
     def update_metadata(self, values: StringUpdates, *, replace: bool = False) -> dict[str, str]:
-        """Set entries of the table's metadata; as :meth:`update_config`."""
+        """Set entries of the table's metadata; as :meth:`update_config`.
+
+        ``replace`` spares entries by which commits of streams and jobs are recognised.
+        """
         from glaive.dataset.metadata import set_metadata
 
         self.move_to(set_metadata(self._at, values, replace=replace))

@@ -18,11 +18,11 @@ from glaive.errors import CorruptFileError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 
-__all__ = ["AppTransaction", "last_applied"]
+__all__ = ["LAST", "AppTransaction", "last_applied"]
 
 _APP_ID: Final = "glaive.txn.app"
 _VERSION: Final = "glaive.txn.version"
-_LAST: Final = "glaive.txn.last:"
+LAST: Final = "glaive.txn.last:"
 """Prefix of the entries of the table metadata; the application follows."""
 
 _HIGHEST: Final = 2**63 - 1
@@ -78,7 +78,7 @@ class AppTransaction:
 
     def record(self, wire: table_pb2.ManifestOutline) -> None:
         """Enter the number in a version that is being made."""
-        wire.table_metadata[_LAST + self.app_id] = str(self.version)
+        wire.table_metadata[LAST + self.app_id] = str(self.version)
 
 
 def last_applied(manifest: Manifest, app_id: str) -> int | None:
@@ -89,7 +89,7 @@ def last_applied(manifest: Manifest, app_id: str) -> int | None:
     CorruptFileError
         The entry is no number.
     """
-    text = manifest.wire.table_metadata.get(_LAST + app_id)
+    text = manifest.wire.table_metadata.get(LAST + app_id)
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 20):

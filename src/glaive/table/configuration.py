@@ -8,7 +8,7 @@ Specification: "Update config" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
 
 from glaive.format.pb import table_pb2
@@ -33,12 +33,22 @@ def fill_map(updates: UpdateMap, given: Mapping[str, str | None], *, replace: bo
             entry.value = value
 
 
-def set_entries(entries: MutableMapping[str, Any], updates: UpdateMap, *, raw: bool) -> None:
-    """Apply updates to ``entries``; values are bytes if ``raw``."""
+def set_entries(
+    entries: MutableMapping[str, Any],
+    updates: UpdateMap,
+    *,
+    raw: bool,
+    spared: Callable[[str], bool] | None = None,
+) -> None:
+    """Apply updates to ``entries``; values are bytes if ``raw``.
+
+    Unlisted keys that are ``spared`` are not removed.
+    """
     if updates.replace:
         listed = {entry.key for entry in updates.update_entries}
         for key in [key for key in entries if key not in listed]:
-            del entries[key]
+            if spared is None or not spared(key):
+                del entries[key]
     for entry in updates.update_entries:
         if entry.HasField("value"):
             entries[entry.key] = entry.value.encode() if raw else entry.value

@@ -18,10 +18,18 @@ from glaive.dataclass import dataclass
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.io.store import ObjectStore
-from glaive.table.app_transactions import AppTransaction
+from glaive.table.app_transactions import LAST, AppTransaction
 from glaive.table.load import find_transaction
 
-__all__ = ["MOST", "CommitMarks", "NamedJob", "forgotten_until", "made_version", "search_forgotten"]
+__all__ = [
+    "MOST",
+    "CommitMarks",
+    "NamedJob",
+    "forgotten_until",
+    "is_mark",
+    "made_version",
+    "search_forgotten",
+]
 
 _NAME: Final = "glaive.job.named"
 _MADE: Final = "glaive.job.made:"
@@ -86,6 +94,11 @@ class CommitMarks:
         """Enter all in a version that is being made."""
         for mark in self.marks:
             mark.record(wire)
+
+
+def is_mark(key: str) -> bool:
+    """Whether commits enter this key in the table metadata, so that they are made once."""
+    return key.startswith((LAST, _MADE))
 
 
 def made_version(manifest: Manifest, job: str) -> int | None:

@@ -20,6 +20,7 @@ from glaive.table.columns import set_columns
 from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, incompatible, sets_metadata
 from glaive.table.configuration import changed_config, fill_map, same_keys, set_entries
 from glaive.table.fragment_ids import copy_of
+from glaive.table.named_jobs import is_mark
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 
@@ -103,7 +104,8 @@ class UpdateConfig(TableOperation):
         for key, text in message.upsert_values.items():
             wire.config[key] = text
         set_entries(wire.config, message.config_updates, raw=False)
-        set_entries(wire.table_metadata, message.table_metadata_updates, raw=False)
+        # Who replaces all entries means those of users: without marks, a commit is made twice.
+        set_entries(wire.table_metadata, message.table_metadata_updates, raw=False, spared=is_mark)
         if message.schema_metadata:
             wire.schema_metadata.clear()
             for key, text in message.schema_metadata.items():
