@@ -10,13 +10,19 @@ from contextlib import closing, contextmanager
 import pyarrow as pa
 
 from glaive.errors import OptionError
+from glaive.io.sqlite import connect_checked, has_tables
 
 __all__ = ["checkpoint_file", "read_batch"]
 
+_WAIT_SECONDS = 5.0
+"""How long to wait for another process that is writing."""
+
 
 @contextmanager
-def checkpoint_file(path: str | os.PathLike[str]) -> Iterator[sqlite3.Connection]:
+def checkpoint_file(path: str | os.PathLike[str], tables: str) -> Iterator[sqlite3.Connection]:
     """A connection to the file, created if missing; what was done with it is committed at the end.
+
+    ``tables`` are the statements that make the tables, if they are not there yet.
 
     Raises
     ------
@@ -24,7 +30,9 @@ def checkpoint_file(path: str | os.PathLike[str]) -> Iterator[sqlite3.Connection
         The file cannot be used.
     """
     try:
-        with closing(sqlite3.connect(path)) as connection, connection:
+        with closing(connect_checked(path, _WAIT_SECONDS, "DEFERRED")) as connection, connection:
+            if not has_tables(connection, tables):
+                connection.executescript(tables)
             yield connection
     except sqlite3.Error as error:
         raise OptionError(

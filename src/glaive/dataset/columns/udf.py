@@ -162,8 +162,8 @@ class Checkpoint:
             The file cannot be used.
         """
         checkpoint = cls(os.fspath(path), job)
-        with checkpoint_file(checkpoint.path) as connection:
-            connection.executescript(_TABLES)
+        with checkpoint_file(checkpoint.path, _TABLES):
+            pass  # it can be used
         return checkpoint
 
     def _work(self, fragment: Fragment) -> str:
@@ -174,7 +174,7 @@ class Checkpoint:
     def batch(self, fragment: Fragment, start: int) -> pa.RecordBatch | None:
         """The stored result for the rows from ``start`` on, if any."""
         query = "SELECT result FROM batches WHERE work = ? AND start = ?"
-        with checkpoint_file(self.path) as connection:
+        with checkpoint_file(self.path, _TABLES) as connection:
             row = connection.execute(query, (self._work(fragment), start)).fetchone()
         return None if row is None else read_batch(row[0], self.path, f"fragment {fragment.id}")
 
@@ -184,7 +184,7 @@ class Checkpoint:
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         values = (self._work(fragment), start, sink.getvalue().to_pybytes())
-        with checkpoint_file(self.path) as connection:
+        with checkpoint_file(self.path, _TABLES) as connection:
             connection.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?)", values)
 
     def file(self, fragment: Fragment) -> stored.DataFile | None:
@@ -196,7 +196,7 @@ class Checkpoint:
             What is stored for it is none.
         """
         query = "SELECT file FROM files WHERE work = ?"
-        with checkpoint_file(self.path) as connection:
+        with checkpoint_file(self.path, _TABLES) as connection:
             row = connection.execute(query, (self._work(fragment),)).fetchone()
         try:
             return None if row is None else DataFile(**json.loads(row[0])).to_stored()
@@ -209,7 +209,7 @@ class Checkpoint:
     def keep_file(self, fragment: Fragment, file: stored.DataFile) -> None:
         """Store a finished file; its batches are no longer needed."""
         work, text = self._work(fragment), json.dumps(DataFile.of(file).to_json())
-        with checkpoint_file(self.path) as connection:
+        with checkpoint_file(self.path, _TABLES) as connection:
             connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?)", (work, text))
             connection.execute("DELETE FROM batches WHERE work = ?", (work,))
 

@@ -44,8 +44,8 @@ class BatchUDFCheckpoint:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
-        with checkpoint_file(self.path) as connection:
-            connection.executescript(_TABLES)
+        with checkpoint_file(self.path, _TABLES):
+            pass  # it can be used
 
     def get_batch(self, info: BatchInfo) -> pa.RecordBatch | None:
         """The batch that was kept; None if there is none.
@@ -56,7 +56,7 @@ class BatchUDFCheckpoint:
             What the file has for it is no batch.
         """
         query = "SELECT result FROM kept_batches WHERE fragment_id = ? AND batch_index = ?"
-        with checkpoint_file(self.path) as connection:
+        with checkpoint_file(self.path, _TABLES) as connection:
             row = connection.execute(query, tuple(info)).fetchone()
         return None if row is None else read_batch(row[0], self.path, info)
 
@@ -66,19 +66,19 @@ class BatchUDFCheckpoint:
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         values = (*info, sink.getvalue().to_pybytes())
-        with checkpoint_file(self.path) as connection:
+        with checkpoint_file(self.path, _TABLES) as connection:
             connection.execute("INSERT OR REPLACE INTO kept_batches VALUES (?, ?, ?)", values)
 
     def get_fragment(self, fragment_id: int) -> str | None:
         """The text that was kept for a fragment; None if there is none."""
         query = "SELECT data FROM kept_fragments WHERE fragment_id = ?"
-        with checkpoint_file(self.path) as connection:
+        with checkpoint_file(self.path, _TABLES) as connection:
             row = connection.execute(query, (fragment_id,)).fetchone()
         return None if row is None else str(row[0])
 
     def insert_fragment(self, fragment_id: int, fragment: str) -> None:
         """Keep the text of a finished fragment; its batches are no longer needed."""
-        with checkpoint_file(self.path) as connection:
+        with checkpoint_file(self.path, _TABLES) as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO kept_fragments VALUES (?, ?)", (fragment_id, fragment)
             )

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from glaive.errors import GlaiveError, ObjectNotFoundError, StoreError
+from glaive.io.sqlite import connect_checked, has_tables
 from glaive.table.manifest_store.protocol import ManifestEntry
 
 __all__ = ["SqliteManifestStore"]
@@ -23,7 +24,6 @@ CREATE TABLE IF NOT EXISTS manifests (
     PRIMARY KEY (base_uri, version)
 ) WITHOUT ROWID
 """
-_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = 'manifests'"
 _WAIT_SECONDS = 30.0
 """How long to wait for another process that is writing."""
 
@@ -104,16 +104,18 @@ class SqliteManifestStore:
             return None
         with self._connected(write=False) as connection:
             # Another process may have created the file, but not yet the table.
-            if connection.execute(_HAS_TABLE).fetchone() is None:
+            if not has_tables(connection, _CREATE):
                 return None
             row = connection.execute(
                 "SELECT version, path, size, e_tag FROM manifests "  # noqa: S608  # both parts are constants
                 f"WHERE base_uri = ? AND {where}",
                 (self._key(root), number),
             ).fetchone()
-        if row is None:
-            return None
-        version, path, size, e_tag = row
+            if row is None:
+                return None
+            version, path, size, e_tag = row
+            if not (isinstance(version, int) and isinstance(path, str)):  # columns take any type
+                raise sqlite3.DatabaseError(f"its entry {row!r:.200} is no version and path")
         return ManifestEntry(version=version, path=path, size=size, e_tag=e_tag)
 
     @contextmanager
@@ -122,14 +124,13 @@ class SqliteManifestStore:
         try:
             if write:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(
-                sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)
-            ) as connection:
+            with closing(connect_checked(self.path, _WAIT_SECONDS)) as connection:
                 connection.execute("PRAGMA journal_mode = PERSIST")
                 connection.execute("PRAGMA synchronous = NORMAL")
                 if write:
                     connection.execute("BEGIN IMMEDIATE")
                     connection.execute(_CREATE)
+                    has_tables(connection, _CREATE)
                 yield connection
                 if write:
                     connection.execute("COMMIT")

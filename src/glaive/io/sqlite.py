@@ -1,0 +1,99 @@
+"""Files of SQLite that somebody else may have written.
+
+SQLite believes a file. A view or a trigger in the place of a table computes anything for any time,
+and a journal may name another file of this machine, which is deleted once the journal was rolled
+back. So a journal that names one is refused, which is written only where several databases are
+changed at once, and tables have to be those that this library makes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from typing import Final, Literal
+
+from glaive.io.mapped import READING
+
+__all__ = ["connect_checked", "has_tables"]
+
+_NAMES_ANOTHER: Final = bytes.fromhex("d9d505f920a163d7")
+"""How a journal ends that names another file, before which its own is not complete."""
+
+_STEPS: Final = 200_000_000
+"""Steps of a statement, some seconds: damaged trees of pages may have any number of rows."""
+
+_TABLE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS ((\w+)[^;]*?)\s*(?:;|$)")
+"""A statement: what is stored of it, and the name of the table."""
+
+
+def connect_checked(
+    path: str | os.PathLike[str],
+    timeout: float,
+    isolation_level: Literal["DEFERRED"] | None = None,
+) -> sqlite3.Connection:
+    """Connect to a file, which is created if missing.
+
+    Parameters
+    ----------
+    path
+        The file.
+    timeout
+        Seconds to wait for another process that writes.
+    isolation_level
+        As for ``sqlite3.connect``.
+
+    Raises
+    ------
+    sqlite3.Error
+        It cannot be opened, or its journal names another file.
+    """
+    journal = f"{os.path.realpath(path)}-journal"
+    if _end_of(journal, len(_NAMES_ANOTHER)) == _NAMES_ANOTHER:
+        raise sqlite3.DatabaseError(
+            f"{journal} names another file, which would be deleted; no journal of this file does"
+        )
+    connection = sqlite3.connect(path, timeout=timeout, isolation_level=isolation_level)
+    connection.set_progress_handler(_stop, _STEPS)
+    return connection
+
+
+def has_tables(connection: sqlite3.Connection, statements: str) -> bool:
+    """Whether a file has the tables that some statements make; those that it has are no others.
+
+    Parameters
+    ----------
+    connection
+        To the file.
+    statements
+        ``CREATE TABLE IF NOT EXISTS`` for each table, with a semicolon in between.
+
+    Raises
+    ------
+    sqlite3.DatabaseError
+        A table is a view, has a trigger, or is not as the statement would make it.
+    """
+    known = True
+    for stored, name in _TABLE.findall(statements):
+        found = connection.execute(
+            "SELECT sql FROM sqlite_master WHERE lower(tbl_name) = ? AND sql IS NOT NULL", (name,)
+        ).fetchall()
+        if found and [str(sql).strip() for (sql,) in found] != [f"CREATE TABLE {stored}"]:
+            raise sqlite3.DatabaseError(f"its table {name} is not one that glaive made")
+        known = known and bool(found)
+    return known
+
+
+def _end_of(path: str, size: int) -> bytes:
+    """The last bytes of a file; none if there is no such file, or it cannot be read."""
+    try:
+        fd = os.open(path, READING)
+    except OSError:  # SQLite cannot open it either, and says so
+        return b""
+    with os.fdopen(fd, "rb") as file:
+        file.seek(max(0, os.fstat(fd).st_size - size))
+        return file.read(size)
+
+
+def _stop() -> bool:
+    return True
