@@ -121,5 +121,8 @@ def test_folders_above_a_copied_branch_are_no_dataset_that_it_may_lead_to(key: P
     copied = home / "tree" / "dev"
     shutil.copytree(branch, copied)
     for where in (branch, copied):
-        with pytest.raises(AccessError, match="id_rsa', below base path 1"):
-            glaive.dataset(where).read_blobs("b", indices=[1])
+        opened = glaive.dataset(where)
+        clone = opened.shallow_clone(key.parent.parent / f"clone of {where.parts[-3]}")
+        for dataset in (opened, clone):
+            with pytest.raises(AccessError, match="id_rsa', below base path 1"):
+                dataset.read_blobs("b", indices=[1])

@@ -153,17 +153,21 @@ def test_a_branch_is_cloned_with_the_files_of_its_dataset(tmp_path: Path) -> Non
     assert clone.count_rows("a = 3") == 2
 
 
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize("moved", ["moved", "home/tree/dev"])
 def test_a_directory_that_calls_itself_a_branch_is_no_reason_to_copy(
-    home: Path, tmp_path: Path
+    moved: str, home: Path, tmp_path: Path
 ) -> None:
     """Only the directory above a branch is its dataset, wherever the manifest says it lies."""
-    place = tmp_path / "d"
-    below_base(place, str(home), ROWS, name=".ssh.lance", is_root=False)
-    dataset = glaive.dataset(place).create_branch("dev")
-    (place / "tree" / "dev").rename(tmp_path / "moved")
-    with pytest.raises(AccessError, match="Nothing was copied"):
-        glaive.dataset(tmp_path / "moved").deep_clone(tmp_path / "clone")
+    glaive.write_dataset(ROWS, home / "private")
+    glaive.dataset(home / "private").shallow_clone(tmp_path / "d")
+    glaive.dataset(tmp_path / "d").create_branch("dev")
+    (tmp_path / moved).parent.mkdir(exist_ok=True)
+    (tmp_path / "d" / "tree" / "dev").rename(tmp_path / moved)
+    dataset = glaive.dataset(tmp_path / moved)
     assert dataset.manifest.wire.branch == "dev"
+    with pytest.raises(AccessError, match="Nothing was copied"):
+        dataset.deep_clone(tmp_path / "clone")
 
 
 def test_values_that_lie_elsewhere_stay_there(home: Path, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""Files of tags and branches with something wrong in them."""
+"""Files of tags and branches with something wrong in them, and branches in wrong places."""
 
 from __future__ import annotations
 
+import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -88,3 +90,30 @@ def test_a_branch_tells_where_it_and_those_before_it_begin(tmp_path: Path) -> No
 def test_a_branch_has_no_such_name(name: object) -> None:
     assert not is_branch_name(name)
     assert all(map(is_branch_name, ["dev", "a/b", "x.y", "A-1_2"]))
+
+
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize("name", ["dev", "team/dev"])
+def test_a_copied_branch_is_its_own_root_wherever_it_lies(tmp_path: Path, name: str) -> None:
+    """The folders above it are a dataset only if there is a version, or the file of the branch."""
+    branch = glaive.write_dataset(ROWS, tmp_path / "d").create_branch(name)
+    branch.tags.create("mine")
+    assert glaive.dataset(tmp_path / "d").tags.get_version("mine") == 1
+    home = tmp_path / "home"
+    shutil.copytree(tmp_path / "d" / "tree" / name, home / "tree" / name)
+    copied = glaive.dataset(home / "tree" / name)
+    assert copied.tags.list() == {}
+    copied.tags.create("t")
+    assert copied.create_branch("other").count_rows() == 3
+    copied.delete("true")
+    copied.cleanup_old_versions(older_than=timedelta(0))
+    assert glaive.dataset(home / "tree" / name, version="t").count_rows() == 3
+    assert [path.name for path in home.iterdir()] == ["tree"]
+    assert [path.name for path in (home / "tree").iterdir()] == [name.partition("/")[0]]
+
+
+def test_a_branch_has_its_root_though_a_listing_shows_no_version_of_it(tmp_path: Path) -> None:
+    branch = glaive.write_dataset(ROWS, tmp_path / "d").create_branch("dev")
+    (tmp_path / "d" / "_versions").rename(tmp_path / "not yet listed")
+    branch.tags.create("t")
+    assert (tmp_path / "d" / "_refs" / "tags" / "t.json").is_file()

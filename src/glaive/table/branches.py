@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Final
 
 from glaive.dataclass import dataclass
 from glaive.errors import ObjectExistsError, OptionError, RefExistsError
 from glaive.io.store import ObjectStore
 from glaive.table.refs import (
+    BRANCHES,
     MAIN,
+    branch_file,
     damaged,
     dump_json,
     is_branch_name,
@@ -28,7 +29,6 @@ from glaive.table.refs import (
 )
 
 __all__ = [
-    "BRANCHES",
     "Branch",
     "branch_exists",
     "check_branch_name",
@@ -39,8 +39,6 @@ __all__ = [
     "read_branch",
     "replace_branch",
 ]
-
-BRANCHES: Final = "_refs/branches"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +170,7 @@ def delete_branch_file(root: ObjectStore, name: str) -> None:
 
 
 def _branch_path(name: object) -> str:
-    return f"{BRANCHES}/{check_branch_name(name).replace('/', '%2F')}.json"
+    return branch_file(check_branch_name(name))
 
 
 def _identifier(value: object, where: str) -> tuple[tuple[int, str], ...]:

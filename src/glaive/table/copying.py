@@ -28,7 +28,7 @@ from glaive.io.store import ObjectStore
 from glaive.named_tuple import NamedTuple
 from glaive.table.bases import base_of, find_base
 from glaive.table.references import FileKind, VersionFile, files_of
-from glaive.table.refs import root_of_branch
+from glaive.table.refs import root_store
 from glaive.table.root import access_of
 from glaive.types import ByteRange
 
@@ -121,8 +121,10 @@ def _is_there(copied: _Copy, target: ObjectStore) -> bool:
 
 def _check_bases(source: ObjectStore, manifest: Manifest, base_ids: set[int]) -> None:
     """Refuse local directories outside of the dataset that the caller did not allow."""
+    if not base_ids:
+        return
     policy = access_of(source)
-    home = Location.parse(root_of_branch(source.uri, manifest.wire.branch))
+    home = Location.parse(root_store(source, manifest.wire.branch or None).uri)
     for number in sorted(base_ids):
         base = find_base(manifest, number)
         location = Location.parse(base.path, f"base path {number} of {manifest.where}: ")

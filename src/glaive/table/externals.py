@@ -15,7 +15,6 @@ from dataclasses import replace
 from glaive.errors import AccessError
 from glaive.format.limits import check_file_name
 from glaive.format.manifest import Manifest
-from glaive.format.paths import VERSIONS
 from glaive.io.access import AS_OPTION, AccessPolicy, open_external
 from glaive.io.confined import is_link
 from glaive.io.location import Location
@@ -94,19 +93,10 @@ class ExternalValues:
         return store, path
 
     def _dataset(self) -> Location:
-        """Where the dataset lies; for a branch, the dataset that has it.
-
-        That a manifest names a branch does not make the folders above it a dataset: whoever copied
-        ``tree/dev`` into a home directory has no dataset there. One request for a branch.
-        """
+        """Where the dataset lies; for a branch, the dataset that has it, which takes a listing."""
         if self._home is None:
-            store, branch = self._store, self._manifest.wire.branch or None
-            root = root_store(store, branch)
-            home = Location.parse(root.uri)
-            listed = root is not store and not home.is_http  # few web servers list anything
-            if listed and next(iter(root.list(VERSIONS)), None) is None:
-                home = self._own[None]
-            self._home = home
+            root = root_store(self._store, self._manifest.wire.branch or None)
+            self._home = Location.parse(root.uri)
         return self._home
 
     def _refuse_links(self, location: Location, place: Location, source: str) -> None:

@@ -8,8 +8,7 @@ from datetime import datetime
 from glaive.errors import CleanupError
 from glaive.format.names import is_staged_manifest_name
 from glaive.io.store import ObjectStore
-from glaive.table.branches import BRANCHES
-from glaive.table.refs import ref_files
+from glaive.table.refs import BRANCHES, ref_files
 from glaive.table.tags import TAGS
 from glaive.table.versions import ManifestLocation
 

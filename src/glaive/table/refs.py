@@ -18,13 +18,17 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from glaive.errors import CorruptFileError, ObjectNotFoundError, RefNotFoundError
+from glaive.format.paths import VERSIONS
+from glaive.io.location import Location
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.root import open_beside
 
 __all__ = [
+    "BRANCHES",
     "MAIN",
     "NAME",
     "TREE",
+    "branch_file",
     "branch_store",
     "damaged",
     "dump_json",
@@ -35,7 +39,6 @@ __all__ = [
     "read_refs",
     "ref_files",
     "required_integer",
-    "root_of_branch",
     "root_store",
     "stem",
     "time_of",
@@ -43,6 +46,7 @@ __all__ = [
     "wrong_in_branch",
 ]
 
+BRANCHES: Final = "_refs/branches"
 TREE: Final = "tree"
 MAIN: Final = "main"
 """The branch without a file: the root itself."""
@@ -58,17 +62,37 @@ _logger = logging.getLogger(__name__)
 # ------------------------------------------------------------------------- locations
 
 
-def root_of_branch(uri: str, branch: str | None) -> str:
-    """URI of the root of the dataset, given that of a branch; a copied branch is its own root."""
-    return uri.removesuffix(f"/{TREE}/{branch}") if branch else uri
-
-
 def root_store(store: ObjectStore, branch: str | None) -> ObjectStore:
-    """The root of the dataset, which has the refs; ``store`` is that of a branch."""
-    if branch is None:
+    """The root of the dataset, which has the refs; ``store`` is that of a branch.
+
+    A copied branch is its own root. That a manifest names a branch does not make the folders above
+    it a dataset: whoever copied ``tree/dev`` into a home directory has no dataset there.
+
+    Notes
+    -----
+    One listing for a branch. One request more where that shows no version, as it may be stale.
+    """
+    uri = store.uri.removesuffix(f"/{TREE}/{branch}") if branch else store.uri
+    if branch is None or uri == store.uri:
         return store
-    root = root_of_branch(store.uri, branch)
-    return store if root == store.uri else open_beside(store, root)
+    above = open_beside(store, uri)
+    return above if _has_branch(above, branch) else store
+
+
+def _has_branch(root: ObjectStore, branch: str) -> bool:
+    """Whether there is a dataset; on web servers its name decides, as few of them list anything."""
+    if Location.parse(root.uri).is_http or next(iter(root.list(VERSIONS)), None) is not None:
+        return True
+    try:
+        root.head(branch_file(branch))
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+def branch_file(branch: str) -> str:
+    """Path of the file of a branch."""
+    return f"{BRANCHES}/{branch.replace('/', '%2F')}.json"
 
 
 def branch_store(root: ObjectStore, branch: str | None) -> ObjectStore:

@@ -28,7 +28,7 @@ from glaive.table.cloning import begin_clone, refuse_dataset
 from glaive.table.copying import copy_files
 from glaive.table.load import open_latest, read_transaction
 from glaive.table.operations.clone import Clone
-from glaive.table.refs import branch_store, root_of_branch, root_store
+from glaive.table.refs import branch_store, root_store
 from glaive.table.registry import read_operation
 from glaive.table.root import access_of, open_root
 
@@ -52,7 +52,8 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
     target = branch_store(root, name)
     clone = _clone(source, shallow=True, branch=name)
     manifest = _unfinished(target, clone) or _begun(source, target, clone)
-    chain = () if source.branch is None else read_branch(root, source.branch).identifier
+    is_root = source.store.uri == root.uri  # also that of a copied branch
+    chain = () if is_root or source.branch is None else read_branch(root, source.branch).identifier
     version = source.manifest.version
     path = manifest_path(version, source.manifest.scheme)
     create_branch_file(
@@ -120,7 +121,8 @@ def clone_shallow(
     target = open_root(target_path, storage_options, access=access_of(dataset.store))
     manifest = _begun(source, target, _clone(source, shallow=True))
     # Cloning a dataset implies permission to read its files.
-    base = DatasetBasePath(root_of_branch(source.store.uri, source.branch), is_dataset_root=True)
+    root = root_store(source.store, source.branch)
+    base = DatasetBasePath(root.uri, is_dataset_root=True)
     return allowing(target, [base], source.store.options), manifest
 
 

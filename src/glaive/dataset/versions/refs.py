@@ -22,11 +22,11 @@ from glaive.errors import (
 from glaive.format.paths import VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.store import ObjectStore
 from glaive.table import branches, tags
-from glaive.table.branches import BRANCHES, Branch
+from glaive.table.branches import Branch
 from glaive.table.load import open_latest
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import FOLDERS, kind_of
-from glaive.table.refs import TREE, branch_store, ref_files, root_store
+from glaive.table.refs import BRANCHES, TREE, branch_store, ref_files, root_store
 from glaive.table.tags import Tag
 
 if TYPE_CHECKING:
