@@ -18,6 +18,7 @@ from glaive.arrow.images import ImageArray
 from glaive.dataset.columns.udf import Checkpoint
 from glaive.errors import (
     CorruptFileError,
+    DataFileMissingError,
     IndexKindError,
     OptionError,
     SchemaError,
@@ -249,6 +250,23 @@ def test_an_index_without_one_column_is_not_used_and_not_maintained(
         hurt.stats.index_stats("v_idx")
     hurt.drop_index("t_idx")
     assert len(hurt.describe_indices()) == 2
+
+
+@pytest.mark.spec("rel-23")
+def test_a_segment_that_indices_of_two_kinds_name_is_opened_for_each(tmp_path: Path) -> None:
+    made = glaive.write_dataset(table_of_all_types(), tmp_path / "t")
+    made.create_scalar_index("id", "BTREE")
+    made.create_scalar_index("t", "INVERTED")
+    newest = min((tmp_path / "t" / "_versions").glob("*.manifest"))
+    content = newest.read_bytes()
+    section = table_pb2.IndexSection.FromString(section_of(content))
+    numbers, texts = section.indices
+    texts.uuid.CopyFrom(numbers.uuid)
+    newest.write_bytes(with_section(content, section.SerializeToString()))
+    hurt = glaive.dataset(tmp_path / "t")
+    assert hurt.count_rows("id = 3") == 1
+    with pytest.raises(DataFileMissingError, match=r"metadata\.lance does not exist"):
+        hurt.to_table(full_text_query="word3")
 
 
 def test_texts_are_searched_in_no_column_that_does_not_exist(tmp_path: Path) -> None:

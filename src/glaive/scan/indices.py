@@ -71,8 +71,10 @@ class IndexedSegment:
 
     def kept_under(self, snapshot: Snapshot) -> tuple[str, bytes]:
         """What all keys of it in a session begin with; it is the first one, opened."""
-        uri, folder = snapshot.store.uri, self._folder
-        return (f"{uri}/{folder}" if folder else uri), self.uuid
+        uri, folder, entry = snapshot.store.uri, self._folder, self.entry
+        # Damaged entries of several kinds may name one segment.
+        kind = f"{self.kind.name} {entry.index_version} ".encode() + entry.index_details.value
+        return (f"{uri}/{folder}" if folder else uri), self.uuid + kind
 
     @cached_property
     def _folder(self) -> str:
@@ -251,16 +253,12 @@ class SnapshotIndices:
         def keep(key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
             return snapshot.session.keep_index((*name, key), load)
 
-        def load() -> tuple[OpenedIndex, int]:
-            found = Segment.of(snapshot.store, snapshot.manifest, segment.entry, keep)
-            opened = segment.kind.open(found)
-            vector, uuid = segment.kind.name == "vector", UUID(bytes=segment.uuid)
-            what = "open_vector_index" if vector else "open_scalar_index"
-            emit(OF_INDICES, type=what, index_type=segment.kind.name, index_uuid=uuid)
-            return opened, opened.nbytes
-
-        opened, size = load()
-        snapshot.session.index_cache.put(name, opened, size)
+        found = Segment.of(snapshot.store, snapshot.manifest, segment.entry, keep)
+        opened = segment.kind.open(found)
+        vector, uuid = segment.kind.name == "vector", UUID(bytes=segment.uuid)
+        what = "open_vector_index" if vector else "open_scalar_index"
+        emit(OF_INDICES, type=what, index_type=segment.kind.name, index_uuid=uuid)
+        snapshot.session.index_cache.put(name, opened, opened.nbytes)
         return opened
 
     # ------------------------------------------------------------------ where rows are
