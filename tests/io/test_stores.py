@@ -308,6 +308,10 @@ class TestNaming:
             with pytest.raises(StoreError):
                 read("data/a\0b")
 
+    def test_half_of_a_surrogate_pair_in_a_path_is_refused(self, store: ObjectStore) -> None:
+        with pytest.raises(StoreError, match="half of a surrogate pair"):
+            store.head("data/\ud800")
+
     def test_stores_follow_their_protocols(self, store: ObjectStore) -> None:
         assert isinstance(store, ObjectStore)
         sink = store.create("x")

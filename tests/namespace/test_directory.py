@@ -224,6 +224,12 @@ def test_names_that_are_no_folders_are_refused(catalogue: DirectoryNamespace, na
         call(catalogue, "describe_table", [name])
 
 
+def test_a_name_that_is_no_unicode_is_an_error_of_glaive(catalogue: DirectoryNamespace) -> None:
+    for method in ("table_exists", "drop_table", "list_table_versions"):
+        with pytest.raises(GlaiveError, match="half of a surrogate pair"):
+            call(catalogue, method, ["\ud800"])
+
+
 @pytest.mark.spec("ns-3")
 @pytest.mark.parametrize(
     "location", ["/etc", "../x", "a/../../x", "file:///etc", "s3://b/x", "", "__manifest", "a\\b"]

@@ -22,7 +22,7 @@ _OTHER_SEPARATORS: Final = os.sep != "/"
 def check_object_path(path: str, root: str) -> None:
     """Raise ``StoreError`` for a path that does not name an object below ``root``.
 
-    Such a path is absolute, leads upwards, or has a control character.
+    Such a path is absolute, leads upwards, or has a control character or half of a surrogate pair.
     """
     parts = path.split("/")
     if _OTHER_SEPARATORS:
@@ -32,6 +32,13 @@ def check_object_path(path: str, root: str) -> None:
             f"path {path!r} leads out of {root}. A manifest that names such a path is damaged or "
             "malicious."
         )
+    try:
+        os.fsencode(path)  # some halves stand for bytes of names that are no text
+    except UnicodeEncodeError:
+        raise StoreError(
+            f"path {path!r} below {root} has half of a surrogate pair, which no file's name has. "
+            "Check how the name was decoded."
+        ) from None
     if _CONTROL.search(path):
         character = "null" if "\0" in path else "control"
         raise StoreError(
