@@ -42,6 +42,22 @@ def test_a_tag_with_what_cannot_be_shown_or_written_again_is_damaged(
         dataset.tags.update("v", 1)
 
 
+@pytest.mark.spec("rel-27")
+@pytest.mark.parametrize("folder", ["tags", "branches"])
+@pytest.mark.parametrize("secret", ["[default]\naws_access_key_id = AKIA", '["AKIA"]', "AKIA"])
+def test_what_a_link_in_the_place_of_a_tag_or_branch_leads_to_is_in_no_message(
+    folder: str, secret: str, tmp_path: Path
+) -> None:
+    dataset = glaive.write_dataset(ROWS, tmp_path / "d")
+    (tmp_path / "credentials").write_text(secret)
+    link = tmp_path / "d" / "_refs" / folder / "v.json"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "credentials")
+    with pytest.raises(CorruptFileError, match=rf"{len(secret)} bytes of something else") as error:
+        getattr(dataset, folder).list()
+    assert "AKIA" not in str(error.value)
+
+
 def test_a_branch_with_half_of_a_pair_in_its_identifier_is_damaged(tmp_path: Path) -> None:
     dataset = glaive.write_dataset(ROWS, tmp_path)
     dataset.create_branch("dev")

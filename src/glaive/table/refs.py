@@ -207,9 +207,9 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise damaged(f"file of a {kind}", "JSON", f"{data[:60]!r}", where) from error
+        raise _no_ref(kind, "JSON", data, where) from error
     if not isinstance(content, dict):
-        raise damaged(f"file of a {kind}", "a JSON object", f"{data[:60]!r}", where)
+        raise _no_ref(kind, "a JSON object", data, where)
     if rb"\u" in data:  # may be an unpaired surrogate
         try:
             dump_json(content)
@@ -217,6 +217,12 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
             surrogate = error.object[error.start : error.end]
             raise damaged(f"file of a {kind}", "Unicode strings", surrogate, where) from None
     return content
+
+
+def _no_ref(kind: str, expected: str, data: bytes, where: str) -> CorruptFileError:
+    """The error for another file; without its bytes, as it may be a link to one with secrets."""
+    found = f"{len(data)} bytes of something else"
+    return CorruptFileError(f"file of a {kind}", expected=expected, found=found, where=where)
 
 
 def required_integer(content: Mapping[str, Any], key: str, where: str) -> int:
