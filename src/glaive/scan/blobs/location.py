@@ -5,7 +5,7 @@ Specification: "Where values lie" in ``docs/format/blobs.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -35,6 +35,10 @@ from glaive.table.root import access_of
 from glaive.types import ByteRange
 
 __all__ = ["BlobHome", "BlobLocation", "open_location", "read_locations", "refuse_links"]
+
+
+_USUAL_RATIO = 64
+"""Bytes of values for each byte of an object up to which these are not limited, as for pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ def read_locations(
         An object is not there; the message names it.
     CorruptFileError
         An object ends before a value does, or values overlap.
+    UnsupportedFeatureError
+        Values of other objects have the same bytes, and are too large together.
     """
     buffers: list[pa.Buffer | None] = [None] * len(locations)
     groups: dict[tuple[str, str], list[int]] = {}
@@ -141,13 +147,37 @@ def _read_object(locations: Sequence[BlobLocation], *, distinct: bool) -> list[p
     try:
         if any(location.size is None for location in locations):
             whole = first.store.get(first.path)
-            return [_cut(whole, location) for location in locations]
+            values = [_cut(whole, location) for location in locations]
+            _check_shared(values, lambda: whole.size, first)
+            return values
         ranges = [ByteRange(location.offset, location.size or 0) for location in locations]
+        reader = open_location(first)
         if first.own:
             _check_apart(ranges if distinct else set(ranges), first)
-        return open_location(first).read(ranges)
+        else:
+            _check_shared(ranges, lambda: reader.size, first)
+        return reader.read(ranges)
     except ObjectNotFoundError as error:
         raise _missing(first) from error
+
+
+def _check_shared(
+    values: Sequence[ByteRange] | Sequence[pa.Buffer],
+    size: Callable[[], int],
+    location: BlobLocation,
+) -> None:
+    """Refuse values that are many times as large together as the object that they lie in.
+
+    Rows may name the same image, but few bytes of a stranger could stand for any amount of memory.
+    """
+    total, most = sum(value.size for value in values), settings.max_decoded_bytes_per_page
+    if total > most and total > _USUAL_RATIO * (held := size()):
+        raise UnsupportedFeatureError(
+            f"{location.store.full(location.path)} has {held} bytes, and {len(values)} values that "
+            f"lie in it are {total} bytes; at most {most} are read at once. Read fewer rows at a "
+            "time, or, if the dataset is trusted, allow more: set "
+            "GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
+        )
 
 
 def _cut(whole: pa.Buffer, location: BlobLocation) -> pa.Buffer:

@@ -30,6 +30,9 @@ __all__ = ["BlobContentsColumn", "LogicalColumn"]
 _SAMPLED_ROWS = 64 * 1024
 """Rows of which sizes are looked at, at most, before values are fetched."""
 
+_UNKNOWN_BYTES = 1 << 20
+"""Taken for the size of a value that is a whole object elsewhere: few are read at a time."""
+
 
 class BlobContentsColumn(Searchable):
     """A top-level field with its blobs as values (a ``BoundColumn``)."""
@@ -79,6 +82,8 @@ class BlobContentsColumn(Searchable):
         if field.is_blob_v2:
             present = array.drop_null()
             sizes = np.asarray(present.field("size"))
+            unknown = (sizes == 0) & (np.asarray(present.field("kind")) == EXTERNAL)
+            sizes = np.where(unknown, _UNKNOWN_BYTES, sizes)
             return float(sizes[self._is_fetched(present)].sum(dtype=np.float64))
         if not has_blobs_v2(field):
             return 0.0

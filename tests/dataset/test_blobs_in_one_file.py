@@ -1,0 +1,40 @@
+"""Values of blobs in one file outside of data files: a few rows may name the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive import Blob
+from glaive.errors import UnsupportedFeatureError
+
+from .test_blob_references import rows
+
+SIZE = 1 << 20
+COUNT = 1100
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize("sized", [False, True])
+def test_rows_that_name_one_file_take_no_gigabytes(tmp_path: Path, sized: bool) -> None:
+    image = tmp_path / "d" / "own" / "image.bin"
+    image.parent.mkdir(parents=True)
+    image.write_bytes(b"v" * SIZE)
+    value: Any = Blob.from_uri(image.as_uri(), 0, SIZE) if sized else image.as_uri()
+    glaive.write_dataset(
+        rows([value] * COUNT), tmp_path / "d", allow_external_blob_outside_bases=True
+    )
+    dataset = glaive.dataset(tmp_path / "d")
+    assert dataset.read_blobs("b", indices=range(64)) == [(at, b"v" * SIZE) for at in range(64)]
+    with pytest.raises(UnsupportedFeatureError, match="has 1048576 bytes, and 1100 values that"):
+        dataset.read_blobs("b", indices=range(COUNT))
+    # A scan reads some rows at a time, and a file is read when somebody wants to.
+    batches = iter(dataset.scanner(["b"], blob_handling="all_binary", batch_size=50).to_batches())
+    before = pa.total_allocated_bytes()
+    assert {len(value) for value in next(batches)["b"].to_pylist()} == {SIZE}
+    assert pa.total_allocated_bytes() - before < 600 * SIZE
+    assert len(dataset.take_blobs("b", indices=range(COUNT))) == COUNT
