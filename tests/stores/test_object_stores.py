@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import pickle
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from tests.strangers import listening
 
 import glaive
 from glaive.cli.main import cli
-from glaive.errors import DatasetExistsError, GlaiveError, StoreError
+from glaive.errors import AccessError, DatasetExistsError, GlaiveError, StoreError
 from glaive.format.paths import DETACHED, parse_manifest_name
 
 from .server import Failing, Kind, Server
@@ -291,6 +292,33 @@ class TestWebServers:
             for hinted in range(1, newest + 1):
                 hint.write_text(f'{{"version":{hinted}}}')
                 assert glaive.dataset(f"{url}/t").version == newest
+
+    @pytest.mark.spec("rel-26")
+    def test_a_copied_branch_makes_no_dataset_of_its_server(self, url: str, tmp_path: Path) -> None:
+        """Values of blobs of a branch may lie in its dataset: for ``/tree/dev``, on all of it."""
+        (tmp_path / "key").write_bytes(b"secret")
+        schema = pa.schema([glaive.blob_field("b")])
+        values = [glaive.blob_array([f"{url}/t/own", f"{url}/key"])]
+        dataset = glaive.write_dataset(
+            pa.Table.from_arrays(values, schema=schema),
+            tmp_path / "t",
+            allow_external_blob_outside_bases=True,
+        )
+        bases = [glaive.DatasetBasePath(url, id=7), glaive.DatasetBasePath(f"{url}/t", id=8)]
+        dataset.add_bases(bases)
+        number = glaive.dataset(tmp_path / "t").create_branch("dev").version
+        (tmp_path / "t" / "own").write_bytes(b"own")
+        (made,) = (tmp_path / "t" / "tree" / "dev" / "_versions").glob("*.manifest")
+        root = str(tmp_path / "t").encode()
+        at_url = f"{url}/t".encode().ljust(len(root), b"/")
+        made.write_bytes(made.read_bytes().replace(root, at_url))
+        shutil.copytree(tmp_path / "t" / "tree", tmp_path / "tree")
+        branch = glaive.dataset(f"{url}/t/tree/dev", version=number)
+        assert branch.read_blobs("b", indices=[0]) == [(0, b"own")]
+        for where in ("t/tree/dev", "tree/dev"):
+            opened = glaive.dataset(f"{url}/{where}", version=number)
+            with pytest.raises(AccessError, match=r"below base path 7 of .*, which is outside"):
+                opened.read_blobs("b", indices=[1])
 
     def test_a_server_with_an_answer_for_every_name_is_asked_a_few_times(self) -> None:
         with listening() as stranger:

@@ -70,7 +70,8 @@ def root_store(store: ObjectStore, branch: str | None) -> ObjectStore:
 
     Notes
     -----
-    One listing for a branch. One request more where that shows no version, as it may be stale.
+    One listing for a branch. One request more where that shows no version, as it may be stale; that
+    one alone on a web server.
     """
     uri = store.uri.removesuffix(f"/{TREE}/{branch}") if branch else store.uri
     if branch is None or uri == store.uri:
@@ -80,8 +81,9 @@ def root_store(store: ObjectStore, branch: str | None) -> ObjectStore:
 
 
 def _has_branch(root: ObjectStore, branch: str) -> bool:
-    """Whether there is a dataset; on web servers its name decides, as few of them list anything."""
-    if Location.parse(root.uri).is_http or next(iter(root.list(VERSIONS)), None) is not None:
+    """Whether there is a dataset; few web servers list anything, so they are asked for one file."""
+    listed = not Location.parse(root.uri).is_http
+    if listed and next(iter(root.list(VERSIONS)), None) is not None:
         return True
     try:
         root.head(branch_file(branch))
