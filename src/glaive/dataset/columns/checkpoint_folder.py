@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
-from typing import Self
+from typing import Final, Self
 
 import pyarrow as pa
 
@@ -22,6 +23,9 @@ from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 
 __all__ = ["CheckpointFolder"]
+
+_NAME: Final = re.compile(r"[0-9a-f]{64}\.json")
+"""Of the file of a fragment; the folder may have others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +90,5 @@ class CheckpointFolder:
 
     def remove(self) -> None:
         """Delete the files of the folder that checkpoints made: the columns are committed."""
-        names = [meta.path for meta in self.store.walk("") if meta.path.endswith(".json")]
-        self.store.discard([name for name in names if len(name) == _NAME_LENGTH])
-
-
-_NAME_LENGTH = 64 + len(".json")
+        names = [meta.path for meta in self.store.list("")]
+        self.store.discard(list(filter(_NAME.fullmatch, names)))
