@@ -52,6 +52,8 @@ def extension(column: str, storage: Any, name: str, said: str) -> Any:
         ("lance.arrow.fixed_shape_image_tensor", pa.list_(pa.uint8(), 12), DEEP),
         ("lance.arrow.fixed_shape_image_tensor", pa.int32(), '{"shape": [2, 6]}'),
         ("arrow.fixed_shape_tensor", pa.list_(pa.uint8(), 12), '{"shape": [-2, -6]}'),
+        ("arrow.uuid", pa.list_(pa.float32(), 2), ""),
+        ("arrow.bool8", pa.struct([("a", pa.int8())]), ""),
     ],
 )
 def test_a_column_whose_type_does_not_fit_its_name_keeps_its_storage_type(
@@ -65,6 +67,13 @@ def test_a_column_whose_type_does_not_fit_its_name_keeps_its_storage_type(
     found = glaive.dataset(tmp_path / "t").to_table()
     assert found.schema.types == [storage, pa.uuid()]
     assert found.column("wrong").null_count == 2
+    # DuckDB would believe the name, and read other memory, or end the process.
+    assert not found.schema.field("wrong").metadata
+    pytest.importorskip("duckdb")
+    assert (
+        glaive.sql("SELECT count(wrong) AS c FROM t", t=tmp_path / "t").read_all()["c"][0].as_py()
+        == 0
+    )
 
 
 def test_types_in_types_keep_what_fits() -> None:
@@ -78,6 +87,7 @@ def test_types_in_types_keep_what_fits() -> None:
     found = extended(schema)
     assert found.field("a").type.value_type == pa.uuid()
     assert found.field("b").type == schema.field("b").type
+    assert not any(member.metadata for member in found.field("b").type)
     assert found.field("c").type.item_type == pa.uuid()
 
 

@@ -47,8 +47,9 @@ def field_metadata(field: pa.Field[Any]) -> dict[str, bytes]:
 def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
     """The schema with extension types instead of their metadata entries.
 
-    Types that pyarrow does not know remain storage types. ``json`` specifies whether JSONB becomes
-    Arrow's JSON type.
+    Types that pyarrow does not know remain storage types. Those that do not fit their names lose
+    these: what takes Arrow data by its C interface, such as DuckDB, believes them, and reads memory
+    that is not there. ``json`` specifies whether JSONB becomes Arrow's JSON type.
     """
     if not any(map(_is_extended, schema)):
         return schema
@@ -59,8 +60,18 @@ def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
     if whole is not None:
         return whole
     some = [_imported(pa.schema([field])) for field in given]
-    fields = [one.field(0) if one else schema.field(at) for at, one in enumerate(some)]
+    fields = [one.field(0) if one else _unnamed(schema.field(at)) for at, one in enumerate(some)]
     return pa.schema(fields, schema.metadata)  # type: ignore[arg-type]  # as above
+
+
+def _unnamed(field: pa.Field[Any]) -> pa.Field[Any]:
+    """The field without names of extension types at any depth."""
+    named = (_NAME, EXTENSION_METADATA.encode())
+    metadata: Any = dict(field.metadata or {})
+    for key in named:
+        metadata.pop(key, None)
+    plain = field.with_type(_nested(field.type, list(map(_unnamed, _below(field.type)))))
+    return plain.with_metadata(metadata) if metadata else plain.remove_metadata()
 
 
 def _imported(schema: pa.Schema) -> pa.Schema | None:
