@@ -23,12 +23,11 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.table.branches import BRANCHES
 from glaive.table.load import each_manifest, load_manifest, open_latest
 from glaive.table.manifest_store.steps import enter_renamed, finish_all
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import files_of, kind_of
-from glaive.table.refs import branch_store, is_branch_name, ref_files
+from glaive.table.refs import BRANCHES, branch_store, is_branch_name, ref_files
 from glaive.table.root import open_root, plain_store, register_of
 from glaive.table.versions import list_versions
 
