@@ -52,8 +52,8 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
     target = branch_store(root, name)
     clone = _clone(source, shallow=True, branch=name)
     manifest = _unfinished(target, clone) or _begun(source, target, clone)
-    is_root = source.store.uri == root.uri  # also that of a copied branch
-    chain = () if is_root or source.branch is None else read_branch(root, source.branch).identifier
+    parent = None if source.store.uri == root.uri else source.branch  # a copied one has no ref
+    chain = () if parent is None else read_branch(root, parent).identifier
     version = source.manifest.version
     path = manifest_path(version, source.manifest.scheme)
     create_branch_file(
@@ -67,8 +67,8 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
             manifest_size=source.store.head(path).size,
         ),
     )
-    if source.branch is not None:
-        _check_parent(root, source.branch, name)
+    if parent is not None:
+        _check_parent(root, parent, name)
     try:
         target.head(manifest_path(version, manifest.scheme))
     except ObjectNotFoundError:  # deleted by one who found no ref of the branch yet
