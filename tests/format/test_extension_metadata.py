@@ -15,6 +15,7 @@ from glaive.format.fields import LanceSchema
 NAME, SAID = "ARROW:extension:name", "ARROW:extension:metadata"
 DEEP = "[" * 1_000_000
 TENSOR = "arrow.fixed_shape_tensor"
+FIXED_16 = "fixed_size_binary:16"
 VARIABLE = "arrow.variable_shape_tensor"
 
 
@@ -68,6 +69,11 @@ def test_a_text_of_escaped_marks_without_an_end_is_looked_through_once() -> None
         (VARIABLE, "{}", "int32"),
         ("arrow.opaque", DEEP, "int32"),
         ("arrow.opaque", '{"type_name": [], "vendor_name": "x"}', "int32"),
+        ("arrow.opaque", '{"type_name": "hugeint", "vendor_name": "DuckDB"}', "int32"),
+        ("arrow.opaque", '{"type_name": "uhugeint", "vendor_name": "DuckDB"}', "struct"),
+        ("arrow.opaque", '{"type_name": "time_tz", "vendor_name": "DuckDB"}', FIXED_16),
+        ("arrow.uuid", "", "fixed_size_list:float:2"),
+        ("arrow.bool8", "", "struct"),
     ],
     ids=lambda text: text[:48],
 )
@@ -95,6 +101,10 @@ def test_a_type_whose_parameters_do_not_fit_is_its_storage_and_no_reader_is_told
         (VARIABLE, '{"permutation": [1, 0], "uniform_shape": [null, 4]}', "struct"),
         ("arrow.opaque", '{"type_name": "geometry", "vendor_name": "acme"}', "int32"),
         ("arrow.opaque", json.dumps({"type_name": '[{"' * 99, "vendor_name": "x"}), "int32"),
+        ("arrow.opaque", '{"type_name": "hugeint", "vendor_name": "DuckDB"}', FIXED_16),
+        ("arrow.opaque", '{"type_name": "hugeint", "vendor_name": "acme"}', "int32"),
+        ("arrow.uuid", "", FIXED_16),
+        ("arrow.bool8", "", "int8"),
         ("acme.thing", DEEP, "int32"),
     ],
     ids=lambda text: text[:48],

@@ -2,7 +2,8 @@
 
 Arrow makes types of them wherever a schema comes in: here, in workers of Spark, in other libraries.
 Some of the versions that are supported end the process over axes that there are not, and over JSON
-that is nested deeply, so that such entries are never given to it.
+that is nested deeply, so that such entries are never given to it. Nor is what DuckDB would believe
+of types that it knows: where values are stored in another way, it reads memory that is not there.
 """
 
 from __future__ import annotations
@@ -83,8 +84,12 @@ def _is_variable(given: Mapping[str, Any], data_type: Any) -> bool:
     return len(known) in (0, axes) and _has_axes(given, axes)
 
 
-def _is_opaque(given: Mapping[str, Any], _data_type: Any) -> bool:
-    return all(isinstance(given.get(name), str) for name in ("type_name", "vendor_name"))
+def _is_opaque(given: Mapping[str, Any], data_type: Any) -> bool:
+    name, vendor = given.get("type_name"), given.get("vendor_name")
+    if not isinstance(name, str) or not isinstance(vendor, str):
+        return False
+    known = _OF_DUCKDB.get(name.lower()) if vendor.lower() == "duckdb" else None
+    return known is None or bool(data_type.equals(known))
 
 
 def _are_sizes(shape: Any) -> bool:
@@ -105,8 +110,17 @@ def _has_axes(given: Mapping[str, Any], axes: int) -> bool:
     return True
 
 
+_OF_DUCKDB: Final = {
+    "hugeint": pa.binary(16),
+    "uhugeint": pa.binary(16),
+    "time_tz": pa.binary(8),
+}
+"""Types whose values DuckDB reads without a look at how they are stored."""
+
 _CHECKS: Final = {
     b"arrow.fixed_shape_tensor": _is_fixed,
     b"arrow.variable_shape_tensor": _is_variable,
     b"arrow.opaque": _is_opaque,
+    b"arrow.uuid": lambda _given, data_type: data_type.equals(pa.binary(16)),
+    b"arrow.bool8": lambda _given, data_type: data_type.equals(pa.int8()),
 }
