@@ -74,6 +74,7 @@ def test_a_text_of_escaped_marks_without_an_end_is_looked_through_once() -> None
         ("arrow.opaque", '{"type_name": "time_tz", "vendor_name": "DuckDB"}', FIXED_16),
         ("arrow.uuid", "", "fixed_size_list:float:2"),
         ("arrow.bool8", "", "struct"),
+        ("arrow.parquet.variant", "", "struct"),
     ],
     ids=lambda text: text[:48],
 )

@@ -9,7 +9,7 @@ of types that it knows: where values are stored in another way, it reads memory 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, Final
 
@@ -92,6 +92,19 @@ def _is_opaque(given: Mapping[str, Any], data_type: Any) -> bool:
     return known is None or bool(data_type.equals(known))
 
 
+def _is_uuid(_given: Mapping[str, Any], data_type: Any) -> bool:
+    return bool(data_type.equals(pa.binary(16)))
+
+
+def _is_bool8(_given: Mapping[str, Any], data_type: Any) -> bool:
+    return bool(data_type.equals(pa.int8()))
+
+
+def _is_never(_given: Mapping[str, Any], _data_type: Any) -> bool:
+    """Arrow has no such type in Python. DuckDB decodes its values, to any depth of its stack."""
+    return False
+
+
 def _are_sizes(shape: Any) -> bool:
     return isinstance(shape, list) and all(type(one) is int and 0 <= one < 2**31 for one in shape)
 
@@ -117,10 +130,11 @@ _OF_DUCKDB: Final = {
 }
 """Types whose values DuckDB reads without a look at how they are stored."""
 
-_CHECKS: Final = {
+_CHECKS: Final[dict[bytes, Callable[[Mapping[str, Any], Any], bool]]] = {
     b"arrow.fixed_shape_tensor": _is_fixed,
     b"arrow.variable_shape_tensor": _is_variable,
     b"arrow.opaque": _is_opaque,
-    b"arrow.uuid": lambda _given, data_type: data_type.equals(pa.binary(16)),
-    b"arrow.bool8": lambda _given, data_type: data_type.equals(pa.int8()),
+    b"arrow.uuid": _is_uuid,
+    b"arrow.bool8": _is_bool8,
+    b"arrow.parquet.variant": _is_never,
 }
