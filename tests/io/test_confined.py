@@ -210,6 +210,32 @@ def test_a_link_put_in_the_place_of_a_folder_meanwhile_is_not_followed(root: Pat
     assert {path.name for path in outside.iterdir()} == {*names, "x", "sub"}
 
 
+def test_an_empty_folder_is_not_removed_behind_a_link_put_there_meanwhile(root: Path) -> None:
+    real, link, at = root / "real", root / "way", root / "data"
+    at.rename(real)
+    link.symlink_to(root.parent / "outside")
+    (root.parent / "outside" / "empty").mkdir()
+    done = threading.Event()
+
+    def exchange() -> None:
+        while not done.is_set():
+            for folder in (real, link):
+                folder.rename(at)
+                at.rename(folder)
+
+    thread = threading.Thread(target=exchange)
+    thread.start()
+    try:
+        for _ in range(1000):
+            with suppress(FileNotFoundError, FileExistsError):
+                (real / "empty").mkdir()
+            LocalStore(root).remove_folders()
+    finally:
+        done.set()
+        thread.join()
+    assert (root.parent / "outside" / "empty").is_dir()
+
+
 def test_empty_folders_go_but_links_stay(root: Path) -> None:
     (root / "link").symlink_to("../outside")
     store = LocalStore(root)

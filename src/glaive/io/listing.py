@@ -22,9 +22,10 @@ __all__ = [
     "empty_folders_below",
     "files_below",
     "files_in",
+    "folders_below",
     "links_below",
     "names_in",
-    "remove_empty_folders",
+    "remove_root",
     "unfinished_below",
 ]
 
@@ -86,21 +87,19 @@ def empty_folders_below(root: str, prefix: str) -> Iterator[ObjectMeta]:
             yield describe(path.rstrip("/"), status)
 
 
-def remove_empty_folders(root: str) -> None:
-    """Remove a directory and those below it, as far as they are empty.
-
-    Links are not removed, except the root itself if its target was removed.
-    """
-    for path in [path for path, _ in _below(root, "", folders=True) if path.endswith("/")][::-1]:
-        _remove_folder(f"{root}/{path}")
-    _remove_folder(os.path.realpath(root))
-    if is_link(root) and not os.path.exists(root):
-        os.unlink(root)
+def folders_below(root: str) -> list[str]:
+    """Directories at any depth below a directory, each after those in it."""
+    paths = [path for path, _ in _below(root, "", folders=True) if path.endswith("/")]
+    return [path.rstrip("/") for path in reversed(paths)]
 
 
-def _remove_folder(full: str) -> None:
+def remove_root(root: str) -> None:
+    """Remove a directory if it is empty; where it is a link, its target, and then the link."""
+    full = os.path.realpath(root)
     try:
         remove_folder(*os.path.split(full))
+        if is_link(root) and not os.path.exists(root):
+            os.unlink(root)
     except OSError as error:
         raise from_system(error, full, "remove") from None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from stat import S_ISDIR, S_ISREG
 
@@ -26,9 +26,10 @@ from glaive.io.listing import (
     empty_folders_below,
     files_below,
     files_in,
+    folders_below,
     links_below,
     names_in,
-    remove_empty_folders,
+    remove_root,
     unfinished_below,
 )
 from glaive.io.local_sink import LocalSink, joined_if_small, put_small, write_new
@@ -126,9 +127,8 @@ class LocalStore(ObjectStore):
         try:
             fd = os.open(full, READING)
             try:
-                data = os.read(
-                    fd, _FIRST_READ
-                )  # enough for most manifests: saves a system call for the size
+                # Enough for most manifests: saves a system call for the size.
+                data = os.read(fd, _FIRST_READ)
                 if len(data) == _FIRST_READ:
                     status = os.fstat(fd)
                     if not S_ISREG(status.st_mode):
@@ -243,11 +243,11 @@ class LocalStore(ObjectStore):
         return empty_folders_below(self.root, prefix)
 
     def remove_empty(self, folders: Sequence[str]) -> None:
-        """Remove directories that are empty, unless a link in their path leads out of the root."""
+        """Remove directories that are empty, as far as files in them may be deleted."""
         for path in folders:
             full, name = self.full(path), path.rpartition("/")[2]
             try:
-                with self._confined(_folder_of(path)) as at:
+                with self._reached(_folder_of(path)) as at:
                     remove_folder(at, name)
             except (FileNotFoundError, LeadsOutError):
                 continue
@@ -265,7 +265,8 @@ class LocalStore(ObjectStore):
 
     def remove_folders(self) -> None:
         """Remove the root and the directories below it, as far as they are empty."""
-        remove_empty_folders(self.root)
+        self.remove_empty(folders_below(self.root))
+        remove_root(self.root)
 
     def head(self, path: str) -> ObjectMeta:
         """Size and time of a file."""
@@ -300,10 +301,8 @@ class LocalStore(ObjectStore):
         """Whether there is certainly no such file."""
         try:
             os.stat(self.full(path))
-        except FileNotFoundError:
-            return True
-        except OSError:
-            return False
+        except OSError as error:
+            return isinstance(error, FileNotFoundError)
         return False
 
     def below(self, path: str) -> LocalStore:
@@ -324,11 +323,8 @@ class LocalStore(ObjectStore):
             full = self.full(folder)
             names = [path[len(folder) + 1 if folder else 0 :] for path in group]
             try:
-                if self.through_links:
-                    unlink_all(full, names, fsync=self.fsync)
-                else:
-                    with self._confined(folder) as at:
-                        unlink_all(at, names, fsync=self.fsync)
+                with self._reached(folder) as at:
+                    unlink_all(at, names, fsync=self.fsync)
             except LeadsOutError as error:
                 raise StoreError(f"cannot delete files in {full}: {error}. {_ALLOW}") from None
             except FileNotFoundError:
@@ -357,6 +353,10 @@ class LocalStore(ObjectStore):
             return f"{error}. {_ALLOW}"
         except OSError:  # missing or not readable: deleting in it raises the error
             return None
+
+    def _reached(self, folder: str) -> AbstractContextManager[int | str]:
+        """A folder to delete in: its path if that may be anywhere, else a descriptor."""
+        return nullcontext(self.full(folder)) if self.through_links else self._confined(folder)
 
     def _confined(self, folder: str) -> AbstractContextManager[int | str]:
         return opened_folder(self.anchor, self.root[len(self.anchor) + 1 :], folder)
