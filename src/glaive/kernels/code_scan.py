@@ -234,7 +234,8 @@ def scan_codes(
     # Where codes and rows are, then offsets, weights and limits, in one piece of memory.
     parts = [record for part in partitions for record in (part[0].located, part[1].located)]
     offsets, weights = [part[2] for part in partitions], [part[3] for part in partitions]
-    numbers = np.array([*offsets, *weights, low, high, *query[2:]], np.float32)
+    with np.errstate(over="ignore"):
+        numbers = np.array([*offsets, *weights, low, high, *query[2:]], np.float32)
     table = np.frombuffer(b"".join((*parts, numbers.tobytes())), np.uint8)
     found = np.empty((4, room), np.uint64)  # keys, places, and distances in half of the last
     start, into, line = address(table), address(found), 8 * room

@@ -104,8 +104,9 @@ def find_nearest(rows: Float32s, centroids: Centroids) -> Nearest:
     ids, scores = np.empty(count, np.int32), np.empty(count, np.float32)
     for start in range(0, count, _NUMPY_ROWS):
         part = slice(start, start + _NUMPY_ROWS)
-        products = rows[part] @ centroids.rows.T
-        products += centroids.bias
+        with np.errstate(all="ignore"):
+            products = rows[part] @ centroids.rows.T
+            products += centroids.bias
         ids[part] = products.argmax(axis=1)
         scores[part] = products[np.arange(len(products)), ids[part]]
     return Nearest(ids, scores)

@@ -31,6 +31,9 @@ NODE_SCHEMA: Final = pa.schema(
 """Columns of the file with the graphs."""
 
 
+_LARGEST: Final = float(np.finfo(np.float32).max)
+
+
 class GraphWriter:
     """The file with the graphs.
 
@@ -56,8 +59,12 @@ class GraphWriter:
                 continue
             points = coder.points(group.records[start:stop])
             graph = build_graph(points.vectors, self._parameters, dot=points.dot)
-            scale = np.float32(points.scale)
-            levels = [level._replace(distances=level.distances * scale) for level in graph.levels]
+            # It may be the square of a large number. Finite, so that equal codes are near.
+            scale = np.float32(min(points.scale, _LARGEST))
+            with np.errstate(over="ignore"):
+                levels = [
+                    level._replace(distances=level.distances * scale) for level in graph.levels
+                ]
             rows = rows_of(levels, NODE_SCHEMA)
             self._file.write(rows)
             self._headers.append(graph.header)

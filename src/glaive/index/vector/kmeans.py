@@ -39,6 +39,9 @@ _PART = 8192
 _SUMMED = 1 << 16
 """Squares that are added up as ``float32``."""
 
+_LARGEST_SQUARE = np.finfo(np.float32).max / 8
+"""A distance between two vectors is at most four times as large."""
+
 Int32s = NDArray[np.int32]
 
 
@@ -83,17 +86,23 @@ class Clusters:
         self.centroids = np.ascontiguousarray(centroids, np.float32)
         self._dot = metric == "dot"
         # Near to the origin, squares and products of float32 lose less.
-        mean = self.centroids.mean(axis=0, dtype=np.float64).astype(np.float32)
+        with np.errstate(all="ignore"):
+            mean = self.centroids.mean(axis=0, dtype=np.float64).astype(np.float32)
         self._origin = None if self._dot or metric == "hamming" else mean
         moved = self._moved(self.centroids)
         squares = np.einsum("ij,ij->i", moved, moved)
-        self._table = Centroids(moved, 0 * squares if self._dot else -squares / 2)
+        bias = np.zeros_like(squares) if self._dot else -squares / 2
+        self._table = Centroids(moved, bias)
 
     def __len__(self) -> int:
         return len(self.centroids)
 
     def _moved(self, vectors: Float32s) -> Float32s:
-        return vectors if self._origin is None else vectors - self._origin
+        if self._origin is None:
+            return vectors
+        with np.errstate(all="ignore"):  # near the largest number: all distances are infinite
+            moved: Float32s = vectors - self._origin
+        return moved
 
     def assign(self, vectors: Float32s) -> Int32s:
         """The nearest cluster of each vector."""
@@ -103,14 +112,16 @@ class Clusters:
         """The nearest cluster of each vector, and the sum of the distances: squared for L2."""
         moved = self._moved(vectors)
         ids, scores = find_nearest(moved, self._table)
-        total = float(scores.sum(dtype=np.float64))
+        with np.errstate(all="ignore"):
+            total = float(scores.sum(dtype=np.float64))
         if self._dot:
             return ids, len(ids) - total
         flat = moved.reshape(-1)
-        squares = sum(
-            float(np.dot(part, part))
-            for part in (flat[at : at + _SUMMED] for at in range(0, len(flat), _SUMMED))
-        )
+        with np.errstate(all="ignore"):
+            squares = sum(
+                float(np.dot(part, part))
+                for part in (flat[at : at + _SUMMED] for at in range(0, len(flat), _SUMMED))
+            )
         return ids, max(0.0, squares - 2 * total)
 
 
@@ -141,10 +152,24 @@ def train_clusters(vectors: Float32s, count: int, training: Training) -> tuple[F
         ``float32`` of shape ``(count, dimension)``, and the loss: the sum of the distances of the
         vectors to their centroids.
     """
+    vectors = _measurable(vectors)
     if count <= MAX_FLAT_CLUSTERS or len(vectors) <= count or training.device is not None:
         return _iterated(vectors, _first_centroids(vectors, count, training.seed), training)
     centroids = _divided(vectors, count, training)
     return _iterated(vectors, centroids, replace(training, iterations=_REFINEMENTS))
+
+
+def _measurable(vectors: Float32s) -> Float32s:
+    """Those whose distances a ``float32`` holds; all if there are none of them.
+
+    Others are infinitely far from everything, and would make the centroids infinite, too.
+    """
+    with np.errstate(over="ignore"):
+        near = np.einsum("ij,ij->i", vectors, vectors) < _LARGEST_SQUARE
+    if near.all() or not near.any():
+        return vectors
+    kept: Float32s = vectors[near]
+    return kept
 
 
 def _first_centroids(vectors: Float32s, count: int, seed: int) -> Float32s:

@@ -81,7 +81,8 @@ class VectorModel:
         ids = self.clusters.assign(block.vectors) if partitions is None else partitions
         residuals = block.vectors
         if self.column.metric != "hamming":
-            residuals = block.vectors - self.clusters.centroids[ids]
+            with np.errstate(all="ignore"):  # infinite ones are near nothing
+                residuals = block.vectors - self.clusters.centroids[ids]
         records = np.empty(len(ids), self.dtype)
         records[ADDRESSES] = block.rows
         for name, codes in self.coder.encode(block, residuals, ids).items():
@@ -256,9 +257,11 @@ def train_residuals(
     if column.metric != "dot":
         clusters = clusters_of(centroids, column)
         ids, _ = assign_all(clusters, vectors, parallel=True)
-        vectors = vectors - clusters.centroids[ids]
+        with np.errstate(all="ignore"):
+            vectors = vectors - clusters.centroids[ids]
     trained = train_codebook(vectors, parts, bits, Training("l2", iterations), chosen)
-    return trained.astype(column.dtype)
+    with np.errstate(all="ignore"):  # residuals may be twice the largest number
+        return trained.astype(column.dtype)
 
 
 def _some(vectors: Float32s, most: int) -> Float32s:

@@ -142,9 +142,9 @@ class OpenedVectorIndex(OpenedIndex):
 
     def query(self, vector: NDArray[Any]) -> NDArray[Any]:
         """A query vector as it is compared: of length 1 for the cosine distance."""
-        made: NDArray[Any] = np.ascontiguousarray(vector, self.centroids.dtype)
-        if self.metric == "cosine":
-            with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
+            made: NDArray[Any] = np.ascontiguousarray(vector, self.centroids.dtype)
+            if self.metric == "cosine":
                 made = (made / np.linalg.norm(made)).astype(np.float32)
         return made
 

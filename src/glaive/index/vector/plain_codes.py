@@ -25,6 +25,9 @@ from glaive.types import Float32s, UInt8s
 
 __all__ = ["PlainCodes", "ScalarCodes"]
 
+_LEVELS = 255
+_LARGEST = float(np.finfo(np.float32).max)
+
 _ELEMENTS: dict[pa.DataType, Element] = {
     pa.float16(): "float16",
     pa.float32(): "float32",
@@ -125,6 +128,8 @@ class ScalarCodes(Codes):
         self._storage = storage
         self._dot = metric == "dot"
         self._start, self._step = read_bounds(storage)
+        # Finite, so that equal codes are near.
+        self._factor = min(self._step * self._step, _LARGEST)
         kind = storage.type_of(SCALAR)
         if kind.list_size != dimension:
             raise storage.file.corrupt_column(SCALAR, f"codes of {dimension} bytes", f"{kind}")
@@ -152,11 +157,14 @@ class ScalarCodes(Codes):
         if self._dot:
             product = dot_bytes(codes, prepared.numbers) * np.float32(self._step)
             return np.float32(1 - self._start * prepared.total) - product
-        return gap_bytes(codes, prepared.octets) * np.float32(self._step * self._step)
+        return gap_bytes(codes, prepared.octets) * np.float32(self._factor)
 
     def decoded(self, number: int, codes: UInt8s, at: slice) -> VectorBlock:
         """See :meth:`Codes.decoded`."""
-        vectors = codes[at] * np.float32(self._step) + np.float32(self._start)
+        with np.errstate(over="ignore"):
+            vectors = codes[at] * np.float32(self._step) + np.float32(self._start)
+        if self._step * _LEVELS > _LARGEST:  # no float32 holds it
+            vectors = (codes[at] * float(self._step) + self._start).astype(np.float32)
         return VectorBlock(vectors.reshape(-1), codes.shape[1], "float32")
 
     def nodes(self, prepared: _ScalarQuery, codes: UInt8s) -> NodeCodes | None:
@@ -175,7 +183,7 @@ class ScalarCodes(Codes):
             return None
         if self._dot:
             return CodeQuery("bytes", prepared.numbers, factor=-self._step)
-        return CodeQuery("gap", prepared.octets, factor=self._step * self._step)
+        return CodeQuery("gap", prepared.octets, factor=self._factor)
 
     def start(self, prepared: _ScalarQuery, centroid_distance: float) -> tuple[float, float]:
         """See :meth:`Codes.start`."""

@@ -120,16 +120,16 @@ class RabitCoder(Coder):
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(length > 0, squares / length, 0)
-        if self._dot:
-            return 1 - products + ratio * offset, -ratio
-        return squares + 2 * ratio * offset, -2 * ratio
+            if self._dot:
+                return 1 - products + ratio * offset, -ratio
+            return squares + 2 * ratio * offset, -2 * ratio
 
     def _error(self, squares: Float64s, length: Float64s) -> Float64s:
         """How far an estimate by signs alone may be off."""
         with np.errstate(divide="ignore", invalid="ignore"):
             spread = np.where(length > 0, squares * self.dimension / 4 / length**2 - 1, 0)
-        spread = np.maximum(spread, 0) / max(1, self.dimension - 1)
-        error: Float64s = np.sqrt(squares * spread) * _CONFIDENCE
+            spread = np.maximum(spread, 0) / max(1, self.dimension - 1)
+            error: Float64s = np.sqrt(squares * spread) * _CONFIDENCE
         return error if self._dot else 2 * error
 
     def _extra(

@@ -22,6 +22,7 @@ from glaive.types import Float32s
 __all__ = ["ScalarCoder"]
 
 _LEVELS = 255
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class ScalarCoder(Coder):
@@ -51,8 +52,14 @@ class ScalarCoder(Coder):
         """See :meth:`Coder.encode`."""
         span = self.end - self.start
         scale = np.float32(_LEVELS / span if span > 0 else 0)
-        codes = block.vectors - np.float32(self.start)
-        codes *= scale
+        if span > _LARGEST:  # no float32 holds it
+            codes = ((block.vectors.astype(np.float64) - self.start) * (_LEVELS / span)).astype(
+                np.float32
+            )
+        else:
+            with np.errstate(over="ignore"):  # of numbers beyond the bounds
+                codes = block.vectors - np.float32(self.start)
+                codes *= scale
         np.clip(codes, 0, _LEVELS, out=codes)
         return {SCALAR: codes.astype(np.uint8)}
 
@@ -61,6 +68,8 @@ class ScalarCoder(Coder):
         codes = records[SCALAR]
         step = (self.end - self.start) / _LEVELS
         if self.dot or self.dimension > MAX_BYTES:
+            if self.end - self.start > _LARGEST:
+                return GraphPoints((codes * step + self.start).astype(np.float32), self.dot)
             vectors = codes * np.float32(step) + np.float32(self.start)
             return GraphPoints(vectors, self.dot)
         return GraphPoints(codes, dot=False, scale=step * step)

@@ -132,9 +132,9 @@ class VectorColumn:
             return VectorBlock(stored, bits.astype(np.float32), rows)
         if self.metric == "cosine":
             stored = normalized(stored)
-        vectors = stored.astype(np.float32, copy=False)
         # A sum is finite if all numbers are, or overflows; then they are looked at one by one.
         with np.errstate(over="ignore", invalid="ignore"):
+            vectors = stored.astype(np.float32, copy=False)
             finite = np.isfinite(vectors.sum(axis=1, dtype=np.float64))
         if not finite.all():
             finite |= np.isfinite(vectors).all(axis=1)
