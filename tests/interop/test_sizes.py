@@ -25,9 +25,6 @@ LONG = {"list_long": 6_000, "string_long": ROWS, "binary_long": 2 * ROWS}
 """Rows of the columns that glaive cuts into pages, where pylance leaves one array in one page
 or cuts elsewhere. Every page of the strings could have the same dictionary again."""
 
-FILLED = "vector_of_nulls"
-"""Fixed-size lists without a value in any item: pylance leaves them out, glaive has zeros."""
-
 WORSE = 1.04
 """pylance trains symbols of texts by chance: its sizes differ by a hundredth from run to run."""
 
@@ -100,7 +97,7 @@ def _typical() -> dict[str, pa.Array]:
 def _table() -> pa.Table:
     made = _typical()
     for name in COLUMNS:
-        if name not in (*LONG, FILLED):
+        if name not in LONG:
             made[name] = column(name, ROWS, nulls=False)
             made[f"{name}_nulls"] = column(name, ROWS, nulls=True)
     return pa.table(made)

@@ -40,6 +40,7 @@ from glaive.encodings.writing.symbol_table import PageSymbols
 from glaive.encodings.writing.variable_width import mini_text_encoding, zip_text_encoding
 from glaive.errors import SchemaError
 from glaive.kernels.framed_chunks import FramedChunks
+from glaive.memory import as_array
 from glaive.types import UInt16s
 
 __all__ = ["encode_page", "single_value"]
@@ -103,6 +104,9 @@ def encode_page(
             return page
     widest = stats.longest if stats is not None else _width(array.type)
     bare = isinstance(block, FixedList) and not widest  # validity and no values
+    if isinstance(block, FixedList) and _lacks_items(block) and wanted.structural_encoding is None:
+        nothing = FixedWidth(pa.py_buffer(b""), 0, block.count * block.dimension)
+        block, bare = replace(block, items=nothing), True
     if not bare and _in_chunks(widest, options, wanted):
         encoding, framed = _mini_encoding(block, stats, array.type, levels, wanted, options)
         if wanted.structural_encoding is None and _is_plain(block, encoding, levels):
@@ -122,6 +126,13 @@ def encode_page(
         rep=levels.rep,
         definition=levels.definition,
     )
+
+
+def _lacks_items(block: FixedList) -> bool:
+    """Whether all items of the lists are null: validity tells all of them."""
+    if block.validity is None or not isinstance(block.items, FixedWidth):
+        return False
+    return not as_array(block.validity).any()
 
 
 def _in_chunks(widest: int, options: PageOptions, wanted: EncodingOptions) -> bool:
