@@ -121,7 +121,7 @@ def _last_of_each_key(
         counts = found.group_by(names).aggregate([("position", "count")])
         repeated: Any = pc.greater(counts["position_count"], pa.scalar(1))
         (first,) = python_rows(counts.filter(repeated).slice(0, 1))
-        key = ", ".join(f"{name}={first[at]!r}" for name, at in zip(keys, names, strict=True))
+        key = ", ".join(f"{name}={first[at]!r:.60}" for name, at in zip(keys, names, strict=True))
         raise SchemaError(
             f"{first['position_count']} rows of one batch have the key {key}. Give the option "
             "merge_order_by, a column of which the highest value wins, or make keys unique before "
