@@ -11,14 +11,14 @@ import pytest
 import glaive
 from glaive.errors import CommitConflictError
 from glaive.format.manifest import Manifest
-from glaive.format.paths import HINT, VERSIONS
+from glaive.format.paths import HINT, VERSIONS, manifest_path
 from glaive.io.counting import CountingStore
 from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest
 from glaive.table.versions import list_versions
 
-from .places import KINDS, append, create, make_store
+from .places import KINDS, StaleListing, append, create, make_store
 
 ANOTHER = "no version of the dataset that is there now.*Open the dataset again"
 
@@ -103,3 +103,11 @@ def test_a_version_that_was_cleaned_up_meanwhile_is_built_upon_as_before(
     store.delete(old + transactions)
     assert commit_transaction(store, late, base=base).version == 5
     assert open_latest(store).count_rows() == 50
+
+
+def test_so_is_one_that_neither_the_hint_nor_a_listing_knows(store: ObjectStore) -> None:
+    base = grow(store, 2)
+    late, stale = append(base), StaleListing(store, newest=1)
+    commit_transaction(store, append(base), base=base)
+    store.delete([HINT, manifest_path(2)])
+    assert commit_transaction(stale, late, base=base).version == 4

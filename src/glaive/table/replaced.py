@@ -23,7 +23,7 @@ def check_not_replaced(store: ObjectStore, base: Manifest, reach: int) -> None:
     """Check that a version read earlier is one of the dataset that is there now.
 
     No request if ``reach``, the newest version believed to exist, is not before it and its
-    transaction file is not known to be missing. Else one; and a listing if it is missing.
+    transaction file is not known to be missing. Else one; up to four if it is missing.
 
     A version that is missing, but has later ones, was cleaned up: that is no error here.
 
@@ -39,12 +39,23 @@ def check_not_replaced(store: ObjectStore, base: Manifest, reach: int) -> None:
     try:
         there = load_numbered(store, base.version, base.scheme)
     except ObjectNotFoundError:
-        if reach > base.version or latest(store).version > base.version:
+        if reach > base.version or _has_later(store, base):
             return
     else:
         if there.wire.transaction_file == name and there.wire.timestamp == base.wire.timestamp:
             return
     raise replaced(store, base.version)
+
+
+def _has_later(store: ObjectStore, base: Manifest) -> bool:
+    """Whether there are versions after one. Up to three requests, as a listing may be stale."""
+    if latest(store).version > base.version:
+        return True
+    try:
+        load_numbered(store, base.version + 1, base.scheme)
+    except ObjectNotFoundError:
+        return False
+    return True
 
 
 def replaced(store: ObjectStore, version: int) -> CommitConflictError:
