@@ -174,6 +174,28 @@ def test_the_error_names_file_column_page_and_remedy(tmp_path: Path) -> None:
     assert "page 0" in reported.output
 
 
+@pytest.mark.spec("rel-28")
+def test_a_file_that_ends_as_another_one_is_noticed(tmp_path: Path) -> None:
+    """The other one has no checksums, or of its own: what the manifest says differs."""
+    place, other = tmp_path / "t.lance", tmp_path / "other.lance"
+    glaive.write_dataset(rows(400), place, storage_options=ON)
+    glaive.write_dataset(rows(400).slice(7), other, data_storage_version="2.0")
+    (file,), (strange,) = place.glob("data/*.lance"), other.glob("data/*.lance")
+    kept = file.read_bytes()[:64]
+    file.write_bytes(kept + strange.read_bytes()[64:])
+    with pytest.raises(CorruptFileError, match=rf"size of a file.*{file.name}"):
+        glaive.dataset(place, verify=True).to_table()
+    reported = CliRunner().invoke(command, [str(place)])
+    assert reported.exit_code == 1
+    with pytest.raises(CorruptFileError, match=rf"rows of fragment 0, data file {file.name}"):
+        glaive.dataset(place).validate()
+    glaive.write_dataset(rows(400), other, mode="overwrite", data_storage_version="2.0")
+    (strange,) = set(other.glob("data/*.lance")) - {strange}
+    file.write_bytes(strange.read_bytes())
+    with pytest.raises(CorruptFileError, match=r"format of fragment 0.*expected 2\.2, found 2\.0"):
+        glaive.dataset(place).validate()
+
+
 @pytest.mark.spec("rel-29")
 @pytest.mark.parametrize("files", [1, 16])
 def test_what_was_fetched_over_a_network_is_compared_without_being_asked(

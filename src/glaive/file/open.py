@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from glaive.errors import DataFileMissingError, ObjectNotFoundError, OptionError
+from glaive.errors import (
+    CorruptFileError,
+    DataFileMissingError,
+    ObjectNotFoundError,
+    OptionError,
+)
 from glaive.file.legacy.profile import LegacyProfile
 from glaive.file.protocol import FileReader, FileWriter
 from glaive.file.v2.reading.container import Container, tail_bytes
@@ -82,12 +87,20 @@ def open_reader(
             f"Not found: data file {store.full(path)} does not exist. Restore it, or read a "
             "version of the dataset that does not need it."
         ) from error
+    verify = verification(store) if verify is None else verify
+    if verify == "always" and size is not None and reader.size != size:
+        # The file of somebody else in its place has checksums of its own, or none.
+        raise CorruptFileError(
+            "size of a file",
+            expected=f"{size} bytes, as it was written",
+            found=f"{reader.size}",
+            where=reader.path,
+        )
     profile = profile_of_footer(*file_version(tail, reader.size, where=reader.path), reader.path)
     if isinstance(profile, LegacyProfile):
         from glaive.file.legacy.reader import LegacyFile
 
         return LegacyFile(reader, tail, profile)
-    verify = verification(store) if verify is None else verify
     if verify != "never":
         reader = VerifyingReader(reader, always=verify == "always")
     opened: FileReader = _load(_READERS[profile.pages])(Container(reader, tail), profile)

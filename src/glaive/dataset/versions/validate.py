@@ -114,6 +114,8 @@ def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile) -> None:
             f"column {columns[beyond[0]]} for field {beyond[0]}",
             f"{reader.num_columns} columns",
         )
+    if reader.version != file.version:
+        raise _wrong(snapshot, f"format of {where}", f"{file.version}", f"{reader.version}")
     manifest = snapshot.manifest
     mixed = manifest.uses(Feature.MIXED_FILE_VERSIONS)
     if file.version != manifest.data_format and not mixed:
