@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,18 @@ def test_blobs_outside_of_the_file_are_damage(tmp_path: Path) -> None:
         reader = open_reader(store, "file.lance")
         with pytest.raises(CorruptFileError, match="blob: expected bytes within"):
             reader.bind(reader.schema.fields).read(0, 3)
+
+
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("kind", ["string", "binary", "large_string"])
+def test_blobs_of_other_types_are_damage(tmp_path: Path, kind: str) -> None:
+    store = LocalStore(str(tmp_path))
+    schema = pa.schema([pa.field("c", pa.large_binary(), metadata={"lance-encoding:blob": "true"})])
+    write(store, pa.table({"c": [b"\xff" * 100]}, schema=schema))
+    reader = open_reader(store, "file.lance")
+    (field,) = reader.schema.fields
+    with pytest.raises(CorruptFileError, match=f"expected values of type {kind}, found blobs"):
+        reader.bind([replace(field, logical_type=kind)]).read(0, 1)
 
 
 def test_a_file_without_rows(tmp_path: Path) -> None:

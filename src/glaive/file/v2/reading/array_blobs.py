@@ -37,14 +37,14 @@ BLOB_COLUMN: Final = bytes.fromhex("1a040a020a00")
 """``ColumnEncoding{blob: {inner: {values}}}``"""
 
 _NULL: Final = 1
+_VALUES: Final = pa.large_binary()
 
 
 class BlobReader:
     """A blob column: descriptors, then the bytes they point to."""
 
-    def __init__(self, inner: NodeReader, kind: pa.DataType, end: int, where: Where) -> None:
+    def __init__(self, inner: NodeReader, end: int, where: Where) -> None:
         self._inner = inner
-        self._kind = kind
         self._end = end
         self._where = where
         self.rows = inner.rows
@@ -56,13 +56,13 @@ class BlobReader:
     def read(self, start: int, stop: int) -> Step:
         """Read descriptors, then all blobs at once."""
         if start == stop:
-            return all_null(self._kind, 0)
+            return all_null(_VALUES, 0)
         return and_then(self._inner.read(start, stop), partial(self._fetch, stop - start))
 
     def take(self, rows: Int64s) -> Step:
         """Take descriptors, then their blobs."""
         if not len(rows):
-            return all_null(self._kind, 0)
+            return all_null(_VALUES, 0)
         distinct = len(ascending(np.asarray(rows)))
         return and_then(self._inner.take(rows), partial(self._fetch, distinct))
 
@@ -79,8 +79,7 @@ class BlobReader:
         nulls = len(valid) - int(np.count_nonzero(valid))
         validity = pack_flags(valid) if nulls else None
         parts = [validity, as_buffer(offsets), data]
-        array = pa.Array.from_buffers(pa.large_binary(), len(sizes), parts, nulls)
-        return array if array.type == self._kind else array.cast(self._kind)
+        return pa.Array.from_buffers(_VALUES, len(sizes), parts, nulls)
 
 
 def pending_array_page(array: Any) -> PendingBlobs:

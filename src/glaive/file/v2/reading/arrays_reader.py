@@ -144,9 +144,11 @@ class ArraysFile(FileV2):
             return MissingReader(node.type, rows)
         if node.kind == "leaf" and self._holds_blobs(node):
             descriptors = self._column(node.column, DESCRIPTION, node.name)
+            if node.type != pa.large_binary():
+                raise wrong_type(node.type, "blobs, which are large_binary", descriptors.where)
             end = self.container.footer.metadata_start
             inner = _leaf(descriptors, DESCRIPTION)
-            return BlobReader(inner, node.type, end, descriptors.where)
+            return BlobReader(inner, end, descriptors.where)
         column = self._column(node.column, node.type, node.name)
         if node.kind == "list":
             return ListReader(column, self._node(node.children[0], None), node.type)
