@@ -174,6 +174,21 @@ def test_the_error_names_file_column_page_and_remedy(tmp_path: Path) -> None:
     assert "page 0" in reported.output
 
 
+@pytest.mark.spec("checksum-4", "rel-28")
+@pytest.mark.parametrize("at", range(8))
+def test_checksums_that_do_not_end_as_they_must_are_damage(tmp_path: Path, at: int) -> None:
+    """A file without them could be changed elsewhere, too, and nothing would tell."""
+    store = LocalStore(tmp_path)
+    data, place = with_checksums(store)
+    damaged = bytearray(data)
+    damaged[place.stop - 8 + at] ^= 0x81
+    store.put("a.lance", [bytes(damaged)])
+    with pytest.raises(CorruptFileError, match="checksums of a file"):
+        compare_file(store, "a.lance")
+    with pytest.raises(CorruptFileError, match="checksums of a file"):
+        open_reader(store, "a.lance", verify="always")
+
+
 @pytest.mark.spec("rel-28")
 def test_a_file_that_ends_as_another_one_is_noticed(tmp_path: Path) -> None:
     """The other one has no checksums, or of its own: what the manifest says differs."""

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import glaive
+from glaive.cli.verify import command
 from glaive.errors import CorruptFileError
 from glaive.file.comparison import compare_file
 from glaive.io.local import LocalStore
@@ -62,3 +64,15 @@ def test_all_files_of_an_index_have_checksums(place: Path, kind: str) -> None:
     files[0].write_bytes(changed)
     with pytest.raises(CorruptFileError, match="checksum"):
         compare_file(store, files[0].relative_to(place).as_posix())
+
+
+@pytest.mark.spec("rel-34")
+def test_a_file_of_an_index_in_the_place_of_another_is_noticed(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset({"id": range(ROWS)}, tmp_path / "t", storage_options=ON)
+    dataset.create_scalar_index("id", "BTREE")
+    assert CliRunner().invoke(command, [str(tmp_path / "t")]).exit_code == 0
+    (pages,) = (tmp_path / "t").rglob("page_data.lance")
+    (pages.parent / "page_lookup.lance").write_bytes(pages.read_bytes())
+    reported = CliRunner().invoke(command, [str(tmp_path / "t")])
+    assert reported.exit_code == 1
+    assert "size of a file" in reported.output

@@ -30,11 +30,14 @@ from glaive.errors import CorruptFileError
 from glaive.io.checksums import Expected, check
 from glaive.types import Where
 
-__all__ = ["TRAILER", "FileChecksums", "checksums_size", "trailing_size"]
+__all__ = ["LEADER", "TRAILER", "FileChecksums", "begins", "checksums_size", "trailing_size"]
 
 MAGIC: Final = b"GLXX"
 TRAILER: Final = 8
 """Bytes at the end: the size, and the magic."""
+
+LEADER: Final = 12
+"""Bytes at the beginning that say what the checksums are of."""
 
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct("<IIIQ")
@@ -53,6 +56,14 @@ def trailing_size(before: Any) -> int | None:
         return None
     size, magic = _TRAILER.unpack(before)
     return size if magic == MAGIC else None
+
+
+def begins(head: Any, columns: int, global_buffers: int) -> bool:
+    """Whether the checksums of a file of so many columns and global buffers begin with these bytes.
+
+    No other buffer does: its eight bytes at the end are damaged if they are no trailer.
+    """
+    return bytes(head) == struct.pack("<III", _VERSION, columns, global_buffers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,15 +65,15 @@ def compare_segment(snapshot: Snapshot, index: table_pb2.IndexMetadata, compared
     if checksum_function() is None or index.HasField("base_id"):
         return 0
     folder, where = f"{INDICES}/{UUID(bytes=index.uuid.uuid)}", snapshot.manifest.where
-    names = [part.path for part in index.files if part.path.endswith((".lance", ".idx"))]
-    paths = [index_file_path(folder, name, where=where) for name in names]
-    return sum(_compare_once(snapshot.store, path, None, compared) for path in paths)
+    parts = [part for part in index.files if part.path.endswith((".lance", ".idx"))]
+    files = [(index_file_path(folder, one.path, where=where), one.size_bytes) for one in parts]
+    return sum(_compare_once(snapshot.store, *one, compared) for one in files)
 
 
 def _compare_once(store: ObjectStore, path: str, size: int | None, compared: set[str]) -> int:
     full = store.full(path)
     if full in compared:
         return 0
-    count = compare_file(store, path, size=size) or 0
+    count = compare_file(store, path, size=size or None) or 0
     compared.add(full)
     return count

@@ -253,21 +253,30 @@ class Container:
 
         They end where the column metadata begins. The table of global buffers has the same range.
         Where only one of the two leads to checksums, the other is damaged, which the checksum of
-        the metadata tells.
+        the metadata tells. Where both lead to eight bytes that are damaged, the range is that of
+        the table: its checksums do not end as they must.
         """
-        from glaive.format.checksums import TRAILER, trailing_size
+        from glaive.format.checksums import LEADER, TRAILER, begins, trailing_size
 
         footer = self.footer
-        ends = [footer.metadata_start]
+        ends, last = [footer.metadata_start], ByteRange(0, 0)
         if footer.global_buffers > 1:
             at = footer.global_table + _PAIR * (footer.global_buffers - 1)
             entry = self._bytes(at, _PAIR, "global buffer table")
-            ends.append(sum(struct.unpack("<QQ", entry)))
+            last = ByteRange(*struct.unpack("<QQ", entry))
+            ends.append(last.end)
         for end in ends:
             if TRAILER <= end <= self._base:
                 size = trailing_size(self._bytes(end - TRAILER, TRAILER, "checksums").to_pybytes())
                 if size is not None and TRAILER <= size <= end:
                     return ByteRange(end - size, size)
+        always = isinstance(self.reader, VerifyingReader) and self.reader.always
+        if LEADER <= last.size <= self._base - last.offset and (
+            always or last.offset >= self._start
+        ):
+            head = self._bytes(last.offset, LEADER, "checksums")
+            if begins(head, footer.columns, footer.global_buffers - 1):
+                return last
         return None
 
     def _buffer_checksums(
