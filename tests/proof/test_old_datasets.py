@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from tests.historical import EXPECTED, FURTHER, copied, needs_further, rows_of
 
 import glaive
-from glaive.errors import GlaiveError
+from glaive.cli.verify import command
+from glaive.errors import CorruptFileError, GlaiveError
 
 os.environ.setdefault("LANCE_LOG", "error")
 lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")
@@ -147,6 +151,58 @@ def test_both_change_it_alike(name: str, change: str, tmp_path: Path) -> None:
     # No version that was there before has changed.
     for version in EXPECTED[name]:
         assert glaive.dataset(ours, version=int(version)).to_table() == rows_of(name, version)
+
+
+@pytest.mark.spec("vector-6", "rel-12")
+def test_codebooks_in_the_metadata_of_an_index_are_searched_and_moved_as_by_pylance(
+    tmp_path: Path,
+) -> None:
+    at = copied("v0.27.1/pq_in_schema", tmp_path / "t")
+    query = [at / 10 for at in range(32)]
+
+    def found(library: Any) -> pa.Table:
+        near = {"column": "vec", "q": query, "k": 5}
+        table: pa.Table = library.dataset(at).to_table(columns=["id"], nearest=near)
+        return table.select(["id"])
+
+    first = found(glaive)
+    assert first == found(lance)
+    assert CliRunner().invoke(command, [str(at)]).exit_code == 0
+    glaive.dataset(at).delete("id % 7 = 1")
+    glaive.dataset(at).optimize.compact_files()
+    assert glaive.dataset(at).describe_indices()[0].segments[0].fragment_ids == frozenset({1})
+    assert found(glaive) == found(lance) == first
+
+
+@pytest.mark.parametrize("stored", [[256], [-1], ["a"], [None], {}, "text"])
+def test_codebooks_in_the_metadata_that_are_no_bytes_are_damage(
+    tmp_path: Path, stored: object
+) -> None:
+    at = copied("v0.27.1/pq_in_schema", tmp_path / "t")
+    (path,) = at.rglob("auxiliary.idx")
+    file = lance.file.LanceFileReader(str(path))
+    rows, said = file.read_all().to_table(), file.metadata().schema.metadata
+    details = json.loads(json.loads(said[b"storage_metadata"])[0]) | {"codebook_tensor": stored}
+    partitions = bytes(file.read_global_buffer(1))
+    with lance.file.LanceFileWriter(str(path), rows.schema.remove_metadata()) as writer:
+        writer.write_batch(rows)
+        writer.add_global_buffer(partitions)
+        for key, value in said.items():
+            writer.add_schema_metadata(key.decode(), value.decode())
+        writer.add_schema_metadata("storage_metadata", json.dumps([json.dumps(details)]))
+    with pytest.raises(CorruptFileError, match=r"codebook.*auxiliary\.idx"):
+        glaive.dataset(at).to_table(nearest={"column": "vec", "q": [0.0] * 32})
+
+
+def test_vector_indices_of_one_file_are_sound(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(1).random(512 * 8, np.float32)
+    rows = pa.table({"v": pa.FixedSizeListArray.from_arrays(vectors, 8)})
+    made = lance.write_dataset(rows, tmp_path / "t")
+    made.create_index(
+        "v", "IVF_PQ", num_partitions=1, num_sub_vectors=2, index_file_version="Legacy"
+    )
+    reported = CliRunner().invoke(command, [str(tmp_path / "t"), "--deep"])
+    assert reported.exit_code == 0, reported.output
 
 
 @needs_further

@@ -92,10 +92,13 @@ def _write_codes(
 
 
 def _copy_buffers(storage: Storage, file: IndexFileWriter) -> None:
-    """Copy the codebook or the rotation, and store their new buffer numbers."""
+    """Copy the codebook or the rotation, and store their new buffer numbers.
+
+    Number 0 is that of the schema: the codebook is in the metadata then.
+    """
     details, before = dict(storage.details), dict(storage.details)
     for key in _BUFFERS:
-        if isinstance(details.get(key), int):
+        if details.get(key) and isinstance(details[key], int):
             details[key] = file.add_buffer(storage.file.buffer(details[key]).to_pybytes())
     if details != before:
         text = json.dumps(details, separators=(",", ":"))

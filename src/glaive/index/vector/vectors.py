@@ -87,11 +87,10 @@ def read_codebook(storage: Storage) -> Float32s:
         It is not stored, or does not fit the codes.
     """
     details, file = storage.details, storage.file
-    bits, parts, dimension, position = (
-        stored_integer(storage, key)
-        for key in ("nbits", "num_sub_vectors", "dimension", "codebook_position")
+    bits, parts, dimension = (
+        stored_integer(storage, key) for key in ("nbits", "num_sub_vectors", "dimension")
     )
-    tensor = parse(index_pb2.Tensor(), file.buffer(position), "codebook", file.path)
+    tensor = parse(index_pb2.Tensor(), _codebook_message(storage), "codebook", file.path)
     dtype: Any = _FLOATS.get(tensor.data_type)
     stored = storage.type_of(storage.column).list_size * 8
     supported = bits in (4, 8) and parts > 0 and dimension % max(1, parts) == 0
@@ -101,6 +100,19 @@ def read_codebook(storage: Storage) -> Float32s:
         raise file.corrupt("codebook of an index", f"one for {stored} bits per row", found)
     values = np.frombuffer(tensor.data, np.dtype(dtype).newbyteorder("<"))
     return values.astype(np.float32).reshape(parts, 1 << bits, -1)
+
+
+def _codebook_message(storage: Storage) -> pa.Buffer | bytes:
+    """The tensor in its buffer; of old releases, at position 0, in the metadata byte by byte."""
+    position = stored_integer(storage, "codebook_position")
+    if position:
+        return storage.file.buffer(position)
+    stored = storage.details.get("codebook_tensor")
+    try:
+        return bytes(stored if isinstance(stored, list) else ())
+    except (TypeError, ValueError) as error:
+        found = str(error)
+        raise storage.file.corrupt("codebook of an index", "a list of bytes", found) from error
 
 
 def read_bounds(storage: Storage) -> tuple[float, float]:
