@@ -14,7 +14,7 @@ import pytest
 
 import glaive
 from glaive.dataset.tasks import JOB
-from glaive.errors import FormatError, SchemaError, VersionNotFoundError
+from glaive.errors import FormatError, OptionError, SchemaError, VersionNotFoundError
 from glaive.ingestion import IngestResult, IngestTask, ingest
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.job import Driver
@@ -307,10 +307,9 @@ def test_rows_and_bad_records_of_a_job_killed_at_any_step_are_there_once(
             glaive.write_dataset(pa.table({"n": [1]}), uri)
 
         def run(uri: Path = uri, aside: Path = aside) -> IngestResult:
-            typed = {} if any(uri.glob("_versions/*.manifest")) else {"schema": "n bigint"}
             source = tmp_path / "in.csv"
-            given: dict[str, Any] = {"mode": mode, "bad_records": aside, **options, **typed}
-            return ingest(source, uri, job_id="j", **given)
+            given: dict[str, Any] = {"mode": mode, "bad_records": aside, **options}
+            return ingest(source, uri, schema="n bigint", job_id="j", **given)
 
         killed = killed_at_step(str(folder), run, step)
         run()
@@ -319,3 +318,52 @@ def test_rows_and_bad_records_of_a_job_killed_at_any_step_are_there_once(
         assert glaive.dataset(aside).to_table()["record"].to_pylist() == [b"x\n"], step
         assert run().repeated
     assert step > 10
+
+
+@pytest.mark.spec("rel-6")
+@pytest.mark.parametrize("rule", ["fail", "widen", "add"])
+def test_a_merge_into_a_new_dataset_with_chosen_columns_is_finished_by_the_same_call(
+    tmp_path: Path, rule: Any
+) -> None:
+    """It makes the dataset, without rows, in a commit of its own."""
+    source = tmp_path / "in.jsonl"
+    more = ', "m": 1' if rule == "add" else ""
+    source.write_text(f'{{"n": 7, "v": [1, 2]{more}}}\n')
+    columns = "n int, v array<float>"
+    step, killed, moments = 0, True, set()
+    while killed:
+        step += 1
+        uri = tmp_path / f"{step}.lance"
+
+        def run(uri: Path = uri) -> IngestResult:
+            given: dict[str, Any] = {"schema": columns, "vectors": ["v:2"], "schema_drift": rule}
+            return ingest(source, uri, mode="merge", merge_keys="n", job_id="j", **given)
+
+        killed = killed_at_step(str(uri), run, step)
+        moments.add(len(list(uri.glob("_versions/*.manifest"))))
+        run()
+        dataset = glaive.dataset(uri)
+        assert dataset.schema.field("n").type == pa.int32()
+        assert dataset.schema.field("v").type == pa.list_(pa.float32(), 2)
+        assert dataset.to_table(columns=["n", "v"]).to_pylist() == [{"n": 7, "v": [1.0, 2.0]}]
+        assert run().repeated
+    assert moments == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"schema": "n bigint"},
+        {"schema": "n bigint, t string"},
+        {"schema": "n bigint, t bigint, u string"},
+        {"vectors": ["t:2"]},
+    ],
+)
+def test_columns_that_a_dataset_does_not_have_are_refused(tmp_path: Path, given: Any) -> None:
+    uri, source = tmp_path / "t.lance", tmp_path / "in.csv"
+    glaive.write_dataset({"n": [1], "t": [2]}, uri)
+    source.write_text("n,t\n1,2\n")
+    with pytest.raises(OptionError, match="the dataset has its own, which differ"):
+        ingest(source, uri, mode="append", **given)
+    ingest(source, uri, mode="append", schema="n bigint, t bigint")
+    assert glaive.dataset(uri).count_rows() == 2

@@ -95,7 +95,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         rows whose ``merge_keys`` are there already, and inserts the others.
     schema
         Columns and types of a new dataset, also as text such as ``"id bigint, at timestamp"``;
-        files without types are read as these.
+        files without types are read as these. Rows are added to an existing dataset only if it has
+        the same.
     vectors
         Columns with lists that become vectors of a new dataset: ``"embedding:128:float16"``.
     schema_drift

@@ -99,9 +99,9 @@ def find_sources(
     existing
         Columns of the dataset to which rows are added, if there is one.
     schema
-        Columns that the caller chose.
+        Columns that the caller chose; those of ``existing``, if there is one.
     vectors
-        Columns of lists that become vectors of one length.
+        Columns of lists that become vectors of one length; likewise.
     schema_drift
         What becomes of columns in which files differ.
     storage_options, reader_options
@@ -122,13 +122,13 @@ def find_sources(
         raise OptionError(f"source: expected a path or a URI, or several, found {source!r}")
     files = list_sources(names, storage_options)
     source_format = format_named(format or format_of(files), reader_options)
-    if existing is not None and (schema is not None or vectors):
-        raise OptionError("schema, vectors: the dataset has its own; leave them out, or overwrite")
+    if existing is not None:
+        _refuse_other_columns(existing, schema, vectors, schema_drift)
     # A schema at a time: there can be a million, and each can be of a thousand columns.
     schemas = ordered_map(partial(_schema_of, source_format), files, workers=_READERS)
     columns = reconcile(
         zip(files, schemas, strict=True),
-        existing if schema is None else schema,
+        schema if existing is None else existing,
         schema_drift,
         typed=source_format.typed,
         named=source_format.named,
@@ -140,6 +140,24 @@ def find_sources(
         refuse_partition_folders((file.path for file in files), columns.schema.names, names[0])
     source_format.check(columns.schema)
     return Sources(tuple(files), source_format, columns)
+
+
+def _refuse_other_columns(
+    existing: pa.Schema, schema: pa.Schema | None, vectors: Sequence[str], rule: DriftRule
+) -> None:
+    """Refuse columns that the caller chose, unless a dataset has them.
+
+    It has those that a run of the same call gave it, which was stopped after that.
+    """
+    chosen = with_vectors(existing if schema is None else schema, vectors)
+    same = all(
+        field.name in existing.names and existing.field(field.name).type == field.type
+        for field in chosen
+    )
+    if not same or (rule != "add" and len(chosen) != len(existing)):
+        raise OptionError(
+            "schema, vectors: the dataset has its own, which differ; leave them out, or overwrite"
+        )
 
 
 def _schema_of(source_format: SourceFormat, file: SourceFile) -> pa.Schema:
