@@ -143,3 +143,45 @@ def test_long_cells_and_lists_are_cut(capsys: pytest.CaptureFixture[str]) -> Non
     assert "y" * 60 not in printed
     assert printed.count("items") == 1
     assert "[1, 2, 3, … 4 items]" in printed
+
+
+@pytest.mark.spec("rel-20")
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
+@pytest.mark.parametrize("ending", ["arrow", "csv", "json", "parquet"])
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, ending: str) -> None:
+    glaive.write_dataset({"t": [f"{number * 7919}" for number in range(50_000)]}, tmp_path / "t")
+    code = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        "from glaive.cli.main import main\n"
+        "main()\n"
+    )
+    target = tmp_path / f"made.{ending}"
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "convert",
+        f"{tmp_path}/t",
+        str(target),
+        "--from",
+        "lance",
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        f"Error: cannot write {target}: File too large. Check the location and try again.\n"
+    )
+    assert list(tmp_path.glob("*made*")) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="closes a descriptor by its number")
+@pytest.mark.parametrize("command", ["scan", "inspect"])
+def test_a_command_whose_output_is_closed_ends_without_a_traceback(
+    tmp_path: Path, command: str
+) -> None:
+    glaive.write_dataset({"n": [1]}, tmp_path / "t")
+    words = [sys.executable, "-m", "glaive", command, str(tmp_path / "t")]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *words]
+    ended = subprocess.run(closed, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

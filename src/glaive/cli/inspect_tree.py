@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from glaive.cli.output import PIPE_WIDTH, human_bytes, human_count, visible
+from glaive.cli.output import human_bytes, human_count, visible, width_of_output
 
 if TYPE_CHECKING:
     from glaive.dataset.layout import DatasetLayout, FragmentLayout
@@ -46,7 +45,7 @@ def print_tree(
     else:
         tree = _dataset_tree(layout, largest, pages=pages)
     # Do not wrap lines in a pipe or file.
-    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False).print(tree)
+    Console(width=width_of_output(), highlight=False).print(tree)
 
 
 def _line(name: str, *details: str, style: str = "bold") -> Text:

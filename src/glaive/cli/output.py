@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import codecs
 import datetime as dt
+import errno
 import json
 import math
 import os
@@ -13,10 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
+from glaive.errors import GlaiveError
+from glaive.io.failures import from_system
 from glaive.io.temporary import temporary_path
 
 if TYPE_CHECKING:
@@ -34,12 +37,14 @@ __all__ = [
     "replacing",
     "say",
     "visible",
+    "width_of_output",
     "write_out_others",
 ]
 
 CELL_CHARACTERS = 60
 LIST_ITEMS = 3
 PIPE_WIDTH = 200
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 _CONTROLS = (*range(32), *range(127, 160), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F))
@@ -101,6 +106,12 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield unfinished
         unfinished.replace(path)
+    except OSError as error:
+        if error.errno not in _FULL or isinstance(error, GlaiveError):
+            raise
+        # Arrow and Python do not say which file they were writing.
+        full = OSError(error.errno, os.strerror(error.errno))
+        raise from_system(full, str(path), "write") from error
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -156,8 +167,16 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         )
     for row in cells:
         table.add_row(*[Text(visible(str(cell))) for cell in row])
-    # Do not wrap lines in a pipe or file.
-    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
+    Console(width=width_of_output()).print(table)
+
+
+def width_of_output() -> int | None:
+    """Width of what is printed; None: that of the terminal. Others do not wrap lines.
+
+    A process whose standard output is closed has no stream for it.
+    """
+    output: TextIO | None = sys.stdout
+    return None if output is not None and output.isatty() else PIPE_WIDTH
 
 
 def print_rows(batch: pa.Table | pa.RecordBatch, *, as_json: bool) -> None:
