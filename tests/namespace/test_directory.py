@@ -13,6 +13,7 @@ import pytest
 from tests.namespace.calls import ROWS, call, ipc, rows_of
 
 import glaive
+from glaive import tracing
 from glaive.errors import GlaiveError
 from glaive.namespace import DirectoryNamespace, connect
 from glaive.namespace import errors as failures
@@ -185,6 +186,29 @@ def test_a_catalogue_can_be_pickled(catalogue: DirectoryNamespace) -> None:
     copy = pickle.loads(pickle.dumps(catalogue))
     assert call(copy, "list_tables", []).tables == ["t"]
     assert copy.namespace_id() == catalogue.namespace_id()
+
+
+@pytest.mark.spec("rel-6")
+def test_an_insert_is_answered_also_if_the_version_before_is_cleaned_up_at_once(
+    catalogue: DirectoryNamespace,
+) -> None:
+    call(catalogue, "create_table", ["t"], ipc())
+    uri = call(catalogue, "describe_table", ["t"]).location
+
+    def clean_up(event: tracing.TraceEvent) -> None:
+        if event.args.get("event") == "committed":
+            glaive.dataset(uri).cleanup_old_versions(retain_versions=1)
+
+    tracing.capture_trace_events(clean_up)
+    try:
+        answer = call(catalogue, "insert_into_table", ["t"], ipc(ROWS.slice(1)))
+    finally:
+        tracing.shutdown_tracing()
+    assert (answer.num_inserted_rows, answer.version) == (2, 2)
+    assert [found["version"] for found in glaive.dataset(uri).versions()] == [2]
+    assert (
+        call(catalogue, "insert_into_table", ["t"], ipc(), mode="overwrite").num_inserted_rows == 3
+    )
 
 
 def test_rows_are_queried_and_changed(catalogue: DirectoryNamespace) -> None:

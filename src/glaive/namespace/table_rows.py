@@ -48,15 +48,11 @@ class TableRows(ABC):
         A table that was declared is created.
         """
         mode = mode_of(request, "append", "overwrite")
-        reader = read_rows(request_data)
-        before = 0
+        rows = read_rows(request_data).read_all()
         with as_namespace_errors(_name(request)):
-            written = self._insert(request, reader, mode)
-            after = written.count_rows()
-            if mode == "append" and written.version > 1:
-                before = written.checkout_version(written.version - 1).count_rows()
+            written = self._insert(request, rows.to_reader(), mode)
         return interface.InsertIntoTableResponse(
-            num_inserted_rows=max(0, after - before), version=written.version
+            num_inserted_rows=rows.num_rows, version=written.version
         )
 
     @abstractmethod
