@@ -194,6 +194,14 @@ def test_codebooks_in_the_metadata_that_are_no_bytes_are_damage(
         glaive.dataset(at).to_table(nearest={"column": "vec", "q": [0.0] * 32})
 
 
+def test_b_trees_of_old_releases_are_sound_and_not_searched(tmp_path: Path) -> None:
+    at = copied("v0.18.2/index_no_details.lance", tmp_path / "t")
+    reported = CliRunner().invoke(command, [str(at), "--newest"])
+    assert reported.exit_code == 0, reported.output
+    found = glaive.dataset(at).to_table(filter="id in (5, 7)")
+    assert found == lance.dataset(at).to_table(filter="id in (5, 7)")
+
+
 def test_vector_indices_of_one_file_are_sound(tmp_path: Path) -> None:
     vectors = np.random.default_rng(1).random(512 * 8, np.float32)
     rows = pa.table({"v": pa.FixedSizeListArray.from_arrays(vectors, 8)})

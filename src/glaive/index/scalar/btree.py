@@ -192,6 +192,11 @@ def _page_rows(segment: Segment) -> int:
 
 def _open_pages(segment: Segment) -> IndexFile:
     pages = segment.open(PAGES)
+    if "row_ids" in pages.schema.names and "ids" not in pages.schema.names:
+        raise UnsupportedFeatureError(
+            f"{pages.path}: B-trees of old releases are not read; drop the index and "
+            "create it again"
+        )
     pages.check(values=None, ids=pa.uint64())
     return pages
 
