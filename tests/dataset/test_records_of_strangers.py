@@ -42,6 +42,11 @@ def extension(column: str, storage: Any, name: str, said: str) -> Any:
     return pa.field(column, storage, metadata=metadata)
 
 
+def of_duckdb(name: str) -> str:
+    """What describes a type of DuckDB that Arrow lacks."""
+    return json.dumps({"type_name": name, "vendor_name": "DuckDB"})
+
+
 @pytest.mark.spec("rel-23")
 @pytest.mark.parametrize(
     ("name", "storage", "said"),
@@ -54,6 +59,9 @@ def extension(column: str, storage: Any, name: str, said: str) -> Any:
         ("arrow.fixed_shape_tensor", pa.list_(pa.uint8(), 12), '{"shape": [-2, -6]}'),
         ("arrow.uuid", pa.list_(pa.float32(), 2), ""),
         ("arrow.bool8", pa.struct([("a", pa.int8())]), ""),
+        ("arrow.opaque", pa.struct([("a", pa.int8())]), of_duckdb("hugeint")),
+        ("arrow.opaque", pa.list_(pa.float32(), 2), of_duckdb("uhugeint")),
+        ("arrow.opaque", pa.bool_(), of_duckdb("time_tz")),
     ],
 )
 def test_a_column_whose_type_does_not_fit_its_name_keeps_its_storage_type(
@@ -89,6 +97,19 @@ def test_types_in_types_keep_what_fits() -> None:
     assert found.field("b").type == schema.field("b").type
     assert not any(member.metadata for member in found.field("b").type)
     assert found.field("c").type.item_type == pa.uuid()
+
+
+def test_types_of_duckdb_are_kept_at_any_depth_where_they_fit(tmp_path: Path) -> None:
+    right = extension("right", pa.binary(16), "arrow.opaque", of_duckdb("hugeint"))
+    wrong = extension("wrong", pa.bool_(), "arrow.opaque", of_duckdb("hugeint"))
+    other = extension("other", pa.bool_(), "arrow.opaque", '{"type_name":"x","vendor_name":"y"}')
+    schema = pa.schema([pa.field(one.name, pa.list_(one)) for one in (right, wrong, other)])
+    rows = pa.table([pa.nulls(2, field.type) for field in schema], schema=schema)
+    found = glaive.write_dataset(rows, tmp_path / "t").to_table().schema
+    assert found.field("right").type.value_type == pa.opaque(pa.binary(16), "hugeint", "DuckDB")
+    assert found.field("wrong").type.value_type == pa.bool_()
+    assert not found.field("wrong").type.value_field.metadata
+    assert found.field("other").type.value_type == pa.opaque(pa.bool_(), "x", "y")
 
 
 @pytest.mark.parametrize(
