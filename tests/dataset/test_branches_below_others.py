@@ -11,7 +11,14 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import CommitError, NotFoundError, ObjectNotFoundError, RefNotFoundError
+from glaive.errors import (
+    CommitError,
+    DatasetExistsError,
+    NotFoundError,
+    ObjectNotFoundError,
+    RefExistsError,
+    RefNotFoundError,
+)
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.wrapped import WrappedStore
@@ -177,6 +184,31 @@ def test_a_branch_made_from_one_that_is_being_deleted_is_whole_or_not_there(
         expected = {"dev": 4, "other": 4} if ended == ["made"] else {}
         if ended:
             assert rows_of_branches(place) == expected
+    assert 10 < requests < REQUESTS - 1
+
+
+@pytest.mark.spec("branch-5")
+@pytest.mark.parametrize("versions", [1, 2])
+def test_a_branch_made_again_while_it_is_deleted_is_whole_or_not_there(
+    tmp_path: Path, versions: int
+) -> None:
+    for requests in range(1, REQUESTS):
+        place = tmp_path / f"{requests}"
+        branch = glaive.write_dataset(ROWS, place).create_branch("dev")
+        for _ in range(1, versions):
+            branch.insert(ROWS)
+
+        def make(place: Path = place) -> None:
+            with suppress(DatasetExistsError, RefExistsError):
+                glaive.dataset(place).create_branch("dev")
+
+        countdown = Countdown(requests, make)
+        opened(place, countdown).branches.delete("dev")
+        if countdown.left > 0:
+            break
+        if not rows_of_branches(place):
+            glaive.dataset(place).create_branch("dev")
+        assert rows_of_branches(place) == {"dev": 2}
     assert 10 < requests < REQUESTS - 1
 
 

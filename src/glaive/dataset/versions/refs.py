@@ -209,14 +209,12 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     branches below it stay, also of one that somebody is about to make.
     """
     known: Branch | None = None
-    lacks_ref = False
     if not branches.is_branch_begun(root, branch):
         try:
             known = branches.read_branch(root, branch)
         except RefNotFoundError:
             if not _has_rest(root, branch):
                 raise
-            lacks_ref = True
     _refuse_used(root, branch)
     branches.delete_branch_file(root, branch)
     try:
@@ -236,8 +234,9 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     store.delete([path for path in paths if path not in manifests])
     store.delete(sorted(manifests))  # until then, deleting the branch again finds the others
     forget_dataset(store)
-    # What looked like the rest of a deletion may have been a creation, which wrote the ref since.
-    if lacks_ref and not _has_versions(root, branch):
+    # What looked like the rest of a deletion may have been a creation, which wrote the ref since. Or
+    # one found the first version before it was deleted, as if a creation had been stopped.
+    if not _has_versions(root, branch):
         branches.delete_branch_file(root, branch)
 
 
