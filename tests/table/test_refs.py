@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, RefExistsError
 from glaive.table.branches import list_branches, read_branch
 from glaive.table.refs import is_branch_name
 from glaive.table.root import open_root
@@ -133,3 +133,44 @@ def test_a_branch_has_its_root_though_a_listing_shows_no_version_of_it(tmp_path:
     (tmp_path / "d" / "_versions").rename(tmp_path / "not yet listed")
     branch.tags.create("t")
     assert (tmp_path / "d" / "_refs" / "tags" / "t.json").is_file()
+
+
+@pytest.fixture(params=["plain", "home/tree/dev"])
+def copied(request: pytest.FixtureRequest, tmp_path: Path) -> glaive.LanceDataset:
+    """A branch with two versions that was copied to where no dataset is."""
+    branch = glaive.write_dataset(ROWS, tmp_path / "d").create_branch("dev")
+    branch.insert(ROWS)
+    return glaive.dataset(shutil.copytree(tmp_path / "d/tree/dev", tmp_path / request.param))
+
+
+@pytest.mark.spec("rel-14")
+@pytest.mark.parametrize("name", [None, "main", "dev"])
+def test_a_clean_up_of_a_copied_branch_keeps_what_tags_and_branches_need_of_it(
+    copied: glaive.LanceDataset, name: str | None
+) -> None:
+    """Whatever name it was given when they were made."""
+    given = None if name is None else (name, copied.version)
+    copied.tags.create("tagged", given)
+    copied.create_branch("made", given)
+    glaive.write_dataset(ROWS, copied.uri, mode="overwrite")
+    newest = glaive.dataset(copied.uri)
+    newest.cleanup_old_versions(older_than=timedelta(0), error_if_tagged_old_versions=False)
+    assert newest.checkout_version("tagged").to_table().num_rows == 6
+    made = newest.checkout_version(("made", None))
+    assert made.to_table().num_rows == 6
+    assert made.checkout_version("tagged").uri == copied.uri
+    assert made.branches.list()["made"]["parent_branch"] is None
+
+
+def test_a_branch_of_a_copied_branch_is_published_to_it(copied: glaive.LanceDataset) -> None:
+    copied.create_branch("more").insert(ROWS)
+    copied.branches.publish("more")
+    copied.branches.delete("more")
+    assert glaive.dataset(copied.uri).to_table().num_rows == 9
+
+
+def test_a_copied_branch_has_the_name_that_it_had(copied: glaive.LanceDataset) -> None:
+    """Also for Spark, whose tasks open versions by the names of their branches."""
+    with pytest.raises(RefExistsError, match="itself was copied from a branch of this name"):
+        copied.create_branch("dev")
+    assert glaive.dataset(copied.uri, version=("dev", 2)).uri == copied.uri

@@ -44,6 +44,7 @@ from glaive.table.cleanup_parts import (
 from glaive.table.found_files import CleanupFile, FoundFiles, PlannedFiles, in_batches
 from glaive.table.protection import Protection, refuse_staged
 from glaive.table.references import ALL_IDS, FOLDERS, FileKind, FileSet
+from glaive.table.refs import name_in
 from glaive.table.tags import list_tags
 from glaive.table.version_hint import advance_hint
 from glaive.table.versions import ManifestLocation, list_manifests, list_versions_past
@@ -170,7 +171,7 @@ def plan_cleanup(
     protection = Protection(store, root)
     locations = list_versions_past(store, current.version)
     refuse_staged(store, locations)
-    branch = current.wire.branch or None
+    branch = name_in(root, store, current.wire.branch or None)
     reachable = protection.reason(VERSIONS) is None  # the warning is added with its files
     tags = [(name, tag.version) for name, tag in list_tags(root).items() if tag.branch == branch]
     parents = {

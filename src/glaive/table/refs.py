@@ -36,6 +36,7 @@ __all__ = [
     "is_unfinished",
     "load_json",
     "metadata_of",
+    "name_in",
     "read_refs",
     "ref_files",
     "required_integer",
@@ -90,6 +91,11 @@ def _has_branch(root: ObjectStore, branch: str) -> bool:
     except ObjectNotFoundError:
         return False
     return True
+
+
+def name_in(root: ObjectStore, store: ObjectStore, branch: str | None) -> str | None:
+    """What the refs of a root call a branch: one that was copied is the main branch of its own."""
+    return None if store.uri == root.uri else branch
 
 
 def branch_file(branch: str) -> str:

@@ -13,7 +13,7 @@ from glaive.events import DATASETS, FILES, anyone_listens, emit
 from glaive.table.branches import list_branches
 from glaive.table.cleanup import CleanupPlan, CleanupPolicy, delete_planned, plan_cleanup
 from glaive.table.cleanup_parts import HERE, CleanupWork
-from glaive.table.refs import root_store
+from glaive.table.refs import name_in, root_store
 from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
@@ -147,9 +147,9 @@ def _referenced_branches(
     dataset: OpenedVersion, policy: CleanupPolicy
 ) -> list[CleanupReferencedBranch]:
     """Branches that start at versions which the policy selects, the newest version first."""
-    own = branch_of(dataset.manifest)
-    branches = list_branches(root_store(dataset.store, own))
-    mine = None if own is None else branches.get(own)  # None for a clone of a branch
+    root = root_store(dataset.store, branch_of(dataset.manifest))
+    own, branches = name_in(root, dataset.store, branch_of(dataset.manifest)), list_branches(root)
+    mine = None if own is None else branches.get(own)
     chain = () if mine is None else mine.identifier
     versions = [location.version for location in list_versions(dataset.store)]
     kept = set(versions[len(versions) - (policy.retain_versions or 0) :])

@@ -13,7 +13,12 @@ from glaive.dataset.versions.refs import delete_branch
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.dataset.writing.bases import allowing
 from glaive.entropy import random_bytes
-from glaive.errors import DatasetNotFoundError, ObjectNotFoundError, RefNotFoundError
+from glaive.errors import (
+    DatasetNotFoundError,
+    ObjectNotFoundError,
+    RefExistsError,
+    RefNotFoundError,
+)
 from glaive.format.manifest import Manifest
 from glaive.format.paths import manifest_path
 from glaive.io.store import ObjectStore
@@ -28,7 +33,7 @@ from glaive.table.cloning import begin_clone, refuse_dataset
 from glaive.table.copying import copy_files
 from glaive.table.load import open_latest, read_transaction
 from glaive.table.operations.clone import Clone
-from glaive.table.refs import branch_store, root_store
+from glaive.table.refs import branch_store, name_in, root_store
 from glaive.table.registry import read_operation
 from glaive.table.root import access_of, open_root
 
@@ -41,7 +46,13 @@ __all__ = ["clone_deep", "clone_shallow", "make_branch"]
 def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referenced:
     """Create a branch from the version that ``reference`` names."""
     check_branch_name(name)
-    root = root_store(dataset.store, branch_of(dataset.manifest))
+    own = branch_of(dataset.manifest)
+    root = root_store(dataset.store, own)
+    if name == own != name_in(root, dataset.store, own):
+        raise RefExistsError(
+            f"branch {name} already exists: {root.uri} itself was copied from a branch of this "
+            "name. Choose another name."
+        )
     try:
         read_branch(root, name)
     except RefNotFoundError:
@@ -52,7 +63,7 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
     target = branch_store(root, name)
     clone = _clone(source, shallow=True, branch=name)
     manifest = _unfinished(target, clone) or _begun(source, target, clone)
-    parent = None if source.store.uri == root.uri else source.branch  # a copied one has no ref
+    parent = name_in(root, source.store, source.branch)
     chain = () if parent is None else read_branch(root, parent).identifier
     version = source.manifest.version
     path = manifest_path(version, source.manifest.scheme)
@@ -60,7 +71,7 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
         root,
         name,
         Branch(
-            parent_branch=source.branch,
+            parent_branch=parent,
             parent_version=version,
             identifier=(*chain, (version, random_bytes(16).hex())),
             create_at=now_ns() // 1_000_000_000,

@@ -20,7 +20,7 @@ from glaive.table.copying import copy_files
 from glaive.table.load import open_newest, read_transaction
 from glaive.table.publishing import PUBLISHED, Publish, Published, root_bases
 from glaive.table.references import fragment_files, index_folders
-from glaive.table.refs import MAIN, branch_store, root_store
+from glaive.table.refs import MAIN, branch_store, name_in, root_store
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
@@ -85,8 +85,9 @@ def publish_branch(opened: OpenedVersion, branch: str, job: Job = LOCAL) -> tupl
     CommitConflictError
         There are versions that the branch does not have; nothing was changed.
     """
-    here, newest = branch_of(opened.manifest), opened.manifest
-    root = root_store(opened.store, here)
+    newest = opened.manifest
+    root = root_store(opened.store, branch_of(newest))
+    here = name_in(root, opened.store, branch_of(newest))
     made_from = read_branch(root, branch)
     parent = made_from.parent_branch
     if parent != here:

@@ -26,7 +26,7 @@ from glaive.table.branches import Branch
 from glaive.table.load import open_latest
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import FOLDERS, kind_of
-from glaive.table.refs import BRANCHES, TREE, branch_store, ref_files, root_store
+from glaive.table.refs import BRANCHES, TREE, branch_store, name_in, ref_files, root_store
 from glaive.table.tags import Tag
 
 if TYPE_CHECKING:
@@ -102,14 +102,16 @@ class Tags(_Refs):
         OptionError
             The name is invalid.
         """
-        tags.create_tag(self._root, tag, self._tag(reference))
+        root = self._root
+        tags.create_tag(root, tag, self._tag(root, reference))
 
     def update(self, tag: str, reference: object = None) -> None:
         """Move a tag to another version; references as for :meth:`create`."""
-        old = tags.read_tag(self._root, tag)
-        new = self._tag(reference)
+        root = self._root
+        old = tags.read_tag(root, tag)
+        new = self._tag(root, reference)
         new = replace(new, created_at=old.created_at, metadata=old.metadata)
-        tags.replace_tag(self._root, tag, new)
+        tags.replace_tag(root, tag, new)
 
     def replace_metadata(self, tag: str, metadata: Mapping[str, str]) -> None:
         """Replace the metadata of a tag."""
@@ -120,7 +122,7 @@ class Tags(_Refs):
         """Delete a tag; its version remains, but can be cleaned up from now on."""
         tags.delete_tag(self._root, tag)
 
-    def _tag(self, reference: object) -> Tag:
+    def _tag(self, root: ObjectStore, reference: object) -> Tag:
         opened = self._dataset.opened
         target = resolve(opened.store, opened.manifest, reference)
         manifest = target.manifest
@@ -128,7 +130,7 @@ class Tags(_Refs):
         time = now_ns()
         return Tag(
             version=manifest.version,
-            branch=target.branch,
+            branch=name_in(root, target.store, target.branch),
             manifest_size=target.store.head(path).size,
             created_at=time,
             updated_at=time,
@@ -234,8 +236,8 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     store.delete([path for path in paths if path not in manifests])
     store.delete(sorted(manifests))  # until then, deleting the branch again finds the others
     forget_dataset(store)
-    # What looked like the rest of a deletion may have been a creation, which wrote the ref since. Or
-    # one found the first version before it was deleted, as if a creation had been stopped.
+    # What looked like the rest of a deletion may have been a creation, which wrote the ref since;
+    # or one found the first version before it was deleted, as if a creation had been stopped.
     if not _has_versions(root, branch):
         branches.delete_branch_file(root, branch)
 
