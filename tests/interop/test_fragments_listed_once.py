@@ -73,6 +73,28 @@ def test_the_first_fragment_is_not_taken_for_a_new_one_where_it_is_listed_again(
         merged(glaive, tmp_path, lambda known, _: [*known, known[0]])
 
 
+def test_a_new_fragment_does_not_take_the_place_of_the_first(tmp_path: Path) -> None:
+    """An index of the first fragment would be asked for the rows of the new one."""
+    dataset = glaive.write_dataset(ROWS, tmp_path)
+    dataset.create_scalar_index("a", "BTREE")
+    new = glaive.fragment.LanceFragment.create(str(tmp_path), pa.table({"a": [3]}))
+    known = dataset.get_fragments()[0].metadata
+    operation = glaive.LanceOperation.Merge([new, known], dataset.lance_schema)
+    with pytest.raises(OptionError, match=r"fragment id 0.*New fragments.*behind all others"):
+        glaive.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+
+
+def test_the_first_fragment_is_not_taken_for_a_new_one_where_it_is_changed_and_listed_again(
+    tmp_path: Path,
+) -> None:
+    def listed(known: list[Any], _: Callable[[], Any]) -> Sequence[Any]:
+        changed = glaive.dataset(tmp_path).get_fragments()[0].delete("a = 1")
+        return [*known, changed]
+
+    with pytest.raises(OptionError, match="duplicate fragment id 0"):
+        merged(glaive, tmp_path, listed)
+
+
 def test_new_fragments_of_a_merge_get_ids_after_reserved_ones(tmp_path: Path) -> None:
     def listed(known: list[Any], new: Callable[[], Any]) -> Sequence[Any]:
         reserved = new()

@@ -139,25 +139,28 @@ class Merge(TableOperation):
                 "all fragments of the new version, so that the rows of these would be lost. Add "
                 "them, changed or not."
             )
-        # Old releases sometimes assigned an id twice.
-        numbers, counts = np.unique(listed, return_counts=True)
-        ordered = np.sort(known)
-        before = np.searchsorted(ordered, numbers, "right") - np.searchsorted(ordered, numbers)
-        twice = numbers[counts > np.maximum(before, 1)].tolist()
-        if (known == 0).any() and not twice:
-            first = self.fragments[int(np.argmin(ids))].files
-            twice = [0 for at in zeros.tolist() if self.fragments[at].files == first]
-        if twice:
-            raise OptionError(
-                f"Merge operation contains duplicate fragment id {twice[0]}: list each fragment "
-                "once. New fragments have the id 0, or an own one that was reserved."
-            )
         after = ids[zeros[0] :][np.isin(ids[zeros[0] :], known)] if len(zeros) else ids[:0]
         after = after[after != 0]
         if len(after):
             raise OptionError(
                 f"Merge operation lists existing fragment {after[0]} after a new fragment (id 0): "
                 "list new fragments after all others."
+            )
+        # Old releases sometimes assigned an id twice.
+        numbers, counts = np.unique(listed, return_counts=True)
+        ordered = np.sort(known)
+        before = np.searchsorted(ordered, numbers, "right") - np.searchsorted(ordered, numbers)
+        twice = numbers[counts > np.maximum(before, 1)].tolist()
+        if len(zeros) and not twice:  # fragment 0 again, or behind a new one in its place
+            before_at = np.flatnonzero(known == 0).tolist()
+            own = {file.path for at in before_at for file in base.fragment(at).files}
+            given = (self.fragments[at].files for at in zeros.tolist())
+            twice = [0 for files in given if not own.isdisjoint(file.path for file in files)]
+        if twice:
+            raise OptionError(
+                f"Merge operation contains duplicate fragment id {twice[0]}: list each fragment "
+                "once. New fragments have the id 0, behind all others, or an own one that was "
+                "reserved."
             )
         return frozenset(zeros.tolist())
 
