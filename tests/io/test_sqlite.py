@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import struct
 from collections.abc import Callable
@@ -70,6 +71,23 @@ def test_a_journal_that_names_no_file_is_rolled_back(tmp_path: Path) -> None:
     assert read(tmp_path / "t") == 10
     glaive.write_dataset(ROWS, tmp_path / "t", mode="append", manifest_store="sqlite")
     assert read(tmp_path / "t") == 20
+
+
+@pytest.mark.spec("rel-23", "rel-25")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["folder", "pipe"])
+def test_a_journal_that_is_no_file_is_an_error(tmp_path: Path, make: Callable[[Path], Any]) -> None:
+    """SQLite would wait for the other end of a pipe."""
+    register(tmp_path / "t")
+    Checkpoint.open(tmp_path / "done", "job")
+    journals = tmp_path / "t/_manifests.sqlite-journal", tmp_path / "done-journal"
+    for journal in journals:
+        journal.unlink(missing_ok=True)
+        make(journal)
+    with pytest.raises(StoreError, match="sqlite-journal is no file"):
+        read(tmp_path / "t")
+    with pytest.raises(OptionError, match="done-journal is no file"):
+        Checkpoint.open(tmp_path / "done", "job")
 
 
 PROGRAMS: dict[str, tuple[str, ...]] = {

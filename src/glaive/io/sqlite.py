@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import stat
 from typing import Final, Literal
 
 from glaive.io.mapped import READING
@@ -46,7 +47,7 @@ def connect_checked(
     Raises
     ------
     sqlite3.Error
-        It cannot be opened, or its journal names another file.
+        It cannot be opened, or its journal is no file, or names another one.
     """
     journal = f"{os.path.realpath(path)}-journal"
     if _end_of(journal, len(_NAMES_ANOTHER)) == _NAMES_ANOTHER:
@@ -85,14 +86,25 @@ def has_tables(connection: sqlite3.Connection, statements: str) -> bool:
 
 
 def _end_of(path: str, size: int) -> bytes:
-    """The last bytes of a file; none if there is no such file, or it cannot be read."""
+    """The last bytes of a file; none if there is no such file, or it cannot be read.
+
+    Raises
+    ------
+    sqlite3.DatabaseError
+        It is something else, such as a pipe, which SQLite would wait for.
+    """
     try:
         fd = os.open(path, READING)
     except OSError:  # SQLite cannot open it either, and says so
         return b""
-    with os.fdopen(fd, "rb") as file:
-        file.seek(max(0, os.fstat(fd).st_size - size))
-        return file.read(size)
+    try:
+        state = os.fstat(fd)
+        if not stat.S_ISREG(state.st_mode):
+            raise sqlite3.DatabaseError(f"{path} is no file")
+        os.lseek(fd, max(0, state.st_size - size), os.SEEK_SET)
+        return os.read(fd, size)
+    finally:
+        os.close(fd)
 
 
 def _stop() -> bool:
