@@ -128,3 +128,25 @@ def test_reading_transactions_names_what_is_no_number(place: str, given: Any) ->
         dataset.read_transaction(given)
     with pytest.raises(OptionError, match="recent_transactions: expected a number"):
         dataset.get_transactions(given)
+
+
+def test_a_number_of_transactions_may_be_one_of_numpy(place: str) -> None:
+    dataset = glaive.dataset(place)
+    assert dataset.get_transactions(np.int64(1)) == [dataset.read_transaction(np.int32(1))]
+
+
+HALF = "\ud800"  # of a surrogate pair
+UNSTORABLE: dict[str, Callable[[Any], Any]] = {
+    "uuid": lambda operation: Transaction(1, operation, uuid=HALF),
+    "property": lambda operation: Transaction(1, operation, transaction_properties={"a": HALF}),
+    "predicate": lambda _: Transaction(1, Operation.Delete([], [0], HALF)),
+    "offsets": lambda _: Transaction(1, Operation.Update(updated_fragment_offsets={0: [1]})),
+}
+
+
+@pytest.mark.parametrize("what", UNSTORABLE)
+def test_a_transaction_that_cannot_be_stored_is_refused(place: str, what: str) -> None:
+    transaction = UNSTORABLE[what](appended(place))
+    with pytest.raises(OptionError, match="a value of it cannot be stored"):
+        glaive.LanceDataset.commit(place, transaction)
+    assert glaive.dataset(place).version == 1

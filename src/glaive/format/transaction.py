@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from glaive.dataclass import dataclass
 from glaive.entropy import new_uuid
+from glaive.errors import OptionError
 from glaive.format.pb import table_pb2
 from glaive.format.wire import delimited, parse
 
@@ -89,14 +90,28 @@ class Transaction:
         return f"{self.read_version}-{self.uuid}.txn"
 
     def encode(self) -> bytes:
-        """Encode in wire format, without length or footer."""
+        """Encode in wire format, without length or footer.
+
+        Raises
+        ------
+        OptionError
+            A value that a caller gave has a wrong type, or is a text with half of a surrogate pair.
+        """
         name = self.operation.wire_name
         if name is None:
             raise ValueError(f"transaction {self.uuid}: its operation cannot be written")
-        wire = table_pb2.Transaction(
-            read_version=self.read_version, uuid=self.uuid, transaction_properties=self.properties
-        )
-        parts = self.operation.encode()
+        try:
+            wire = table_pb2.Transaction(
+                read_version=self.read_version,
+                uuid=self.uuid,
+                transaction_properties=self.properties,
+            )
+            parts = self.operation.encode()
+        except (TypeError, UnicodeEncodeError) as error:
+            raise OptionError(
+                f"transaction {self.uuid!r}: a value of it cannot be stored: {error}. Check its "
+                "uuid, its properties, and the fields of its operation."
+            ) from error
         number = wire.DESCRIPTOR.fields_by_name[name].number
         head = delimited(number, sum(map(len, parts)))
         return b"".join([wire.SerializeToString(), head, *parts])

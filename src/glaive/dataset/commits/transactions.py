@@ -154,7 +154,7 @@ def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
     ``None`` where it is not recorded. One listing and at most two requests per version.
     """
     number: object = count
-    if isinstance(number, bool) or not isinstance(number, int):
+    if isinstance(number, bool | np.bool_) or not isinstance(number, int | np.integer):
         raise OptionError(f"recent_transactions: expected a number, found {count!r:.60}")
     store, newest = dataset.store, dataset.manifest.version
     versions = [location for location in list_versions(store) if location.version <= newest]
