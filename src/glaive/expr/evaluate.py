@@ -27,7 +27,7 @@ from glaive.expr.patterns import like
 from glaive.expr.rows import broadcast, repeat
 from glaive.expr.sizes import bytes_of, check_bytes, check_held, scalar_bytes, varies
 from glaive.expr.tree import Node
-from glaive.format.fields import split_path
+from glaive.format.column_path import split_path
 
 __all__ = ["evaluate", "values"]
 

@@ -17,6 +17,7 @@ from glaive.expr.coerce import plain
 from glaive.expr.source_position import close_names, failure, position_text
 from glaive.expr.sqltypes import type_text
 from glaive.expr.tree import Node
+from glaive.format.column_path import quoted_name
 from glaive.format.extension import storage_type
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
@@ -70,7 +71,7 @@ class Names:
         member_type = storage_type(kind.field(index).type)
         if not isinstance(operand, tree.Column):
             return tree.Member(operand, name, at=at), plain(member_type)
-        path = f"{operand.path}.{self._quoted(operand.path, name)}"
+        path = f"{self._above(operand.path)}.{self._quoted(operand.path, name)}"
         column = tree.Column(path, member_type, self._id(operand.field_id, name), at=at)
         return column, plain(member_type)
 
@@ -83,8 +84,13 @@ class Names:
                     return said or as_geometries(column.type, column.path)
         return None
 
+    def _above(self, path: str) -> str:
+        """The path of a struct, before that of a member; the path of a column is its name."""
+        return quoted_name(path) if "`" in path and path in self.fields else path
+
     def _quoted(self, above: str, name: str) -> str:
-        return f"`{name}`" if "." in name or f"{above}.{name}" in self.fields else name
+        plain = "." not in name and "`" not in name and f"{above}.{name}" not in self.fields
+        return name if plain else quoted_name(name)
 
     def _id(self, above: int, name: str) -> int:
         for field in self.fields.values():

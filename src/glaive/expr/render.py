@@ -18,6 +18,7 @@ from glaive.expr.sqltypes import type_text
 from glaive.expr.tree import Literal, Node
 from glaive.expr.vocabulary import AND, EQUAL, IS, KEYWORDS, LIKE, NOT, OR, PLUS, SHIFT, TIMES
 from glaive.expr.write_text import value_texts
+from glaive.format.column_path import quoted_name
 
 __all__ = ["render"]
 
@@ -124,7 +125,7 @@ def _like(node: tree.Like) -> tuple[str, int]:
 def _name(name: str, *, always: bool = False) -> str:
     if not always and _PLAIN.fullmatch(name) and name.upper() not in KEYWORDS:
         return name
-    return f"`{name.replace('`', '``')}`"
+    return quoted_name(name)
 
 
 def _listed(items: Sequence[Node]) -> Iterable[str]:

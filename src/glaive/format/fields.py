@@ -19,6 +19,7 @@ from glaive.arrow.nesting import MAX_NESTING
 from glaive.dataclass import dataclass
 from glaive.errors import ColumnNotFoundError, SchemaError
 from glaive.format.blobs import MEMBERS, unfit_members
+from glaive.format.column_path import split_path
 from glaive.format.declared_keys import clustering_key, primary_key
 from glaive.format.extension import JSON, extended, field_metadata, storage_type
 from glaive.format.field import Field
@@ -28,7 +29,7 @@ from glaive.format.logical_types import EXTENSION_NAME, check_list_size, logical
 from glaive.format.pb import file_pb2
 from glaive.format.schema_field import SchemaField
 
-__all__ = ["Field", "LanceSchema", "new_field_ids", "split_path"]
+__all__ = ["Field", "LanceSchema", "new_field_ids"]
 
 
 class _Fields(tuple[Field, ...]):
@@ -293,21 +294,6 @@ def new_field_ids(first: int) -> Iterator[int]:
         f"new columns: field ids go up to {MAX_FIELD_ID}, and those up to {first - 1} are used "
         "already. The manifest may be damaged; write the rows into a new dataset."
     )
-
-
-def split_path(path: str) -> list[str]:
-    """Split ``a.`b.c`.d`` at the dots outside backticks: ``["a", "b.c", "d"]``."""
-    if "`" not in path:
-        return path.split(".")
-    parts, quoted = [""], False
-    for character in path:
-        if character == "`":
-            quoted = not quoted
-        elif character == "." and not quoted:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
 
 
 def _prune(field: Field, wanted: set[int]) -> Field | None:

@@ -27,6 +27,7 @@ from glaive.dataset.tasks import FragmentRange
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.staged import staged_rows
+from glaive.format.column_path import quoted_name
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import packed_fragments, unpacked_fragments
@@ -122,7 +123,7 @@ class StagedBlock:
 
 def _keys(source: OpenedVersion, shared: StagedMerge) -> Iterator[tuple[int, SourceKeys]]:
     """The keys of a source, some rows at a time, with the first row's position."""
-    quoted = ["`" + name.replace("`", "``") + "`" for name in shared.keys]
+    quoted = list(map(quoted_name, shared.keys))
     count = shared.division.block_rows
     for start in range(0, source.snapshot.num_rows, count):
         rows = Scanner.of(source.views, columns=quoted, offset=start, limit=count).to_table()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glaive.dataclass import dataclass
 from glaive.errors import ExpectationError
+from glaive.format.column_path import quoted_name
 from glaive.ingestion.expectations import Expectations, OnViolation
 from glaive.ingestion.rejects import BAD_RECORDS
 from glaive.pipeline.step import DatasetName, Step, StepContext
@@ -156,5 +157,5 @@ def _is_true(condition: str) -> Column:
 def _row_text(frame: DataFrame) -> Column:
     from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
-    quoted = ["`" + name.replace("`", "``") + "`" for name in frame.columns]
+    quoted = list(map(quoted_name, frame.columns))
     return F.to_json(F.struct(*quoted))

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 from sqlglot import exp
 
 from glaive.dataclass import dataclass
+from glaive.format.column_path import quoted_name
 from glaive.spark.partial_aggregates import (
     WIDE_DIGITS,
     Aggregate,
@@ -143,8 +144,8 @@ class GroupedQuery:
     def text(self, names: Sequence[str]) -> tuple[str, str]:
         """The select with names for its columns, before and after that of its table."""
         shown = [_text(node.unalias()) for node in self.select.expressions]
-        parts = [f"{sql} AS {_quoted(name)}" for sql, name in zip(shown, names, strict=True)]
-        rest = [f"AS {_quoted(self.alias)}"]
+        parts = [f"{sql} AS {quoted_name(name)}" for sql, name in zip(shown, names, strict=True)]
+        rest = [f"AS {quoted_name(self.alias)}"]
         having = self.select.args.get("having")
         if having is not None:
             rest.append(f"WHERE {_text(having.this)}")
@@ -157,10 +158,6 @@ class GroupedQuery:
 def _text(node: Any) -> str:
     text: str = node.sql(dialect="spark")
     return text
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _names(value: Value | None) -> list[str]:

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from glaive.errors import OptionError
+from glaive.format.column_path import quoted_name
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.launch import register
 from glaive.spark.options import absolute, from_spark, to_spark
@@ -221,7 +222,7 @@ def register_view(
     pairs = ", ".join(f"{_quoted(key)} {_quoted(text)}" for key, text in strings.items())
     if "${" in name:  # nothing stands for it within a name
         raise OptionError(f"view {name!r:.80}: Spark replaces ${{…}} in names. Choose another one")
-    view = "`" + name.replace("`", "``") + "`"
+    view = quoted_name(name)
     with as_glaive_errors():
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING lance OPTIONS ({pairs})")
 

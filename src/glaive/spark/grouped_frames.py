@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import DecimalType, LongType, StructType
 
 from glaive.dataclass import dataclass
+from glaive.format.column_path import quoted_name
 from glaive.spark.aggregate_queries import Final, grouped_query
 from glaive.spark.api import is_connect
 from glaive.spark.partial_aggregates import SETTING
@@ -96,7 +97,7 @@ def grouped_frame(
         if groups is None:
             return None
         finals = [_final(groups, final).alias(name) for name, final in grouped.finals.items()]
-        frame: Any = groups.groupBy(*map(_quoted, grouped.partial.keys)).agg(*finals)
+        frame: Any = groups.groupBy(*map(quoted_name, grouped.partial.keys)).agg(*finals)
         before, after = grouped.text(written.names)
         text = f"{_escaped(before)}{{frame}}{_escaped(after)}"
         found = spark.sql(text, frame=frame).schema
@@ -113,16 +114,12 @@ def _of_empty(
     """The select as it is written, of no rows."""
     name = use.table.this
     before, after = query[span[0] : name.meta["start"]], query[name.meta["end"] + 1 : span[1]]
-    alias = "" if use.table.alias else f" AS {_quoted(name.name)}"
+    alias = "" if use.table.alias else f" AS {quoted_name(name.name)}"
     return spark.sql(f"{_escaped(before)}{{empty}}{alias}{_escaped(after)}", empty=empty)
 
 
 def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _final(groups: DataFrame, final: Final) -> Column:

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
 from glaive.entropy import random_bytes
+from glaive.format.column_path import quoted_name
 from glaive.spark.api import is_connect
 from glaive.spark.frame import frame_schema
 from glaive.spark.partial_aggregates import PartialAggregates
@@ -176,7 +177,7 @@ def _with_decimals(frame: DataFrame, schema: StructType, as_integers: frozenset[
     expressions = spark.classic.ExpressionUtils
     columns: list[Column] = []
     for field in schema:
-        column: Any = frame[f"`{field.name.replace('`', '``')}`"]
+        column: Any = frame[quoted_name(field.name)]
         if field.name in as_integers:
             number, kind = expressions.expression(column._jc), field.dataType  # noqa: SLF001  # as above
             made = spark.catalyst.expressions.MakeDecimal(

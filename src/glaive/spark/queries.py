@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from glaive.errors import MissingDependencyError, OptionError
+from glaive.format.column_path import quoted_name
 from glaive.spark.api import cluster_cores, read
 from glaive.spark.failures import as_glaive_errors, naming_columns
 from glaive.spark.options import Options, absolute, from_spark, to_spark
@@ -183,7 +184,7 @@ def _with_frames(
         pieces += [_escaped(query[done:start]), f"{{{placeholder}}}"]
         done = use.table.this.meta["end"] + 1
         if not (use.table.alias or id(use.table) in by_path or _is_sampled(use.table)):
-            pieces.append(f" AS `{use.table.name}`")
+            pieces.append(f" AS {quoted_name(use.table.name)}")
     columns = [column for schema in schemas.values() for column in schema.names]
     return "".join([*pieces, _escaped(query[done:])]), frames, columns
 
@@ -318,7 +319,7 @@ def _columns(names: Sequence[str], pinned: Options) -> tuple[str, ...] | dict[st
     computed = pinned.columns
     if not isinstance(computed, Mapping):
         return tuple(names)
-    return {name: computed.get(name, f"`{name}`") for name in names}
+    return {name: computed.get(name, quoted_name(name)) for name in names}
 
 
 def _narrowest(schema: Any) -> tuple[str, ...]:

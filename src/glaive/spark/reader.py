@@ -13,6 +13,7 @@ from pyspark.sql.types import BinaryType, StructType
 
 from glaive.arrow.capacity import batch_parts
 from glaive.errors import FilterError
+from glaive.format.column_path import quoted_name
 from glaive.spark.cast import conform
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.frame import open_dataset, scan_arguments, stored_paths
@@ -171,7 +172,7 @@ class LanceReader(DataSourceReader):
         computed = self.options.columns
         if not isinstance(computed, Mapping):
             return list(self.schema.names)
-        return {name: computed.get(name, f"`{name}`") for name in self.schema.names}
+        return {name: computed.get(name, quoted_name(name)) for name in self.schema.names}
 
     def _matches_nothing(self, dataset: LanceDataset) -> bool:
         from glaive.expr.filters import bind_filter

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import DecimalType, LongType, StructField, StructType
 
 from glaive.errors import OptionError, SchemaError
+from glaive.format.column_path import quoted_name
 from glaive.spark.cast import validity
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def unscaled_frame(frame: DataFrame, *, has_jvm: bool) -> tuple[DataFrame, dict[
     expressions = spark.classic.ExpressionUtils
     columns: list[Column] = []
     for field in frame.schema:
-        column: Any = frame[f"`{field.name.replace('`', '``')}`"]
+        column: Any = frame[quoted_name(field.name)]
         if field.name in short:
             value = expressions.expression(column._jc)  # noqa: SLF001  # as above
             made = spark.catalyst.expressions.UnscaledValue(value)

@@ -17,6 +17,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset as open_dataset
 from glaive.dataset.write import write_dataset
 from glaive.errors import OptionError, TrainingError
+from glaive.format.column_path import quoted_name
 from glaive.sampler import maybe_sample
 from glaive.torch.clusters import KMeans
 from glaive.torch.tensors import to_tensor
@@ -215,8 +216,8 @@ def _tf32_allowed(allowed: bool) -> Iterator[None]:
 
 def _is_present(dataset: LanceDataset, column: str) -> str:
     """A filter for rows with a vector."""
-    names = [field.name.replace("`", "``") for field in dataset.lance_schema.find(column)]
-    return ".".join(f"`{name}`" for name in names) + " is not null"
+    fields = dataset.lance_schema.find(column)
+    return ".".join(quoted_name(field.name) for field in fields) + " is not null"
 
 
 def _finite(vectors: Any) -> Any:

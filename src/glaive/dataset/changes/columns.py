@@ -51,7 +51,7 @@ def sources(
         if name in SYSTEM_COLUMNS or name in stored.names:
             found.append(name)
             continue
-        (field,) = wanted.find(_quoted(name))
+        (field,) = wanted.find(name)
         renamed = [column.name for column in stored.fields if column.id == field.id]
         if not renamed or same_fields is False:
             found.append(None)
@@ -82,7 +82,3 @@ def fitted(array: pa.ChunkedArray, column: pa.Field, where: str) -> pa.ChunkedAr
             f"column {column.name!r} is {array.type} in {where} and {column.type} in the feed: "
             f"{error}. Leave the column out, or read changes since its type was changed"
         ) from error
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -24,6 +24,7 @@ from glaive.errors import OptionError, SchemaError
 from glaive.events import DATASETS, emit
 from glaive.expr.coerce import is_list
 from glaive.file.versions import profile_of
+from glaive.format.column_path import joined_path, quoted_name
 from glaive.format.extension import JSON
 from glaive.format.fields import Field, LanceSchema, new_field_ids
 from glaive.format.fragment import DataFile
@@ -187,7 +188,7 @@ def _refuse_nulls(dataset: OpenedVersion, path: str) -> None:
         raise SchemaError(
             f"column {path!r}: list items cannot be made non-nullable; rewrite the column"
         )
-    name = ".".join(f"`{field.name}`" for field in chain)
+    name = ".".join(quoted_name(field.name) for field in chain)
     scanner = Scanner.of(Views(dataset.snapshot), columns=[], filter=f"{name} IS NULL")
     nulls = scanner.count_rows()
     if nulls:
@@ -315,13 +316,13 @@ def _stands_alone(version: FormatVersion, old: Field, cast: Field, part: Field) 
 
 def _paths_of(schema: LanceSchema, part: Field) -> list[str]:
     """Paths to read the values of a part of a column."""
-    return list(_struct_paths(part, schema.find(f"`{part.name}`")[0], ()))
+    return list(_struct_paths(part, schema.find(part.name)[0], ()))
 
 
 def _struct_paths(part: Field, old: Field, above: tuple[str, ...]) -> Iterator[str]:
-    here = (*above, f"`{part.name}`")
+    here = (*above, part.name)
     if part.logical_type != "struct" or len(part.children) == len(old.children):
-        yield ".".join(here)
+        yield joined_path(here)
         return
     for child in part.children:
         before = next(candidate for candidate in old.children if candidate.name == child.name)

@@ -136,7 +136,7 @@ def update_columns(
     offsets = offsets if live is None else live.physical(offsets)
     wanted = take_rows(lookup.rows.select(columns.names), rows[rows >= 0])
     values: Any = conform(wanted, columns.to_arrow())
-    view = view_of(snapshot, [f"`{name}`" for name in columns.names])
+    view = view_of(snapshot, columns.names)
     batches = replaced_values(physical_rows(view, position), offsets, values)
     file = write_column_file(snapshot, fragment, columns, batches)
     matched = bitmap_of(offsets.astype(np.uint32))
@@ -153,7 +153,7 @@ def _columns_of(lookup: _Lookup, snapshot: Snapshot) -> LanceSchema:
                 f"update_columns: Column {name} in right side fragment does not exist in left side "
                 "fragment: it replaces values of columns that are there. add_columns makes new ones"
             )
-    part = schema.project([f"`{name}`" for name in known])
+    part = schema.project(known)
     if match_schema(lookup.columns, part, where=snapshot.store.uri) != part:
         raise SchemaError("update_columns: the rows lack members of structs; give complete columns")
     return part
@@ -242,7 +242,7 @@ class _Lookup:
             else:
                 rows = live.physical_run(0, live.count)
             return [pa.array(SystemColumns(snapshot, position).of(self.left, rows))]
-        view = view_of(snapshot, [f"`{self.left}`"])
+        view = view_of(snapshot, [self.left])
         kept = snapshot.live_rows(fragment)
         arrays, start = [], 0
         for batch in physical_rows(view, position):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from glaive.errors import CorruptFileError
+from glaive.format.column_path import joined_path
 from glaive.format.field import Field
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
@@ -13,17 +14,17 @@ __all__ = ["indexed_path", "path_of"]
 def path_of(manifest: Manifest, number: int) -> str:
     """Dotted path of a field; the id of a field that does not exist."""
 
-    def search(siblings: tuple[Field, ...]) -> str | None:
+    def search(siblings: tuple[Field, ...], above: tuple[str, ...]) -> str | None:
         for sibling in siblings:
-            name = f"`{sibling.name}`" if "." in sibling.name else sibling.name
+            names = (*above, sibling.name)
             if sibling.id == number:
-                return name
-            below = search(sibling.children)
+                return joined_path(names)
+            below = search(sibling.children, names)
             if below is not None:
-                return f"{name}.{below}"
+                return below
         return None
 
-    return search(manifest.schema.fields) or str(number)
+    return search(manifest.schema.fields, ()) or str(number)
 
 
 def indexed_path(manifest: Manifest, entry: table_pb2.IndexMetadata) -> str:

@@ -94,7 +94,7 @@ class DatasetDelta:
 
     def _rows(self, predicate: str) -> pa.RecordBatchReader:
         names = self.dataset.manifest.schema.names
-        columns = [*(f"`{name}`" for name in names), ROW_ID, CREATED_AT, UPDATED_AT]
+        columns = [*names, ROW_ID, CREATED_AT, UPDATED_AT]
         scanner = Scanner.of(Views(self.dataset.snapshot), columns=columns, filter=predicate)
         return scanner.to_reader()
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
+from glaive.format.column_path import quoted_name
 from glaive.pipeline.expectations import ExpectingStep
 from glaive.pipeline.queries import datasets_of, query_frame
 from glaive.pipeline.step import DatasetName, StepContext
@@ -79,8 +80,8 @@ class MergeStep(ExpectingStep):
 
     def run(self, context: StepContext) -> Mapping[str, int]:
         """Merge as one job."""
-        query = self.query or f"SELECT * FROM `{self.source}`"  # noqa: S608  # a name of [datasets]
-        keys = ["`" + key.replace("`", "``") + "`" for key in self.on]
+        query = self.query or f"SELECT * FROM {quoted_name(self.source or '')}"  # noqa: S608  # quoted
+        keys = list(map(quoted_name, self.on))
         condition = " AND ".join(f"t.{key} = s.{key}" for key in keys)
         with self.expected(query_frame(context, query), context) as rows:
             table = context.table(self.target, self.branch).alias("t")

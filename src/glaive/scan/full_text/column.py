@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import OptionError
+from glaive.format.column_path import joined_path
 from glaive.format.field import Field
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.source import ValueBatch
@@ -224,9 +225,7 @@ def _path_of(snapshot: Snapshot, field_id: int) -> str | None:
             yield from below(field.children, path)
 
     names = next(below(snapshot.manifest.schema.fields, ()), None)
-    if names is None:
-        return None
-    return ".".join(name if name.isidentifier() else f"`{name}`" for name in names)
+    return None if names is None else joined_path(names)
 
 
 def indexed_columns(snapshot: Snapshot) -> list[str]:

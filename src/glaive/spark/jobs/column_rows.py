@@ -114,7 +114,7 @@ class ReplaceColumns(RowTask):
         Memory: the new values of one fragment.
         """
         opened = at_version(dataset, self.read_version)
-        columns = opened.manifest.schema.project([f"`{name}`" for name in self.names])
+        columns = opened.manifest.schema.project(self.names)
         updated: list[Fragment] = []
         changed: dict[int, bytes] = {}
         count = 0

@@ -12,6 +12,7 @@ from glaive.dataset.columns.added_files import AddedFiles
 from glaive.dataset.columns.new_columns import grow
 from glaive.dataset.commits.commit import commit_operation
 from glaive.errors import ColumnNotFoundError, OptionError
+from glaive.format.column_path import quoted_name
 from glaive.format.fragment_list import FragmentList
 from glaive.spark.assignable import refuse_unassignable
 from glaive.spark.jobs.column_rows import FillColumns, ReplaceColumns, ReplacedColumns
@@ -41,7 +42,7 @@ def add_from(
 ) -> tuple[Manifest, None]:
     """Commit new columns with the values of a frame, by keys."""
     names = _values_of(frame, keys, opened)
-    stored = stored_schema(frame.select(*map(_quoted, names)).schema, tuple(vector_columns))
+    stored = stored_schema(frame.select(*map(quoted_name, names)).schema, tuple(vector_columns))
     columns = pa.schema([field.with_nullable(True) for field in stored])
     grown = grow(opened.manifest, columns)  # refuses names that are taken
     rows = _by_fragment(spark, opened, frame, keys, names, job)
@@ -60,8 +61,8 @@ def update_from(
     for name in names:
         if name not in schema.names:
             raise ColumnNotFoundError.among(name, schema.names, where=opened.uri)
-    columns = schema.project([f"`{name}`" for name in names])
-    sent = spark_arrow_schema(frame.select(*map(_quoted, names)).schema)
+    columns = schema.project(names)
+    sent = spark_arrow_schema(frame.select(*map(quoted_name, names)).schema)
     refuse_unassignable(sent, columns.to_arrow(), where=opened.uri)
     rows = _by_fragment(spark, opened, frame, keys, names, job)
     task = ReplaceColumns(opened.manifest.version, tuple(names))
@@ -112,11 +113,7 @@ def _by_fragment(
 
     target = target_frame(spark, opened, keys, None)
     joined = target.join(frame, [str(key) for key in keys], "inner")
-    rows = joined.select(ADDRESS, *map(_quoted, names))
+    rows = joined.select(ADDRESS, *map(quoted_name, names))
     fragment = F.shiftright(F.col(ADDRESS), 32)
     partitions = max(1, len(job.runner.parts(opened)))
     return rows.repartition(partitions, fragment).sortWithinPartitions(ADDRESS)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

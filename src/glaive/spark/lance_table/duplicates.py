@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.rows.selected_rows import commit_deleted, delete_in_tasks
 from glaive.errors import ColumnNotFoundError
+from glaive.format.column_path import quoted_name
 from glaive.spark.failures import naming_columns
 from glaive.spark.jobs.column_rows import CollectRows
 from glaive.spark.jobs.merge_rows import ADDRESS
@@ -56,7 +57,7 @@ def delete_duplicates(
     ordered = [F.col(ADDRESS).desc() if last else F.col(ADDRESS).asc()]
     if order_by is not None:
         ordered.insert(0, _ordering(order_by, reverse=last))
-    groups = [F.col("`" + name.replace("`", "``") + "`") for name in compared]
+    groups = [F.col(quoted_name(name)) for name in compared]
     rank = F.row_number().over(Window.partitionBy(*groups).orderBy(*ordered))
     with naming_columns(names, opened.uri):
         others = frame.withColumn(_NUMBER, rank).where(F.col(_NUMBER) > 1).select(ADDRESS)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from glaive.dataclass import dataclass
 from glaive.dataset.merging.clauses import primary_key
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
+from glaive.format.column_path import quoted_name
 from glaive.spark.failures import naming_columns
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.jobs.merge_commit import commit_merge, written_rows
@@ -312,7 +313,7 @@ class MergeBuilder:
                 "columns to set, or use withSchemaEvolution()"
             )
         return {
-            name: self.source[f"`{given[lower].replace('`', '``')}`"]
+            name: self.source[quoted_name(given[lower])]
             for lower, name in spelled.items()
             if lower in given
         }

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
+from glaive.format.column_path import quoted_name
 from glaive.spark.jobs.small_merge import possible_keys
 from glaive.spark.types import spark_arrow_schema
 
@@ -146,7 +147,7 @@ def key_columns(
     named = [columns[pair.column.lower()] for pair in pairs]
     if len({field.name for field in named}) < len(named):
         return None
-    keys = [F.col(f"`{pair.alias}`.`{pair.other}`") for pair in pairs]
+    keys = [F.col(f"{quoted_name(pair.alias)}.{quoted_name(pair.other)}") for pair in pairs]
     values: Any = [key.alias(field.name) for key, field in zip(keys, named, strict=True)]
     try:
         selected = source.select(*values)
@@ -184,7 +185,7 @@ def one_row_per_key(
             f"t.day = s.day', found {condition!r}"
         )
     order = F.col(by).asc() if keep == "first" else F.col(by).desc()
-    keys = [F.col(f"`{pair.other}`") for pair in pairs]
+    keys = [F.col(quoted_name(pair.other)) for pair in pairs]
     rank = F.row_number().over(Window.partitionBy(*keys).orderBy(order))
     return source.withColumn(_RANK, rank).where(F.col(_RANK) == 1).drop(_RANK)
 

@@ -18,6 +18,7 @@ from glaive.arrow.python_values import python_rows
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.scanner import Scanner
 from glaive.errors import ColumnNotFoundError, SchemaError
+from glaive.format.column_path import quoted_name
 from glaive.scan.take import take
 from glaive.scan.views import Views
 from glaive.table.app_transactions import AppTransaction
@@ -67,7 +68,7 @@ def upsert(
     kept = _last_of_each_key(staged, keys, order_by)
     condition = None
     if order_by is not None:
-        column = "`" + order_by.replace("`", "``") + "`"
+        column = quoted_name(order_by)
         condition = f"target.{column} is null or source.{column} >= target.{column}"
     merge = dataset.merge_insert(keys).when_matched_update_all(condition)
     merge.when_not_matched_insert_all().transaction_properties(transaction.properties)
@@ -96,7 +97,7 @@ def _last_of_each_key(
     and order of one batch in memory.
     """
     wanted = list(dict.fromkeys([*keys, *([] if order_by is None else [order_by])]))
-    read: Any = Scanner.of(staged, columns=[_quoted(name) for name in wanted]).to_table()
+    read: Any = Scanner.of(staged, columns=list(wanted)).to_table()
     table = read.rename_columns(wanted)
     position = pa.array(np.arange(table.num_rows, dtype=np.int64))
     valid = reduce(pc.and_, [pc.is_valid(table[name]) for name in keys])
@@ -130,7 +131,3 @@ def _last_of_each_key(
     chosen = found["position"].take(last["rank_max"]).to_numpy()
     loose = np.flatnonzero(~np.asarray(valid))
     return np.sort(np.concatenate([chosen, loose]))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
