@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import glaive
-from glaive.errors import DatasetNotFoundError, RefNotFoundError
+from glaive.errors import DatasetNotFoundError, OptionError, RefNotFoundError
 from glaive.table.manifest_store.sqlite import SqliteManifestStore
 
 ROWS = {"id": [1, 2, 3]}
@@ -91,6 +91,26 @@ def test_a_drop_that_was_stopped_last_is_repeated(place: Place) -> None:
     place.drop()
     assert entry is not None
     place.register.put_if_absent(place.uri, entry)  # as if stopped before it was forgotten
+    place.drop()
+    assert place.create().version == 1
+
+
+@pytest.mark.spec("rel-16")
+def test_a_folder_of_which_a_manifest_store_has_a_version_is_not_dropped_with_other_files(
+    place: Place,
+) -> None:
+    """It may be used for something else since a drop was stopped."""
+    entry = place.register.latest(place.uri)
+    place.drop()
+    assert entry is not None
+    place.register.put_if_absent(place.uri, entry)
+    notes = Path(place.uri, "notes.txt")
+    notes.parent.mkdir(exist_ok=True)
+    notes.write_text("mine")
+    with pytest.raises(OptionError, match="Refusing to drop"):
+        place.drop()
+    assert notes.read_text() == "mine"
+    notes.unlink()
     place.drop()
     assert place.create().version == 1
 

@@ -147,16 +147,12 @@ def drop_dataset(
     try:
         open_latest(store)
     except DatasetNotFoundError:
-        if next(iter(store.walk("")), None) is not None:
-            raise OptionError(
-                f"Refusing to drop {store.uri}: it has files, and no readable Lance manifest was "
-                "found, so this is not a dataset. Check the path."
-            ) from None
+        _refuse_files(store)
         if ignore_not_found:
             return
         raise
     except ObjectNotFoundError:  # the manifest store has one that a stopped drop deleted
-        pass
+        _refuse_files(store, besides=f"{VERSIONS}/")
     except FormatError as error:
         raise OptionError(
             f"{store.uri} is not dropped: its newest manifest cannot be read ({error}). Delete "
@@ -177,6 +173,23 @@ def drop_dataset(
     store.delete(list(links))
     forget_dataset(store)
     store.remove_folders()
+
+
+def _refuse_files(store: ObjectStore, besides: str | None = None) -> None:
+    """Refuse a folder that has files: it is no dataset, and they may be the caller's own.
+
+    Those ``besides`` are what a drop deletes last, and may have left.
+
+    Raises
+    ------
+    OptionError
+    """
+    for meta in store.walk(""):
+        if besides is None or not meta.path.startswith(besides):
+            raise OptionError(
+                f"Refusing to drop {store.uri}: it has files, and no readable Lance manifest was "
+                "found, so this is not a dataset. Check the path."
+            )
 
 
 def _files_behind(store: ObjectStore, link: str) -> list[str]:
