@@ -14,6 +14,7 @@ from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.dataset.writing.bases import allowing
 from glaive.entropy import random_bytes
 from glaive.errors import (
+    DatasetExistsError,
     DatasetNotFoundError,
     ObjectNotFoundError,
     RefExistsError,
@@ -109,11 +110,22 @@ def _check_parent(root: ObjectStore, parent: str, name: str) -> None:
 
 
 def _unfinished(target: ObjectStore, clone: Clone) -> Manifest | None:
-    """The manifest of an equal branch whose creation stopped before its ref was written."""
+    """The manifest of an equal branch whose creation stopped before its ref was written.
+
+    Raises
+    ------
+    DatasetExistsError
+        The manifest store has versions of a deleted branch.
+    """
     try:
         manifest = open_latest(target)
     except DatasetNotFoundError:
         return None
+    except ObjectNotFoundError as error:
+        raise DatasetExistsError(
+            f"the manifest store has versions of branch {clone.branch_name} at {target.uri}, whose "
+            "deletion was stopped. Delete the branch once more, then create it."
+        ) from error
     if (transaction := read_transaction(target, manifest)) is None:
         return None
     operation = read_operation(transaction.operation)
