@@ -18,8 +18,6 @@ __all__ = ["JSON", "extended", "field_metadata", "storage_type"]
 JSON = "lance.json"
 _ARROW_JSON = "arrow.json"
 _NAME = EXTENSION_NAME.encode()
-_DUCKDB_BYTES = {"hugeint": 16, "uhugeint": 16, "time_tz": 8}
-"""Bytes of a value of the opaque types of DuckDB whose storage type it does not look at."""
 
 
 def storage_type(data_type: pa.DataType) -> Any:
@@ -87,25 +85,7 @@ def _imported(schema: pa.Schema) -> pa.Schema | None:
     except Exception:
         return None
     pairs = zip(made, schema, strict=True)
-    fits = all(
-        _stored(one.type).equals(_stored(two.type)) and _fits_duckdb(one.type) for one, two in pairs
-    )
-    return made if fits else None
-
-
-def _fits_duckdb(data_type: Any) -> bool:
-    """Whether DuckDB's own types, at any depth, have the storage type that it reads them as.
-
-    Arrow cannot know: an opaque type may have any storage type.
-    """
-    stored = data_type
-    if isinstance(data_type, pa.BaseExtensionType):
-        stored = data_type.storage_type
-        if isinstance(data_type, pa.OpaqueType) and data_type.vendor_name.lower() == "duckdb":
-            size = _DUCKDB_BYTES.get(data_type.type_name.lower())
-            if size is not None and not stored.equals(pa.binary(size)):
-                return False
-    return all(_fits_duckdb(field.type) for field in _below(stored))
+    return made if all(_stored(one.type).equals(_stored(two.type)) for one, two in pairs) else None
 
 
 def _stored(data_type: Any) -> Any:
