@@ -70,8 +70,10 @@ def test_an_id_that_was_given_stays(store: ObjectStore) -> None:
     made = commit(store, 1, Append((fragment(77), fragment())))
     assert made.fragment_ids.tolist() == [0, 1, 2, 3, 77]
     assert made.max_fragment_id == 77
-    with pytest.raises(CorruptFileError, match="expected unique ids"):
+    with pytest.raises(OptionError, match="id 2, which another fragment has"):
         commit(store, 2, Append((fragment(2),)))
+    with pytest.raises(OptionError, match="id 78, which another fragment has"):
+        commit(store, 2, Append((fragment(78), fragment(78))))
 
 
 @pytest.mark.usefixtures("base")

@@ -130,7 +130,7 @@ def edit_fragments(
     NotFoundError
         A fragment to be replaced or removed does not exist.
     OptionError
-        A fragment is to be replaced twice.
+        A fragment is to be replaced twice, or has the id of another one.
     """
     kept = base.num_fragments
     if replaced or removed:
@@ -159,12 +159,12 @@ def edit_fragments(
         if new_ids[0] <= highest or (new_ids[1:] <= new_ids[:-1]).any():
             # Reserved or given ids may belong before existing ones.
             all_ids = Manifest(wire, where=base.where).fragment_ids
-            if len(ascending(all_ids)) != len(all_ids):
-                raise CorruptFileError(
-                    "fragment ids",
-                    expected="unique ids",
-                    found=f"{sorted(new_ids.tolist())[:10]} added to existing ids",
-                    where="the transaction",
+            numbers, counts = np.unique(all_ids, return_counts=True)
+            taken = np.intersect1d(new_ids, numbers[counts > 1])
+            if len(taken):
+                raise OptionError(
+                    f"the transaction adds a fragment with the id {taken[0]}, which another "
+                    "fragment has. Give new fragments the id 0, and they get ids of their own."
                 )
             ordered = [wire.fragments[at] for at in np.argsort(all_ids, kind="stable").tolist()]
             del wire.fragments[:]

@@ -5,12 +5,13 @@ Specification: "Rewrite" in ``docs/format``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, OptionError
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import FragmentList, encode_lists, ids_of, messages_of
@@ -154,11 +155,10 @@ class Rewrite(TableOperation):
             added += (message.SerializeToString() for message in new)
             relocated.append((frozenset(old), frozenset(message.id for message in new)))
         if len(set(removed)) < len(removed):
-            raise CorruptFileError(
-                "rewritten fragments",
-                expected="each in one group",
-                found=f"{sorted(removed)[:10]}",
-                where="the transaction",
+            twice = min(number for number, count in Counter(removed).items() if count > 1)
+            raise OptionError(
+                f"the transaction rewrites fragment {twice} twice, and its rows would be doubled. "
+                "Give each old fragment once, in one group."
             )
         kept = edit_fragments(base, wire, removed=removed, added=FragmentList(added))
         entries = remap(
