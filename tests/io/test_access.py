@@ -74,6 +74,22 @@ def options_of(store: ObjectStore) -> Mapping[str, str]:
             SECRET,
         ),
         ("abfss://one@acc.dfs.core.windows.net/a", "abfss://one@bad.dfs.core.windows.net/a", {}),
+        (
+            "abfss://one@acc.dfs.fabric.microsoft.com/a",
+            "abfss://two@ACC.blob.fabric.microsoft.com/b",
+            SECRET,
+        ),
+        (
+            "abfss://one@acc.dfs.fabric.microsoft.com/a",
+            "abfss://one@acc.dfs.core.windows.net/a",
+            {},
+        ),
+        (
+            "abfss://one@acc.dfs.core.windows.net/a",
+            "abfss://one@acc.dfs.fabric.microsoft.com/a",
+            {},
+        ),
+        ("az://one/a", "abfss://one@acc.dfs.fabric.microsoft.com/a", {}),
         ("http://host/a", "http://HOST:80/b", SECRET),
         ("http://host/a", "http://host:81/b", None),
         ("http://host/a", "https://host/b", None),
@@ -247,3 +263,11 @@ def test_a_caller_who_names_a_base_just_now_allows_it() -> None:
     assert options_of(open_named(root, f"memory://{name}/b", named, subject="")) == {
         "timeout": "5s"
     }
+
+
+@pytest.mark.spec("rel-26")
+def test_options_for_fabric_go_to_no_storage_account_of_the_same_name() -> None:
+    store = open_store("az://one/a", SECRET | {"azure_use_fabric_endpoint": "true"})
+    fabric = open_named(store, "abfss://two@acc.dfs.fabric.microsoft.com/b", subject="base path 3")
+    storage = open_named(store, "abfss://two@acc.dfs.core.windows.net/b", subject="base path 3")
+    assert (options_of(fabric), options_of(storage)) == (options_of(store), {})

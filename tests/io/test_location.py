@@ -68,6 +68,7 @@ def test_a_place_contains_what_lies_below_it(place: str, below: str, path: str) 
         ("abfss://c@one.dfs.core.windows.net", "abfss://c@two.dfs.core.windows.net"),
         ("abfss://c@one.dfs.core.windows.net", "abfss://c@one.dfs.core.windows.net.evil"),
         ("abfss://c@one.dfs.core.windows.net", "abfss://d@one.dfs.core.windows.net"),
+        ("abfss://c@one.dfs.core.windows.net", "abfss://c@one.dfs.fabric.microsoft.com"),
         ("sftp://host/x", "sftp://joe@host/x"),
         ("sftp://host/x", "simplecache::sftp://host/x"),
         ("sftp://host/x", "sftp://host/x::http://evil/x"),

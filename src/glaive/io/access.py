@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from glaive.dataclass import dataclass
 from glaive.errors import AccessError, OptionError
 from glaive.io.local import LocalStore
-from glaive.io.location import Location
+from glaive.io.location import FABRIC, Location
 from glaive.io.storage_options import PERMISSIONS, normalise_options, read_switch
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_sibling, open_store
@@ -27,6 +27,7 @@ from glaive.io.uri import open_sibling, open_store
 __all__ = ["AS_OPTION", "NOTHING", "AccessPolicy", "allow_copies", "open_external", "open_named"]
 
 _ACCOUNTS: Final = ("azure_storage_account_name", "account_name")
+_IN_FABRIC: Final = ("azure_use_fabric_endpoint", "use_fabric_endpoint")
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 _TREE: Final = "/tree/"
 """Between the root of a dataset and a branch of it."""
@@ -375,6 +376,8 @@ def _root_options(root: ObjectStore, home: Location, location: Location) -> Mapp
     if home.scheme == "az":
         given = {key.lower(): value for key, value in options.items()}
         own = next((given[key] for key in _ACCOUNTS if key in given), "")
+        if any(read_switch(given, name) for name in _IN_FABRIC):
+            own = f"{own}{FABRIC}"
         # A container without an account is in the account of the options or the environment.
         same = not location.origin or location.origin == (home.origin or own)
         return options if same else {}

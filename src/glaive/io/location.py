@@ -15,6 +15,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 
 __all__ = [
+    "FABRIC",
     "LOCAL_SCHEMES",
     "RENAMED",
     "SCHEMES",
@@ -36,15 +37,20 @@ _SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.:-]+"
 _ONE_SLASH: Final = r"(?s)([A-Za-z][A-Za-z0-9+.-]+):(/(?!/).*)"
 """A scheme of at least two letters, as ``C:/`` is a drive, and one slash."""
 
+FABRIC: Final = "@fabric"
+"""End of the origin of what lies in Microsoft Fabric; no host ends so."""
+
 _FILE: Final = "file"
 _FSSPEC: Final = "fsspec+"
 _AZURE: Final = ("az", "abfs", "abfss")
-_AZURE_HOSTS: Final = (
-    ".dfs.core.windows.net",
-    ".blob.core.windows.net",
-    ".dfs.fabric.microsoft.com",
-    ".blob.fabric.microsoft.com",
-)
+_AZURE_HOSTS: Final = {
+    ".dfs.core.windows.net": "",
+    ".blob.core.windows.net": "",
+    ".dfs.fabric.microsoft.com": FABRIC,
+    ".blob.fabric.microsoft.com": FABRIC,
+}
+"""Ends of host names, and what remains of them: an account of Fabric is not the storage account of
+the same name, which may be anybody's."""
 _PORTS: Final = {"http": ":80", "https": ":443"}
 _AMBIGUOUS: Final = r"[\\?#%\s\x00-\x1f\x7f]"
 """Characters before the path that some parsers do not read as part of a name."""
@@ -104,7 +110,7 @@ class Location:
     scheme
         ``file`` for directories, ``fsspec+`` and its scheme for what fsspec opens.
     origin
-        A bucket, a host with its port, or a container and account; empty for directories.
+        A bucket, a host with its port, or an account; empty for directories.
     path
         Absolute for directories; without a leading slash for all others.
     authority
@@ -175,7 +181,8 @@ class Location:
             return cls("az", "", path, authority)
         host = host.lower()
         ending = next((azure_host for azure_host in _AZURE_HOSTS if host.endswith(azure_host)), "")
-        return cls("az", host.removesuffix(ending), path, authority, ":" in container)
+        origin = f"{host.removesuffix(ending)}{_AZURE_HOSTS.get(ending, '')}"
+        return cls("az", origin, path, authority, ":" in container)
 
     @classmethod
     def _fsspec(cls, scheme: str, authority: str, path: str, *, chained: bool) -> Self:
