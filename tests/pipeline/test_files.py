@@ -232,6 +232,19 @@ def test_a_record_that_is_none_is_refused(tmp_path: Path) -> None:
         runs.latest()
 
 
+@pytest.mark.parametrize("other", ["second", "../../elsewhere"])
+def test_a_record_of_another_run_is_refused(tmp_path: Path, other: str) -> None:
+    pipeline = load(written(tmp_path))
+    runs = Runs.of(pipeline)
+    record = runs.start(pipeline, "first")
+    record.id = other
+    (tmp_path / "shop.runs" / "first" / "run.json").write_bytes(record.to_json())
+    with pytest.raises(OptionError, match=r"run\.json: the record of another run"):
+        runs.find("first")
+    with pytest.raises(OptionError, match=r"run\.json: the record of another run"):
+        runs.latest()
+
+
 def test_a_record_may_name_files_that_are_no_text_and_counts_of_any_kind(tmp_path: Path) -> None:
     pipeline = load(written(tmp_path))
     runs = Runs.of(pipeline)

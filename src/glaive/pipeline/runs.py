@@ -187,7 +187,14 @@ class Runs:
             data = self.store.get(_path(_checked(run_id)))
         except ObjectNotFoundError:
             return None
-        return RunRecord.of_json(data.to_pybytes(), self.store.full(_path(run_id)))
+        where = self.store.full(_path(run_id))
+        record = RunRecord.of_json(data.to_pybytes(), where)
+        if record.id != run_id:  # files are written by it, and jobs are named by it
+            raise OptionError(
+                f"{where}: the record of another run, {record.id!r:.60}. Delete the file, and "
+                "start a new run"
+            )
+        return record
 
     def latest(self) -> RunRecord:
         """The record that was written last.
