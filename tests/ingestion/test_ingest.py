@@ -17,7 +17,13 @@ from pyarrow import orc
 
 import glaive
 from glaive.dataset.writing.options import WriteOptions
-from glaive.errors import DatasetExistsError, FormatError, OptionError, SchemaError
+from glaive.errors import (
+    DatasetExistsError,
+    ExpectationError,
+    FormatError,
+    OptionError,
+    SchemaError,
+)
 from glaive.ingestion import FORMATS, ingest
 from glaive.ingestion.job import commit_ingest
 from glaive.ingestion.plan import find_sources, plan_ingest
@@ -269,6 +275,17 @@ def test_a_merge_updates_and_inserts(tmp_path: Path) -> None:
     again = ingest(path, uri, mode="merge", merge_keys="id", job_id="merge-1")
     assert again.repeated
     assert glaive.dataset(uri).version == version
+
+
+def test_a_merge_that_fails_makes_no_rows_and_is_made_again(tmp_path: Path) -> None:
+    path, uri = tmp_path / "a.csv", tmp_path / "t.lance"
+    path.write_text("id,price\n1,2\n3,-4\n")
+    with pytest.raises(ExpectationError, match="violates"):
+        ingest(path, uri, mode="merge", merge_keys="id", expect="price > 0")
+    assert glaive.dataset(uri).count_rows() == 0
+    path.write_text("id,price\n1,2\n3,4\n")
+    assert ingest(path, uri, mode="merge", merge_keys="id", expect="price > 0").rows == 2
+    assert rows_of(uri) == [{"id": 1, "price": 2}, {"id": 3, "price": 4}]
 
 
 def test_files_become_blobs_with_their_facts(tmp_path: Path) -> None:

@@ -136,11 +136,11 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     Raises
     ------
     FormatError
-        A file or a record cannot be read; names file, line and reason. Nothing is visible.
+        A file or a record cannot be read; names file, line and reason. No row is visible.
     SchemaError
         Columns differ in a way that ``schema_drift`` does not allow.
     ExpectationError
-        A row is not as expected. Nothing is visible.
+        A row is not as expected. No row is visible.
     DatasetExistsError
         ``create``, and there is a dataset.
     OptionError
@@ -157,7 +157,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     -----
     One listing of each folder and one or two requests for each file on the driver; tasks read
     about 128 MiB each. ``widen`` and ``add`` change the columns of an existing dataset in commits
-    of their own, before the rows.
+    of their own, before the rows; ``merge`` without a ``merge_runner`` makes a dataset that is not
+    there before it reads the rows. After an error these changes stay, without rows.
     """
     expectations = Expectations.of(expect, on_violation, has_quarantine=bad_records is not None)
     store = open_root(uri, storage_options)
