@@ -8,6 +8,7 @@ are passed over; of equal distances the lower key comes first.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import field
 from struct import pack
@@ -234,9 +235,8 @@ def scan_codes(
     # Where codes and rows are, then offsets, weights and limits, in one piece of memory.
     parts = [record for part in partitions for record in (part[0].located, part[1].located)]
     offsets, weights = [part[2] for part in partitions], [part[3] for part in partitions]
-    with np.errstate(over="ignore"):
-        numbers = np.array([*offsets, *weights, low, high, *query[2:]], np.float32)
-    table = np.frombuffer(b"".join((*parts, numbers.tobytes())), np.uint8)
+    numbers = _singles(*offsets, *weights, low, high, *query[2:])
+    table = np.frombuffer(b"".join((*parts, numbers)), np.uint8)
     found = np.empty((4, room), np.uint64)  # keys, places, and distances in half of the last
     start, into, line = address(table), address(found), 8 * room
     first = start + _RECORD * len(partitions)
@@ -267,10 +267,20 @@ def _place(array: NDArray[Any] | None) -> int:
     return 0 if array is None else address(array)
 
 
+def _singles(*numbers: float) -> bytes:
+    """``float32`` of these; those beyond the largest are infinite."""
+    try:
+        return struct.pack(f"{len(numbers)}f", *numbers)
+    except OverflowError:
+        with np.errstate(over="ignore"):
+            return np.array(numbers, np.float32).tobytes()
+
+
 def _sorted(distance: Float32s, key: UInt64s, places: NDArray[Any], compared: int) -> Nearest:
     order = np.lexsort((key, distance))
-    places = places[order].astype(np.int64, copy=False)
-    return Nearest(distance[order], key[order], places[:, 0], places[:, 1], compared)
+    fragment, row = places[order].astype(np.int64, copy=False).T
+    lines = np.ascontiguousarray(fragment), np.ascontiguousarray(row)
+    return Nearest(distance[order], key[order], *lines, compared)
 
 
 def _scan_numpy(

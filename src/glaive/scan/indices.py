@@ -241,10 +241,10 @@ class SnapshotIndices:
         return keys
 
     @cached_property
-    def version(self) -> tuple[object, ...]:
+    def version(self) -> str:
         """What keys of things that only this version has begin with, beside a segment's."""
         manifest = self.snapshot.manifest
-        return manifest.where, self.snapshot.store.uri, manifest.identity
+        return repr((manifest.where, self.snapshot.store.uri, manifest.identity))
 
     def _open(self, segment: IndexedSegment, name: tuple[str, bytes]) -> OpenedIndex:
         """Open a segment, and keep it under a name."""

@@ -21,6 +21,7 @@ from glaive.scan.nearest.vectors import vector_type
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
+from glaive.testing import force_tier
 
 DIMENSION = 64
 
@@ -147,3 +148,24 @@ def test_vectors_that_lie_plain_in_mapped_files_are_not_taken(
         assert len(best.key) == len(rows)
 
     assert taken == [2, 2 if with_nulls else 0]
+
+
+@pytest.mark.parametrize("tier", ["numpy", "numba"])
+@pytest.mark.parametrize("kind", ["IVF_PQ", "IVF_SQ", "IVF_RQ"])
+@pytest.mark.parametrize("appended", [0, 2])
+def test_what_an_index_finds_is_measured_by_kernels_of_any_tier(
+    tmp_path: Path, tier: Any, kind: str, appended: int
+) -> None:
+    """A new process has no compiled kernels yet: its first searches are those of NumPy."""
+    written(tmp_path / "t", np.float32, fragments=1).create_index(
+        "v", kind, num_partitions=4, **({"num_sub_vectors": 16} if kind == "IVF_PQ" else {})
+    )
+    dataset = glaive.dataset(tmp_path / "t")
+    if appended:
+        dataset = written(tmp_path / "t", np.float32, fragments=appended)
+    vectors = np.stack(dataset.to_table()["v"].to_numpy())
+    nearest = {"column": "v", "q": vectors[0], "k": 5, "nprobes": 4, "refine_factor": 200}
+    with force_tier(tier):
+        found = dataset.to_table(columns=["_distance"], nearest=nearest)["_distance"].to_pylist()
+    distances = np.sort(((vectors - vectors[0]) ** 2).sum(axis=1))[:5]
+    np.testing.assert_allclose(found, distances, rtol=1e-5, atol=1e-6)

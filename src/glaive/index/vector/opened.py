@@ -142,6 +142,8 @@ class OpenedVectorIndex(OpenedIndex):
 
     def query(self, vector: NDArray[Any]) -> NDArray[Any]:
         """A query vector as it is compared: of length 1 for the cosine distance."""
+        if vector.dtype == self.centroids.dtype and self.metric != "cosine":
+            return np.ascontiguousarray(vector)
         with np.errstate(all="ignore"):
             made: NDArray[Any] = np.ascontiguousarray(vector, self.centroids.dtype)
             if self.metric == "cosine":
