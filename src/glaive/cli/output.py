@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from glaive.errors import GlaiveError
-from glaive.io.failures import from_system
 from glaive.io.temporary import temporary_path
 
 if TYPE_CHECKING:
@@ -109,6 +108,8 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno not in _FULL or isinstance(error, GlaiveError):
             raise
+        from glaive.io.failures import from_system  # loads NumPy, which --help does not
+
         # Arrow and Python do not say which file they were writing.
         full = OSError(error.errno, os.strerror(error.errno))
         raise from_system(full, str(path), "write") from error
