@@ -33,6 +33,9 @@ _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _MAX_LINKS: Final = 40
 """Links followed in one path; the limit of Linux."""
 
+_ATTEMPTS: Final = 4
+"""Questions what a name is, while another process exchanges links and folders."""
+
 _NOT_REMOVED: Final = frozenset(
     {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY}
 )
@@ -124,8 +127,8 @@ class _Descent:
         try:
             for name in filter(None, prefix.split("/")):
                 below = self._enter(name)
-                if below is None:
-                    raise _leads_out(name, self._target(name), f"below {anchor}")
+                if isinstance(below, str):
+                    raise _leads_out(name, below, f"below {anchor}")
                 self.folders.append(below)
                 os.close(self.folders.pop(0))
         except BaseException:
@@ -152,28 +155,32 @@ class _Descent:
                 os.close(self.folders.pop())
             elif name not in ("", "."):
                 below = self._enter(name)
-                if below is not None:
+                if isinstance(below, int):
                     self.folders.append(below)
                     continue
-                links.append((name, self._target(name)))
+                links.append((name, below))
                 if len(links) > _MAX_LINKS:
                     raise _leads_out(*links[0], "which leads in circles")
                 ahead += (None, *reversed(self._relative(links[-1][1], links[0]).split("/")))
 
-    def _enter(self, name: str) -> int | None:
-        """A folder of the last one; ``None`` if it is a link."""
-        at = self.folders[-1]
-        try:
-            return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
-        except OSError as error:
-            if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK) or not stat.S_ISLNK(
-                os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
-            ):
-                raise
-            return None
+    def _enter(self, name: str) -> int | str:
+        """A folder of the last one; the target if it is a link.
 
-    def _target(self, name: str) -> str:
-        return os.readlink(name, dir_fd=self.folders[-1])
+        Another process may exchange a link and a folder between the two questions.
+        """
+        at = self.folders[-1]
+        for _ in range(_ATTEMPTS):
+            try:
+                return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+            except OSError as error:
+                if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+                    raise
+                try:
+                    return os.readlink(name, dir_fd=at)
+                except OSError as no_link:
+                    if no_link.errno != errno.EINVAL:
+                        raise
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
 
     def _relative(self, target: str, first: tuple[str, str]) -> str:
         """The target of a link relative to the last folder; the root becomes it if absolute."""

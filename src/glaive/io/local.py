@@ -249,7 +249,7 @@ class LocalStore(ObjectStore):
             try:
                 with self._reached(_folder_of(path)) as at:
                     remove_folder(at, name)
-            except (FileNotFoundError, LeadsOutError):
+            except (FileNotFoundError, NotADirectoryError, LeadsOutError):
                 continue
             except OSError as error:
                 raise from_system(error, full, "remove") from None

@@ -31,8 +31,13 @@ def expected_after(change: Change, before: Contents, opened: Contents, first: Co
 
 
 def _given(change: Change, before: Contents, opened: Contents) -> list[int]:
-    """Ids of columns of which new rows have values: renamed meanwhile, or of another type."""
-    whole = opened.columns if change.fields else {}
+    """Ids of columns of which new rows have values: renamed meanwhile, or of another type.
+
+    A column that took the name of a renamed one has none: the rows have the renamed column.
+    """
+    there = {at for at, _ in before.columns.values()}
+    gone = {name for name, (at, _) in opened.columns.items() if at not in there}
+    whole = gone if change.fields else ()
     columns = before.columns.items()
     return [at for name, (at, _) in columns if at in change.fields or name in whole]
 
