@@ -75,6 +75,12 @@ _NAMES: Final[dict[pa.DataType, str]] = {
     pa.binary_view(): "binary",
 }
 
+_MAX_SCALE: Final = {128: 38, 256: 76}
+"""Largest scale of decimals, and without its sign the smallest, by bits.
+
+Arrow has powers of 10 up to there: it writes no value of another scale, and casts read beyond them.
+"""
+
 _VARIABLE: Final = frozenset({"string", "large_string", "binary", "large_binary", "json", "blob"})
 _NO_HINT: Final = frozenset({"struct", "null"})
 
@@ -106,6 +112,8 @@ def leaf_type(text: str) -> Any:
         if head == "decimal":
             bits, precision, scale = rest.split(":")
             make: Any = {"128": pa.decimal128, "256": pa.decimal256}[bits]
+            if abs(int(scale)) > _MAX_SCALE[int(bits)]:
+                raise ValueError(text)
             return make(int(precision), int(scale))
         if head == "fixed_size_binary":
             return pa.binary(_count(rest))
@@ -164,10 +172,14 @@ def logical_type(arrow: Any, column: str) -> str:
     types = pa.types
     if types.is_timestamp(arrow):
         return f"timestamp:{arrow.unit}:{arrow.tz}"
-    if types.is_decimal128(arrow):
-        return f"decimal:128:{arrow.precision}:{arrow.scale}"
-    if types.is_decimal256(arrow):
-        return f"decimal:256:{arrow.precision}:{arrow.scale}"
+    if types.is_decimal128(arrow) or types.is_decimal256(arrow):
+        most = _MAX_SCALE[arrow.bit_width]
+        if abs(arrow.scale) > most:
+            raise SchemaError(
+                f"column {column!r}: expected a scale from {-most} to {most}, found {arrow}. Cast "
+                "it to one of these before writing."
+            )
+        return f"decimal:{arrow.bit_width}:{arrow.precision}:{arrow.scale}"
     if types.is_fixed_size_binary(arrow):
         return f"fixed_size_binary:{arrow.byte_width}"
     if types.is_fixed_size_list(arrow):
