@@ -62,6 +62,7 @@ def of_duckdb(name: str) -> str:
         ("arrow.opaque", pa.struct([("a", pa.int8())]), of_duckdb("hugeint")),
         ("arrow.opaque", pa.list_(pa.float32(), 2), of_duckdb("uhugeint")),
         ("arrow.opaque", pa.bool_(), of_duckdb("time_tz")),
+        ("arrow.opaque", pa.binary(), of_duckdb("bit")),
     ],
 )
 def test_a_column_whose_type_does_not_fit_its_name_keeps_its_storage_type(

@@ -72,6 +72,8 @@ def test_a_text_of_escaped_marks_without_an_end_is_looked_through_once() -> None
         ("arrow.opaque", '{"type_name": "hugeint", "vendor_name": "DuckDB"}', "int32"),
         ("arrow.opaque", '{"type_name": "uhugeint", "vendor_name": "DuckDB"}', "struct"),
         ("arrow.opaque", '{"type_name": "time_tz", "vendor_name": "DuckDB"}', FIXED_16),
+        ("arrow.opaque", '{"type_name": "bit", "vendor_name": "DuckDB"}', "binary"),
+        ("arrow.opaque", '{"type_name": "Bignum", "vendor_name": "duckdb"}', "large_binary"),
         ("arrow.uuid", "", "fixed_size_list:float:2"),
         ("arrow.bool8", "", "struct"),
         ("arrow.parquet.variant", "", "struct"),

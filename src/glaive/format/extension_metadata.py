@@ -88,8 +88,10 @@ def _is_opaque(given: Mapping[str, Any], data_type: Any) -> bool:
     name, vendor = given.get("type_name"), given.get("vendor_name")
     if not isinstance(name, str) or not isinstance(vendor, str):
         return False
-    known = _OF_DUCKDB.get(name.lower()) if vendor.lower() == "duckdb" else None
-    return known is None or bool(data_type.equals(known))
+    if vendor.lower() != "duckdb" or name.lower() not in _OF_DUCKDB:
+        return True
+    stored = _OF_DUCKDB[name.lower()]
+    return stored is not None and bool(data_type.equals(stored))
 
 
 def _is_uuid(_given: Mapping[str, Any], data_type: Any) -> bool:
@@ -123,12 +125,16 @@ def _has_axes(given: Mapping[str, Any], axes: int) -> bool:
     return True
 
 
-_OF_DUCKDB: Final = {
+_OF_DUCKDB: Final[dict[str, pa.DataType | None]] = {
     "hugeint": pa.binary(16),
     "uhugeint": pa.binary(16),
     "time_tz": pa.binary(8),
+    "bit": None,
+    "bignum": None,
+    "varint": None,
 }
-"""Types whose values DuckDB reads without a look at how they are stored."""
+"""Types whose values DuckDB reads without a look at how they are stored; None: nor at the bytes of
+each, of which the first ones say how many bits or digits there are. ``varint`` is an older name."""
 
 _CHECKS: Final[dict[bytes, Callable[[Mapping[str, Any], Any], bool]]] = {
     b"arrow.fixed_shape_tensor": _is_fixed,
