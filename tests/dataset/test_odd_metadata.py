@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,13 +22,49 @@ def place(tmp_path: Path) -> str:
     return str(tmp_path / "t")
 
 
+_MILLIONS = b'[{"kind":"range","name":null,"start":0,"stop":1000000000000000000000,"step":1}]'
+
+
 @pytest.mark.parametrize(
-    "noted", [b"{", b"\xff", b"[]", b"null", b'{"index_columns":["x"],"columns":[]}']
+    "noted",
+    [
+        *(b"{", b"\xff", b"[]", b"null", b'{"index_columns":["x"],"columns":[]}', b"[" * 100_000),
+        b'{"index_columns":[],"columns":[null],"column_indexes":[]}',
+        b'{"index_columns":%b,"columns":[],"column_indexes":[]}' % _MILLIONS,
+        b'{"index_columns":[],"columns":[],"column_indexes":[{"pandas_type":"decimal"}]}',
+    ],
+    ids=lambda noted: noted[:40].decode("ascii", "replace"),
 )
 def test_what_pandas_noted_may_be_wrong(place: str, noted: bytes) -> None:
     glaive.write_dataset(ROWS.replace_schema_metadata({"pandas": noted}), place, mode="overwrite")
     frame = glaive.dataset(place).to_pandas()
     assert frame["id"].tolist() == list(range(10))
+
+
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize("name", ["dateutil", "\\u0064ateutil"])
+def test_what_pandas_noted_opens_no_file(place: str, tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_bytes(b"TZif")
+    kind = f"datetime64[ns, {name}/{tmp_path / 'secret'}]"
+    column = f'{{"name":"id","field_name":"id","pandas_type":"x","numpy_type":"{kind}"}}'
+    noted = f'{{"index_columns":[],"column_indexes":[],"columns":[{column}]}}'
+    glaive.write_dataset(ROWS.replace_schema_metadata({"pandas": noted}), place, mode="overwrite")
+    secret, opened = str(tmp_path / "secret"), []
+
+    def note(event: str, told: tuple[object, ...]) -> None:
+        if event == "open" and told[0] == secret:
+            opened.append(event)
+
+    sys.addaudithook(note)
+    assert glaive.dataset(place).to_pandas()["id"].tolist() == list(range(10))
+    assert not opened
+
+
+def test_frames_have_the_index_that_pandas_noted(place: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"id": [1, 2]}, index=pandas.Index([5, 7], name="key"))
+    glaive.write_dataset(pa.Table.from_pandas(frame), place, mode="overwrite")
+    assert glaive.dataset(place).to_pandas().equals(frame)
 
 
 def test_mistakes_in_arguments_for_pandas_are_told(place: str) -> None:
