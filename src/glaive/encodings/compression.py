@@ -29,7 +29,7 @@ from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import allocate, as_array
 from glaive.types import Int64s, Where
 
-__all__ = ["Scheme", "compress", "decompress"]
+__all__ = ["Scheme", "check_decoded", "compress", "decompress"]
 
 Scheme = Literal["zstd", "lz4"]
 
@@ -86,7 +86,7 @@ def decompress(
             found=f"{int(claimed[at])} bytes out of {int(sizes[at])}",
             where=where,
         )
-    _check_total(sum(claimed.tolist()), int(sizes.sum()), where)
+    check_decoded(sum(claimed.tolist()), int(sizes.sum()), where)
     try:
         if scheme == "zstd" and len(starts) > 1 and claimed.mean() < _LONG_FRAME:
             return _stream(data, starts, sizes, int(claimed.sum()), where), claimed
@@ -169,11 +169,18 @@ def _measure(data: pa.Buffer, start: int, size: int, left: int, where: Where) ->
     return total
 
 
-def _check_total(total: int, compressed: int, where: Where) -> None:
+def check_decoded(total: int, stored: int, where: Where) -> None:
+    """Check what ``stored`` bytes of a file decode to against the limit of a page.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is more than ``max_decoded_bytes_per_page``, and than ``_USUAL_RATIO`` times the bytes.
+    """
     most = settings.max_decoded_bytes_per_page
-    if total > most and total > _USUAL_RATIO * compressed:
+    if total > most and total > _USUAL_RATIO * stored:
         raise UnsupportedFeatureError(
-            f"compressed data of {where} would decode to {total} bytes or more; at most {most} are "
+            f"data of {where} would decode to {total} bytes or more; at most {most} are "
             "allowed. If the file is trusted, allow more: set GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
         )
 

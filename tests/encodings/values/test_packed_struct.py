@@ -216,6 +216,15 @@ def test_rows_that_do_not_hold_their_members_are_damage(
         codec.decode_values(one_row(row), WHERE)
 
 
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize("bits", [2**63, 2**40])
+def test_rows_without_bytes_take_no_memory_by_the_width_of_their_members(bits: int) -> None:
+    codec = VariablePackedStruct((Member(Flat(bits), bits, is_variable=False),))
+    nulls = Variable(pa.py_buffer(bytes(12)), 32, pa.py_buffer(b""), 2)
+    with pytest.raises(UnsupportedFeatureError, match="GLAIVE_MAX_DECODED_BYTES_PER_PAGE"):
+        codec.decode_values(nulls, WHERE)
+
+
 @given(raw=st.binary(max_size=40))
 def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
     try:

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth, Struct, Variable
 from glaive.dataclass import dataclass
+from glaive.encodings.compression import check_decoded
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.row_ranges import join_buffers
@@ -116,6 +117,8 @@ class VariablePackedStruct(ValueEncoding):
         if not member.is_variable:
             values = reader.fixed(size)
             if filled_rows is not None:
+                # Rows without bytes take memory by a width that no bytes vouch for.
+                check_decoded(count * size, reader.data.size, reader.where)
                 spread = np.zeros((count, size), np.uint8)
                 spread[filled_rows] = as_array(values).reshape(len(filled_rows), size)
                 values = pa.py_buffer(spread.data)
