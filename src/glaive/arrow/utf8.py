@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["damaged_text"]
+from glaive.errors import OptionError
+
+__all__ = ["damaged_text", "refuse_half_characters"]
 
 
 def damaged_text(array: Any) -> str | None:
@@ -28,3 +32,22 @@ def damaged_text(array: Any) -> str | None:
     if types.is_struct(kind):
         return next(filter(None, map(damaged_text, array.flatten())), None)
     return damaged_text(array.flatten()) if hasattr(kind, "value_field") else None
+
+
+@contextmanager
+def refuse_half_characters(what: str) -> Iterator[None]:
+    """Name what a caller gave if it turns out to be a text that UTF-8 cannot hold.
+
+    Raises
+    ------
+    OptionError
+        A text has half of a surrogate pair, as Python has of bytes that it could not decode.
+    """
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        near = str(error.object)[max(error.start - 20, 0) : error.start + 20]
+        raise OptionError(
+            f"{what}: {near!r} has half of a surrogate pair, which no text in UTF-8 has. Check how "
+            "it was decoded."
+        ) from None

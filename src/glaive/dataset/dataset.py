@@ -1461,8 +1461,8 @@ class LanceDataset:
         return self.config()
 
     def delete_config_keys(self, keys: Sequence[str]) -> None:
-        """Remove entries of the table's configuration."""
-        self.update_config(dict.fromkeys(keys))
+        """Remove entries of the table's configuration; a text is one key."""
+        self.update_config(dict.fromkeys([keys] if isinstance(keys, str) else keys))
 
     def update_metadata(self, values: StringUpdates, *, replace: bool = False) -> dict[str, str]:
         """Set entries of the table's metadata; as :meth:`update_config`.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from glaive.dataset.commits.commit import commit_operation
 from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
+from glaive.table.configuration import string_map
 from glaive.table.operations.update_config import UpdateConfig
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ StringUpdates = Mapping[str, str | None]
 
 def set_config(dataset: OpenedVersion, values: StringUpdates, *, replace: bool = False) -> Manifest:
     """Set entries of the configuration; ``replace`` removes all others."""
-    change = UpdateConfig.of(config=_checked("config", values), replace=replace)
+    change = UpdateConfig.of(config=string_map("config", values, removes=True), replace=replace)
     return commit_operation(dataset, change)
 
 
@@ -35,7 +36,9 @@ def set_metadata(
     dataset: OpenedVersion, values: StringUpdates, *, replace: bool = False
 ) -> Manifest:
     """Set entries of the table's metadata; ``replace`` removes all others."""
-    change = UpdateConfig.of(table_metadata=_checked("metadata", values), replace=replace)
+    change = UpdateConfig.of(
+        table_metadata=string_map("metadata", values, removes=True), replace=replace
+    )
     return commit_operation(dataset, change)
 
 
@@ -43,7 +46,9 @@ def set_schema_metadata(
     dataset: OpenedVersion, values: StringUpdates, *, replace: bool = False
 ) -> Manifest:
     """Set entries of the schema's metadata; ``replace`` removes all others."""
-    change = UpdateConfig.of(schema_metadata=_checked("schema metadata", values), replace=replace)
+    change = UpdateConfig.of(
+        schema_metadata=string_map("schema metadata", values, removes=True), replace=replace
+    )
     return commit_operation(dataset, change)
 
 
@@ -57,19 +62,7 @@ def set_field_metadata(
     if wrong:
         raise OptionError(f"field_updates: expected paths of fields, found {wrong[0]!r}")
     by_id = {
-        schema.find(path)[-1].id: _checked(f"metadata of {path!r}", metadata)
+        schema.find(path)[-1].id: string_map(f"metadata of {path!r}", metadata, removes=True)
         for path, metadata in values.items()
     }
     return commit_operation(dataset, UpdateConfig.of(field_metadata=by_id, replace=replace))
-
-
-def _checked(target: str, values: StringUpdates) -> StringUpdates:
-    given: dict[Any, Any] = dict(values)
-    wrong = {
-        key: value
-        for key, value in given.items()
-        if not isinstance(key, str) or not isinstance(value, str | None)
-    }
-    if wrong:
-        raise OptionError(f"{target}: expected string keys and values, found {wrong!r:.80}")
-    return given

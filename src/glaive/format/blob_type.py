@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, SchemaError
 from glaive.format.blobs import BLOB_V2, LOGICAL
@@ -120,10 +121,11 @@ class BlobArray(pa.ExtensionArray):
         rows = [_as_row(value, at) for at, value in enumerate(values)]
         filled = [row or {} for row in rows]
         members: list[Any] = [_joined([row.get("data") for row in filled])]
-        members += [
-            pa.array([row.get(field.name) for row in filled], field.type)
-            for field in list(LOGICAL)[1:]
-        ]
+        with refuse_half_characters("addresses of blobs"):
+            members += [
+                pa.array([row.get(field.name) for row in filled], field.type)
+                for field in list(LOGICAL)[1:]
+            ]
         nulls = pa.array([row is None for row in rows], pa.bool_())
         storage: Any = pa.StructArray.from_arrays(members, fields=list(LOGICAL), mask=nulls)
         made: Any = pa.ExtensionArray.from_storage(BlobType(), storage)

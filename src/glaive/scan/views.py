@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.utf8 import refuse_half_characters
 from glaive.errors import GlaiveError
 from glaive.format.fragment import LEGACY
 from glaive.scan.bound import BoundFragment, bind_fragment
@@ -255,15 +256,16 @@ class Views:
         columns, row_id, row_address, blobs, inputs = key
         if self.snapshot.manifest.data_format == LEGACY:
             blobs = "values"  # format 0.1 keeps blobs as it keeps all binary
-        projection = project(
-            self.snapshot.manifest.schema,
-            columns,
-            with_row_id=row_id,
-            with_row_address=row_address,
-            nested=nested,
-            blobs=blobs,
-            inputs=inputs,
-        )
+        with refuse_half_characters("columns"):
+            projection = project(
+                self.snapshot.manifest.schema,
+                columns,
+                with_row_id=row_id,
+                with_row_address=row_address,
+                nested=nested,
+                blobs=blobs,
+                inputs=inputs,
+            )
         if len(self._kept) >= _MAX_PROJECTIONS:
             self._kept.clear()
         bound = self._kept[kept_as] = BoundProjection(self.snapshot, projection)

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
 
+from glaive.arrow.utf8 import refuse_half_characters
+from glaive.errors import OptionError
 from glaive.format.pb import table_pb2
 
-__all__ = ["changed_config", "fill_map", "same_keys", "set_entries"]
+__all__ = ["changed_config", "fill_map", "same_keys", "set_entries", "string_map"]
 
 UpdateMap = table_pb2.Transaction.UpdateMap
 UpdateConfig = table_pb2.Transaction.UpdateConfig
@@ -26,11 +28,36 @@ def fill_map(updates: UpdateMap, given: Mapping[str, str | None], *, replace: bo
     """Add entries to an empty update; those without a value remove their key."""
     updates.SetInParent()
     updates.replace = replace
-    for key, value in given.items():
-        entry = updates.update_entries.add()
-        entry.key = key
-        if value is not None:
-            entry.value = value
+    with refuse_half_characters("keys and values"):
+        for key, value in given.items():
+            entry = updates.update_entries.add()
+            entry.key = key
+            if value is not None:
+                entry.value = value
+
+
+def string_map(what: str, given: object, *, removes: bool = False) -> dict[str, Any]:
+    """A map of texts to texts that a caller gave; with ``removes``, values may be ``None``.
+
+    Raises
+    ------
+    OptionError
+        It is no mapping, or has other keys or values.
+    """
+    entries: Any = given
+    try:
+        entries = dict(entries)
+    except (TypeError, ValueError):
+        raise OptionError(f"{what}: expected a mapping of texts, found {given!r:.80}") from None
+    values = str | None if removes else str
+    wrong = {
+        key: value
+        for key, value in entries.items()
+        if not isinstance(key, str) or not isinstance(value, values)
+    }
+    if wrong:
+        raise OptionError(f"{what}: expected string keys and values, found {wrong!r:.80}")
+    return entries  # type: ignore[no-any-return]  # its keys are texts
 
 
 def set_entries(

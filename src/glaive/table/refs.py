@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from glaive.arrow.utf8 import refuse_half_characters
 from glaive.errors import CorruptFileError, ObjectNotFoundError, RefNotFoundError
 from glaive.format.paths import VERSIONS
 from glaive.io.location import Location
@@ -186,7 +187,8 @@ def _unfinished(where: str) -> str:
 
 def dump_json(content: Mapping[str, Any]) -> bytes:
     """Encode the contents of a ref."""
-    return json.dumps(content, indent=2, ensure_ascii=False).encode()
+    with refuse_half_characters("metadata"):
+        return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
 def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -> dict[str, Any]:
@@ -220,7 +222,7 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
         raise _no_ref(kind, "a JSON object", data, where)
     if rb"\u" in data:  # may be an unpaired surrogate
         try:
-            dump_json(content)
+            json.dumps(content, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             surrogate = error.object[error.start : error.end]
             raise damaged(f"file of a {kind}", "Unicode strings", surrogate, where) from None

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.utf8 import refuse_half_characters
 from glaive.errors import OptionError
 from glaive.format.blob_type import Blob, BlobArray, BlobType
 from glaive.scan.blobs.file import BlobFile
@@ -69,4 +70,5 @@ def blob_field(
                 f"found {size!r}"
             )
         metadata[f"lance-encoding:blob-{what}-size-threshold"] = str(size)
-    return pa.field(name, BlobType(), nullable, metadata or None)
+    with refuse_half_characters("name"):
+        return pa.field(name, BlobType(), nullable, metadata or None)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from glaive.arrow.capacity import batch_parts
+from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataclass import dataclass
 from glaive.dataset.columns.added_files import AddedFiles
 from glaive.dataset.columns.checkpoint_folder import CheckpointFolder
@@ -266,10 +267,11 @@ def _expressions(
     def nullable(path: str) -> bool:
         return any(field.nullable for field in schema.find(path))
 
-    fields = [
-        pa.field(name, value.type, may_be_null(value.expression, nullable))
-        for name, value in values.items()
-    ]
+    with refuse_half_characters("name of a column"):
+        fields = [
+            pa.field(name, value.type, may_be_null(value.expression, nullable))
+            for name, value in values.items()
+        ]
     grown = grow(snapshot.manifest, pa.schema(fields))
     needed = sorted({path for value in values.values() for path in value.columns})
     view = view_of(snapshot, needed)

@@ -193,7 +193,12 @@ class FragmentChanges:
         RowIndexError
             There is no such row.
         """
-        wanted = np.fromiter(offsets, np.int64)
+        try:
+            wanted = np.fromiter(offsets, np.int64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RowIndexError(
+                f"offsets: expected numbers of rows, found others: {error}"
+            ) from None
         rows = self._stored.physical_rows
         wrong = wanted[(wanted < 0) | (wanted >= rows)]
         if len(wrong):

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.deprecations import warn_deprecated
@@ -109,6 +110,8 @@ def index_task(
     index_name: object = _free_name(dataset.manifest, column, kind) if name is None else name
     if not isinstance(index_name, str) or not index_name:
         raise OptionError(f"name: expected the name of the index, found {name!r}")
+    with refuse_half_characters("name of the index"):
+        index_name.encode()
     uuid = None if index_uuid is None else str(uuid_of("index_uuid", index_uuid))
     return IndexTask(dataset.manifest.version, column, kind.name, index_name, ids, given, uuid)
 

@@ -16,6 +16,7 @@ from glaive.dataset.rows.retry import RETRY_TIMEOUT, check_retries, with_retries
 from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.file.versions import resolve_version
 from glaive.format.fields import LanceSchema
+from glaive.table.configuration import string_map
 
 if TYPE_CHECKING:
     from glaive.dataset.commits.transactions import Transaction
@@ -145,7 +146,7 @@ class MergeInsertBuilder:
         the merge does nothing if the dataset has seen this number of the application, or a higher
         one.
         """
-        self._properties = dict(properties)
+        self._properties = string_map("transaction_properties", properties)
         return self
 
     def mark_sstables_as_compacted(self, sstables: object) -> Self:

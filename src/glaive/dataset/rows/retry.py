@@ -6,6 +6,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+
 from glaive.clock import monotonic
 from glaive.dataset.progress_line import current_line
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError, OptionRangeError
@@ -23,14 +25,16 @@ RETRY_TIMEOUT = timedelta(seconds=30)
 R = TypeVar("R")
 
 
-def check_retries(conflict_retries: int, retry_timeout: object) -> None:
+def check_retries(conflict_retries: object, retry_timeout: object) -> None:
     """Check how often and how long a change is to be tried again.
 
     Raises
     ------
     OptionError
-        The number is negative, or the duration is none.
+        The number is none, or negative, or the duration is none.
     """
+    if isinstance(conflict_retries, bool) or not isinstance(conflict_retries, int | np.integer):
+        raise OptionError(f"conflict_retries: expected a number, found {conflict_retries!r:.60}")
     if conflict_retries < 0:
         raise OptionRangeError(f"conflict_retries: expected a number ≥ 0, found {conflict_retries}")
     if not isinstance(retry_timeout, timedelta):
@@ -52,7 +56,7 @@ def with_retries(
     check_retries(conflict_retries, retry_timeout)
     until = monotonic() + retry_timeout.total_seconds()
     at = dataset.opened
-    for attempt in range(conflict_retries + 1):
+    for attempt in range(int(conflict_retries) + 1):
         wire = at.manifest.wire
         check_writable(
             wire.reader_feature_flags, wire.writer_feature_flags, where=at.manifest.where

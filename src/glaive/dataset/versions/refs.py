@@ -23,6 +23,7 @@ from glaive.format.paths import VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.store import ObjectStore
 from glaive.table import branches, tags
 from glaive.table.branches import Branch
+from glaive.table.configuration import string_map
 from glaive.table.load import open_latest
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import FOLDERS, kind_of
@@ -116,7 +117,7 @@ class Tags(_Refs):
     def replace_metadata(self, tag: str, metadata: Mapping[str, str]) -> None:
         """Replace the metadata of a tag."""
         old = tags.read_tag(self._root, tag)
-        tags.replace_tag(self._root, tag, replace(old, metadata=_strings(metadata)))
+        tags.replace_tag(self._root, tag, replace(old, metadata=string_map("metadata", metadata)))
 
     def delete(self, tag: str) -> None:
         """Delete a tag; its version remains, but can be cleaned up from now on."""
@@ -158,7 +159,9 @@ class Branches(_Refs):
     def replace_metadata(self, branch: str, metadata: Mapping[str, str]) -> None:
         """Replace the metadata of a branch."""
         old = branches.read_branch(self._root, branch)
-        branches.replace_branch(self._root, branch, replace(old, metadata=_strings(metadata)))
+        branches.replace_branch(
+            self._root, branch, replace(old, metadata=string_map("metadata", metadata))
+        )
 
     def delete(self, branch: str) -> None:
         """Delete a branch and its files.
@@ -307,14 +310,6 @@ def _ordered(by_name: Mapping[str, T], key: Callable[[T], int], order: str | Non
         raise OptionError(f"Invalid sort order {order!r}. Valid values are: asc, desc")
     sign = 1 if order == "asc" else -1
     return sorted(by_name, key=lambda name: (sign * key(by_name[name]), name))
-
-
-def _strings(metadata: Mapping[str, str]) -> dict[str, str]:
-    entries: dict[Any, Any] = dict(metadata)
-    wrong = {k: v for k, v in entries.items() if not (isinstance(k, str) and isinstance(v, str))}
-    if wrong:
-        raise OptionError(f"metadata: expected string keys and values, found {wrong!r:.80}")
-    return entries
 
 
 def _describe_tag(tag: Tag) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import count
 
+from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
@@ -55,6 +56,8 @@ class DatasetBasePath:
             raise OptionError(f"path of a base: expected a URI or directory, found {path!r}")
         if not isinstance(number, int) or not 0 <= number < 2**32:
             raise OptionError(f"id of base {path!r}: expected 0 or more, found {number!r}")
+        with refuse_half_characters("path or name of a base"):
+            f"{path}{self.name}".encode()
 
     def to_wire(self, number: int) -> table_pb2.BasePath:
         """Make the wire message, with this id."""

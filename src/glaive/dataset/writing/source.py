@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.nesting import check_schema
+from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataset.writing.models import is_model, pydantic_to_schema, rows_of_models
 from glaive.errors import OptionError
 
@@ -21,6 +22,8 @@ __all__ = ["Rows", "batches_of", "read_source"]
 
 Rows = pa.RecordBatch | pa.Table
 """An item of a stream of rows."""
+
+_GIVEN: Final = "data to write"
 
 _MAPPINGS: Final = 8192
 """Rows given as mappings that become a table at a time."""
@@ -50,11 +53,13 @@ def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schem
     Raises
     ------
     OptionError
-        It is no source of rows, or has no schema.
+        It is no source of rows, or has no schema; a text has half of a surrogate pair. The latter
+        is found where its row is made, which may be later.
     SchemaError
         A type is nested too deeply, or a name is not UTF-8.
     """
-    source_schema, rows = _read(data, schema)
+    with refuse_half_characters(_GIVEN):
+        source_schema, rows = _read(data, schema)
     check_schema(source_schema)
     return source_schema, rows
 
@@ -181,7 +186,8 @@ def _from_frames(first: Any, rest: Iterator[Any]) -> tuple[pa.Schema, Iterator[R
                     f"data to write: expected a data frame as item {position}, found "
                     f"{type(item).__name__}"
                 )
-            yield from _read(item, schema)[1]
+            with refuse_half_characters(_GIVEN):
+                yield from _read(item, schema)[1]
 
     return schema, later()
 
@@ -192,12 +198,14 @@ def _is_frame(item: object) -> bool:
 
 def _model_rows(rows: Iterator[Any], model: type, schema: pa.Schema) -> Iterator[Rows]:
     while some := list(islice(rows, _MAPPINGS)):
-        yield rows_of_models(some, model, schema=schema)
+        with refuse_half_characters(_GIVEN):
+            yield rows_of_models(some, model, schema=schema)
 
 
 def _typed_rows(rows: Iterator[Mapping[str, Any]], schema: pa.Schema) -> Iterator[Rows]:
     while some := list(islice(rows, _MAPPINGS)):
-        yield pa.Table.from_pylist(some, schema=schema)
+        with refuse_half_characters(_GIVEN):
+            yield pa.Table.from_pylist(some, schema=schema)
 
 
 def _from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from glaive.arrow.dictionaries import null_count
+from glaive.arrow.utf8 import refuse_half_characters
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.writing.small_pages import MAX_TINY_BYTES, encode_small, whole_bytes
 from glaive.errors import GlaiveError, SchemaError
@@ -213,7 +214,9 @@ class FileV2Writer:
 
     def add_schema_metadata(self, key: str, value: str) -> None:
         """Add an entry to the schema's metadata, which is written at the end."""
-        self._metadata[key] = value.encode()
+        with refuse_half_characters("schema metadata"):
+            key.encode()
+            self._metadata[key] = value.encode()
 
     def abort(self) -> None:
         """Discard the file."""

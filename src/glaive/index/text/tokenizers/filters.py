@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.scalars import constants, scalar
+from glaive.arrow.utf8 import refuse_half_characters
 from glaive.errors import MissingDependencyError
 from glaive.index.text.params import TextParams
 from glaive.index.text.tokenizers.case import lower_case
@@ -79,7 +80,8 @@ class TokenFilters:
         if params.remove_stop_words:
             words = params.custom_stop_words
             chosen = stop_words(params.language) if words is None else frozenset(words)
-            self._stop_words = constants(sorted(chosen), pa.large_string())
+            with refuse_half_characters("custom_stop_words"):
+                self._stop_words = constants(sorted(chosen), pa.large_string())
         self._language = params.language.lower() if params.stem else None
         if params.stem:
             _stemmer(params.language.lower())

@@ -10,6 +10,7 @@ from typing import Self
 import pyarrow as pa
 
 from glaive.arrow.scalars import constants
+from glaive.arrow.utf8 import refuse_half_characters
 from glaive.index.text.params import TextParams
 from glaive.index.text.tokenizers.token_numbers import TokenChain, TokenNumbers
 
@@ -65,7 +66,9 @@ class Tokenizer:
 
     def _words(self, text: str) -> list[tuple[str, int]]:
         numbers = TokenNumbers(self._chain)
-        found = numbers.number(constants([text], pa.large_string()))
+        with refuse_half_characters("text"):
+            given = constants([text], pa.large_string())
+        found = numbers.number(given)
         named = numbers.tokens
         pairs = zip(found.numbers.tolist(), found.positions.tolist(), strict=True)
         return [(named[number], position) for number, position in pairs]
