@@ -49,6 +49,15 @@ def dataset(place: Path) -> LanceDataset:
     return glaive.dataset(place)
 
 
+def test_the_highest_field_id_counts_dropped_columns_that_are_in_data_files(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(pa.table({"a": [1], "b": [2]}), tmp_path / "t")
+    dataset.add_columns({"c": "a + b"})
+    dataset.drop_columns(["b"])
+    assert dataset.max_field_id == 2
+    dataset.drop_columns(["c"])  # its file is no longer part of the version
+    assert dataset.max_field_id == 1
+
+
 class TestDescription:
     def test_what_it_is(self, place: Path, dataset: LanceDataset) -> None:
         assert dataset.uri == str(place)

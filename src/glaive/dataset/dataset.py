@@ -291,8 +291,10 @@ class LanceDataset:
 
     @property
     def max_field_id(self) -> int:
-        """Highest field id of the schema."""
-        return self.manifest.schema.max_field_id
+        """Highest field id of the schema and of data files, which keep those of dropped columns."""
+        from glaive.dataset.columns.new_columns import first_new_id
+
+        return first_new_id(self.manifest) - 1
 
     @property
     def has_index(self) -> bool:
