@@ -236,14 +236,16 @@ class TextSearch:
         most: int | None,
     ) -> Hits:
         """Rows that have tokens of a column; ``plain`` are those of rows that no index knows."""
-        if terms.phrase:
+        # An index that answers for no row any more, as after an update of all, needs no positions.
+        indexed = bool(column.segments) and (bool(column.covered) or not terms.phrase)
+        if terms.phrase and indexed:
             for _, opened in column.segments:
                 opened.check_positions()
             if len({position for _, position in terms.tokens}) == 1:
                 # Of n-grams, which have one place, a document of an index needs any.
                 terms = terms._replace(phrase=False)
         parts: list[Hits] = []
-        if terms.tokens and column.segments:
+        if terms.tokens and indexed:
             # Each partition has similar words of its own, and sums of all its documents.
             joined = most is not None and not terms.fuzziness and len(terms.tokens) <= MAX_TERMS
             searched = column.searched(self._among, joined=joined)
