@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +280,38 @@ def test_columns_keep_their_types_in_sql(tmp_path: Path) -> None:
         )
         assert str(ours.schema) == str(theirs.schema).replace(" not null", "")
         assert ours.sort_by("text").to_pylist() == theirs.sort_by("text").to_pylist()
+
+
+def test_columns_that_duckdb_has_no_type_for_are_wider_in_sql(tmp_path: Path) -> None:
+    halves = pa.array(np.arange(4, dtype=np.float16))
+    pairs = pa.FixedSizeListArray.from_arrays(halves, 2)
+    tensor, inner = pa.fixed_shape_tensor(pa.float16(), [2]), pa.list_(pa.float16())
+    rows = pa.table(
+        {
+            "id": [1, 2],
+            "half": halves.slice(0, 2),
+            "vector": pairs,
+            "image": pa.ExtensionArray.from_storage(tensor, pairs),
+            "price": pa.array([Decimal("1.25"), None], pa.decimal256(38, 2)),
+            "inner": pa.array([{"h": [np.float16(2)]}, None], pa.struct({"h": inner})),
+            "named": pa.array([[("a", np.float16(1))], None], pa.map_(pa.string(), pa.float16())),
+        }
+    )
+    lance.write_dataset(rows, tmp_path / "a.lance")
+    for sql in (
+        "SELECT count(*) FROM dataset",
+        "SELECT id FROM dataset WHERE half > 0.5",
+        "SELECT id FROM dataset WHERE price = 1.25 AND half < 1",
+        "SELECT id FROM dataset WHERE price IS NULL",
+        "SELECT * FROM dataset ORDER BY id",
+    ):
+        theirs, ours = (
+            lib.dataset(str(tmp_path / "a.lance")).sql(sql).build().to_stream_reader().read_all()
+            for lib in (lance, glaive)
+        )
+        assert ours.to_pylist() == theirs.to_pylist()
+    assert ours.schema.field("vector").type == pa.list_(pa.float32(), 2)
+    assert ours.schema.field("price").type == pa.decimal128(38, 2)
 
 
 def test_members_that_are_never_null_are_so_in_structs_that_are(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.dataset.interop import ArrowDataset, ScannedDataset
+from glaive.dataset.query_columns import for_duckdb
 from glaive.dataset.query_names import named_columns, with_columns
 from glaive.dataset.query_types import with_declared_types
 from glaive.errors import MissingDependencyError, OptionError
@@ -113,7 +114,7 @@ class SqlQuery:
         schemas = [getattr(table, "schema", None) for table in self._tables.values()]
         try:
             for name, table in self._tables.items():
-                connection.register(name, table)
+                connection.register(name, for_duckdb(table))
             relation = connection.sql(self._sql)
             if relation is None:
                 raise OptionError("sql: expected a query that returns rows, such as SELECT")

@@ -1,0 +1,98 @@
+"""Columns that DuckDB has no type for, as queries see them: in the next wider type that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+from pyarrow import types
+
+from glaive.dataset.interop import ArrowDataset
+
+__all__ = ["for_duckdb"]
+
+_DIGITS = 38
+"""Most digits of DuckDB's decimals."""
+
+
+def for_duckdb(table: object) -> object:
+    """A table of a query as DuckDB can read it.
+
+    DuckDB refuses a table for the type of any of its columns, also of one that a query does not
+    name. Half floats become floats and 256-bit decimals 128-bit ones, if their digits fit: all
+    values stay what they are.
+    """
+    if isinstance(table, ArrowDataset) and _widened(table.schema) != table.schema:
+        return _WidenedDataset(table)
+    return table
+
+
+class _WidenedDataset(pads.FileSystemDataset):
+    """A dataset with wider types, of which DuckDB asks for a schema and scanners."""
+
+    def __init__(self, dataset: ArrowDataset) -> None:
+        self._dataset = dataset
+        super().__init__([], dataset.schema, pads.IpcFileFormat())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """With the wider types."""
+        return _widened(self._dataset.schema)
+
+    def scanner(self, *args: Any, **options: Any) -> Any:
+        """Describe a scan; arguments as for the dataset."""
+        return _WidenedScanner(self._dataset.scanner(*args, **options))
+
+
+class _WidenedScanner:
+    def __init__(self, scanner: Any) -> None:
+        self._scanner = scanner
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        return _widened(self._scanner.projected_schema)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        wanted = self.projected_schema
+        for batch in self._scanner.to_batches():
+            pairs = zip(batch.columns, wanted, strict=True)
+            columns = [_cast(column, field.type) for column, field in pairs]
+            yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _cast(column: Any, kind: pa.DataType) -> Any:
+    if column.type.equals(kind):
+        return column
+    return (column.storage if isinstance(column, pa.ExtensionArray) else column).cast(kind)
+
+
+def _widened(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(_wider(field.type)) for field in schema])
+
+
+def _wider(kind: Any) -> Any:
+    """A type without half floats and 256-bit decimals inside; itself, if it has none."""
+    if types.is_float16(kind):
+        return pa.float32()
+    if types.is_decimal256(kind) and kind.precision <= _DIGITS:
+        return pa.decimal128(kind.precision, kind.scale)
+    made = kind
+    if isinstance(kind, pa.BaseExtensionType):
+        inner = _wider(kind.storage_type)
+        return kind if inner.equals(kind.storage_type) else inner
+    if types.is_struct(kind):
+        made = pa.struct([field.with_type(_wider(field.type)) for field in kind])
+    elif types.is_map(kind):
+        made = pa.map_(_wider(kind.key_type), kind.item_field.with_type(_wider(kind.item_type)))
+    elif types.is_fixed_size_list(kind):
+        made = pa.list_(kind.value_field.with_type(_wider(kind.value_type)), kind.list_size)
+    elif types.is_large_list(kind):
+        made = pa.large_list(kind.value_field.with_type(_wider(kind.value_type)))
+    elif types.is_list(kind):
+        made = pa.list_(kind.value_field.with_type(_wider(kind.value_type)))
+    return made
