@@ -314,6 +314,22 @@ def test_columns_that_duckdb_has_no_type_for_are_wider_in_sql(tmp_path: Path) ->
     assert ours.schema.field("price").type == pa.decimal128(38, 2)
 
 
+@pytest.mark.parametrize("rows_per_file", [10_000, 7], ids=["batches", "small files"])
+def test_structs_within_structs_are_queried_batch_by_batch(
+    tmp_path: Path, rows_per_file: int
+) -> None:
+    inner = [{"a": {"b": n} if n % 3 else None} if n % 4 else None for n in range(10_000)]
+    rows = pa.table({"x": inner, "id": range(10_000)})
+    found = glaive.write_dataset(rows, tmp_path / "a.lance", max_rows_per_file=rows_per_file)
+    found.delete("id % 11 = 3")
+    assert duckdb.sql("SELECT count(*) FROM found").fetchall() == [(9_091,)]
+    wanted = [row for row in rows.to_pylist() if row["id"] % 11 != 3]
+    assert duckdb.sql("SELECT * FROM found").to_arrow_table().to_pylist() == wanted
+    (total,) = found.sql("SELECT sum(x.a.b) AS b FROM dataset").build().to_batch_records()
+    numbers = [n for n in range(10_000) if n % 11 != 3 and n % 4 and n % 3]
+    assert total.to_pylist() == [{"b": sum(numbers)}]
+
+
 def test_members_that_are_never_null_are_so_in_structs_that_are(tmp_path: Path) -> None:
     member = pa.field("n", pa.int32(), nullable=False)
     rows = pa.table({"inner": pa.array([{"n": 1}, None], pa.struct([member]))})

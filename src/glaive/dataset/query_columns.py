@@ -59,7 +59,7 @@ class _WidenedScanner:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         wanted = self.projected_schema
-        for batch in self._scanner.to_batches():
+        for batch in self._scanner.to_reader():
             pairs = zip(batch.columns, wanted, strict=True)
             columns = [_cast(column, field.type) for column, field in pairs]
             yield pa.RecordBatch.from_arrays(columns, schema=wanted)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
+from glaive.arrow.struct_offsets import cut_members, nests_structs
 from glaive.compat.absent import refuse_members
 from glaive.compat.refusals import REFUSED_MEMBERS
 from glaive.dataset.arrow_classes import class_for_arrow
@@ -90,7 +91,10 @@ class Scanner:
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Stream the result as an Arrow reader."""
-        return pa.RecordBatchReader.from_batches(self._query.schema, self.to_batches())
+        schema, batches = self._query.schema, self.to_batches()
+        if nests_structs(schema):  # the reader may go to DuckDB
+            batches = map(cut_members, batches)
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def to_pandas(self, *, blob_mode: str = "lazy", **kwargs: Any) -> Any:
         """Read everything into a pandas frame; arguments are those of ``Table.to_pandas``.
