@@ -76,7 +76,6 @@ def test_a_text_of_escaped_marks_without_an_end_is_looked_through_once() -> None
         ("arrow.opaque", '{"type_name": "Bignum", "vendor_name": "duckdb"}', "large_binary"),
         ("arrow.uuid", "", "fixed_size_list:float:2"),
         ("arrow.bool8", "", "struct"),
-        ("arrow.parquet.variant", "", "struct"),
     ],
     ids=lambda text: text[:48],
 )

@@ -11,13 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
+from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME, WITHHELD
 
 __all__ = ["JSON", "extended", "field_metadata", "storage_type"]
 
 JSON = "lance.json"
 _ARROW_JSON = "arrow.json"
 _NAME = EXTENSION_NAME.encode()
+_WITHHELD = {key.encode(): other.encode() for key, other in WITHHELD.items()}
 
 
 def storage_type(data_type: pa.DataType) -> Any:
@@ -47,9 +48,10 @@ def field_metadata(field: pa.Field[Any]) -> dict[str, bytes]:
 def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
     """The schema with extension types instead of their metadata entries.
 
-    Types that pyarrow does not know remain storage types. Those that do not fit their names lose
-    these: what takes Arrow data by its C interface, such as DuckDB, believes them, and reads memory
-    that is not there. ``json`` specifies whether JSONB becomes Arrow's JSON type.
+    Types that pyarrow does not know remain storage types. The names of those that do not fit them,
+    or whose class cannot be made, are withheld: what takes Arrow data by its C interface, such as
+    DuckDB, believes them, and reads memory that is not there. ``json`` specifies whether JSONB
+    becomes Arrow's JSON type.
     """
     if not any(map(_is_extended, schema)):
         return schema
@@ -65,11 +67,9 @@ def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
 
 
 def _unnamed(field: pa.Field[Any]) -> pa.Field[Any]:
-    """The field without names of extension types at any depth."""
-    named = (_NAME, EXTENSION_METADATA.encode())
-    metadata: Any = dict(field.metadata or {})
-    for key in named:
-        metadata.pop(key, None)
+    """The field with names of extension types withheld at any depth."""
+    given = field.metadata or {}
+    metadata: Any = {_WITHHELD.get(key, key): value for key, value in given.items()}
     plain = field.with_type(_nested(field.type, list(map(_unnamed, _below(field.type)))))
     return plain.with_metadata(metadata) if metadata else plain.remove_metadata()
 

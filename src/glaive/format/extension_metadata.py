@@ -4,6 +4,8 @@ Arrow makes types of them wherever a schema comes in: here, in workers of Spark,
 Some of the versions that are supported end the process over axes that there are not, and over JSON
 that is nested deeply, so that such entries are never given to it. Nor is what DuckDB would believe
 of types that it knows: where values are stored in another way, it reads memory that is not there.
+Names that are right, but that others should not act on, are withheld: read under other keys, which
+become the name again in what is written.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from glaive.arrow.nesting import without_json_strings
-from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
+from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME, WITHHELD
 
-__all__ = ["without_unfit"]
+__all__ = ["restored", "withheld", "without_unfit"]
 
 _LONGEST: Final = 1 << 20
 _MOST_BRACKETS: Final = 64
@@ -28,6 +30,8 @@ _MOST_BRACKETS: Final = 64
 def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict[str, bytes]:
     """The entries, less those of an extension type of Arrow whose parameters do not fit.
 
+    Those of variants are withheld.
+
     Parameters
     ----------
     metadata
@@ -35,12 +39,31 @@ def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict
     data_type
         Its storage type.
     """
+    if metadata.get(EXTENSION_NAME) == _VARIANT:
+        return withheld(metadata)
     kept = dict(metadata)
     check = _CHECKS.get(kept.get(EXTENSION_NAME, b""))
     if check is not None and not check(_parameters(kept.get(EXTENSION_METADATA, b"")), data_type):
         del kept[EXTENSION_NAME]
         kept.pop(EXTENSION_METADATA, None)
     return kept
+
+
+def withheld(metadata: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The entries, with those of an extension type under keys that no other library knows."""
+    return {WITHHELD.get(key, key): value for key, value in metadata.items()}
+
+
+def restored(metadata: dict[str, bytes]) -> dict[str, bytes]:
+    """The entries, with those that were withheld under their own keys.
+
+    Names that decide how Lance stores values stay withheld: the column is stored in another way.
+    """
+    name = metadata[WITHHELD[EXTENSION_NAME]]
+    if EXTENSION_NAME in metadata or name.startswith(_OF_LANCE):
+        return metadata
+    own = {other: key for key, other in WITHHELD.items()}
+    return {own.get(key, key): value for key, value in metadata.items()}
 
 
 def _parameters(said: bytes) -> dict[str, Any]:
@@ -102,11 +125,6 @@ def _is_bool8(_given: Mapping[str, Any], data_type: Any) -> bool:
     return bool(data_type.equals(pa.int8()))
 
 
-def _is_never(_given: Mapping[str, Any], _data_type: Any) -> bool:
-    """Arrow has no such type in Python. DuckDB decodes its values, to any depth of its stack."""
-    return False
-
-
 def _are_sizes(shape: Any) -> bool:
     return isinstance(shape, list) and all(type(one) is int and 0 <= one < 2**31 for one in shape)
 
@@ -125,6 +143,11 @@ def _has_axes(given: Mapping[str, Any], axes: int) -> bool:
     return True
 
 
+_VARIANT: Final = b"arrow.parquet.variant"
+"""Arrow has no such type in Python. DuckDB decodes its values, to any depth of its stack."""
+
+_OF_LANCE: Final = (b"lance.", b"arrow.json")
+
 _OF_DUCKDB: Final[dict[str, pa.DataType | None]] = {
     "hugeint": pa.binary(16),
     "uhugeint": pa.binary(16),
@@ -142,5 +165,4 @@ _CHECKS: Final[dict[bytes, Callable[[Mapping[str, Any], Any], bool]]] = {
     b"arrow.opaque": _is_opaque,
     b"arrow.uuid": _is_uuid,
     b"arrow.bool8": _is_bool8,
-    b"arrow.parquet.variant": _is_never,
 }

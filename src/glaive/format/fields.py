@@ -25,7 +25,7 @@ from glaive.format.extension import JSON, extended, field_metadata, storage_type
 from glaive.format.field import Field
 from glaive.format.field_wire import fields_from_wire, fields_to_wire
 from glaive.format.limits import MAX_FIELD_ID
-from glaive.format.logical_types import EXTENSION_NAME, check_list_size, logical_type
+from glaive.format.logical_types import EXTENSION_NAME, WITHHELD, check_list_size, logical_type
 from glaive.format.pb import file_pb2
 from glaive.format.schema_field import SchemaField
 
@@ -308,6 +308,10 @@ def _from_arrow(arrow: pa.Field[Any], path: str, ids: Iterator[int], depth: int)
     if depth > MAX_NESTING:
         raise SchemaError(f"column {path!r}: nested deeper than {MAX_NESTING} levels. Flatten it.")
     metadata = field_metadata(arrow)
+    if WITHHELD[EXTENSION_NAME] in metadata:
+        from glaive.format.extension_metadata import restored
+
+        metadata = restored(metadata)
     data_type = storage_type(arrow.type)
     extension = metadata.get(EXTENSION_NAME, b"").decode("utf-8", "replace")
     if extension == "arrow.json":

@@ -21,6 +21,7 @@ __all__ = [
     "BFLOAT16",
     "EXTENSION_METADATA",
     "EXTENSION_NAME",
+    "WITHHELD",
     "check_list_size",
     "encoding_hint",
     "leaf_type",
@@ -29,6 +30,11 @@ __all__ = [
 
 EXTENSION_NAME: Final = "ARROW:extension:name"
 EXTENSION_METADATA: Final = "ARROW:extension:metadata"
+WITHHELD: Final = {
+    EXTENSION_NAME: "glaive:extension:name",
+    EXTENSION_METADATA: "glaive:extension:metadata",
+}
+"""Keys under which the entries of an extension type are read that no other library should see."""
 BFLOAT16: Final = "lance.bfloat16"
 
 _UNITS: Final[tuple[Literal["s", "ms", "us", "ns"], ...]] = ("s", "ms", "us", "ns")

@@ -1,0 +1,82 @@
+"""Names of extension types that other libraries are not told: copies have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.format.fields import LanceSchema
+
+NAME, SAID = b"ARROW:extension:name", b"ARROW:extension:metadata"
+VARIANT: Any = pa.struct([
+    pa.field("metadata", pa.binary(), nullable=False),
+    pa.field("value", pa.binary(), nullable=False),
+])  # fmt: skip
+SEVEN = {"metadata": b"\x01\x00\x00", "value": b"\x0c\x07"}
+
+
+def named(column: str, data_type: Any, name: bytes, said: bytes) -> Any:
+    return pa.field(column, data_type, metadata={NAME: name, SAID: said, b"unit": b"m"})
+
+
+def stored(place: Path) -> list[dict[str, bytes]]:
+    schema: LanceSchema = glaive.dataset(place).lance_schema
+    return [dict(field.metadata) for field in schema.fields]
+
+
+@pytest.mark.spec("type-8")
+@pytest.mark.parametrize(
+    "field",
+    [
+        named("v", VARIANT, b"arrow.parquet.variant", b""),
+        named("v", pa.int32(), b"pandas.interval", b'{"subtype": "int64", "closed": "left"}'),
+    ],
+    ids=["variant", "interval"],
+)
+def test_a_copy_of_a_column_has_the_name_that_readers_are_not_told(
+    tmp_path: Path, field: Any
+) -> None:
+    pa.array(pd.period_range("2020", periods=1, freq="D"))  # registers the types of pandas
+    values = pa.array([SEVEN if field.type == VARIANT else 7], field.type)
+    rows = pa.table([values], schema=pa.schema([field]))
+    made = glaive.write_dataset(rows, tmp_path / "t")
+    found = made.to_table()
+    assert found.schema.field("v").metadata == {
+        b"glaive:extension:name": field.metadata[NAME],
+        b"glaive:extension:metadata": field.metadata[SAID],
+        b"unit": b"m",
+    }
+    glaive.write_dataset(found, tmp_path / "of_rows")
+    glaive.write_dataset(made, tmp_path / "of_dataset")
+    made.insert(found)
+    made.insert(rows)
+    made.optimize.compact_files()
+    assert made.count_rows() == 3
+    expected = [{key.decode(): value for key, value in field.metadata.items()}]
+    for place in ("t", "of_rows", "of_dataset"):
+        assert stored(tmp_path / place) == expected
+
+
+@pytest.mark.spec("type-8")
+def test_a_name_within_lists_is_kept_by_copies(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [pa.field("l", pa.list_(named("v", VARIANT, b"arrow.parquet.variant", b"")))]
+    )
+    made = glaive.write_dataset(pa.table([pa.nulls(1, schema.types[0])], schema=schema), tmp_path)
+    copied = LanceSchema.from_arrow(made.to_table().schema)
+    assert copied.fields[0].children[0].metadata["ARROW:extension:name"] == b"arrow.parquet.variant"
+
+
+def test_a_name_that_says_how_lance_stores_values_stays_withheld_in_copies(tmp_path: Path) -> None:
+    schema = pa.schema([
+        pa.field("v", pa.int32(), metadata={"glaive:extension:name": "arrow.json"}),
+        pa.field("w", pa.int32(), metadata={"glaive:extension:name": "lance.blob.v2"}),
+    ])  # fmt: skip
+    made = glaive.write_dataset(pa.table([[1], [2]], schema=schema), tmp_path / "t")
+    assert made.schema == schema
+    assert [set(metadata) for metadata in stored(tmp_path / "t")] == [{"glaive:extension:name"}] * 2
