@@ -12,6 +12,7 @@ import pytest
 
 import glaive
 from glaive.errors import (
+    CommitConflictError,
     CommitError,
     DatasetExistsError,
     NotFoundError,
@@ -210,6 +211,93 @@ def test_a_branch_made_again_while_it_is_deleted_is_whole_or_not_there(
             glaive.dataset(place).create_branch("dev")
         assert rows_of_branches(place) == {"dev": 2}
     assert 10 < requests < REQUESTS - 1
+
+
+@pytest.mark.spec("branch-7")
+@pytest.mark.parametrize("later", [1, 2, 3])
+def test_a_branch_deleted_twice_and_made_again_loses_no_file_of_a_commit(
+    tmp_path: Path, later: int
+) -> None:
+    """Between two requests of one deletion another one ends; a writer commits some later."""
+    for requests in range(1, REQUESTS):
+        place = tmp_path / f"{requests}"
+        begin(place)
+        written: list[Any] = []
+        countdown = Countdown(requests, lambda: None)
+
+        def make(
+            place: Path = place, written: list[Any] = written, countdown: Countdown = countdown
+        ) -> None:
+            countdown.left, countdown.work = later, lambda: finish(written)
+            with suppress(NotFoundError, ObjectNotFoundError):
+                glaive.dataset(place).branches.delete("dev")
+            with suppress(DatasetExistsError, RefExistsError):
+                branch = glaive.dataset(place).create_branch("dev")
+                files = glaive.fragment.write_fragments(ROWS, branch)
+                written.append((branch, glaive.LanceOperation.Append(files)))
+
+        countdown.work = make
+        with suppress(NotFoundError, ObjectNotFoundError):
+            opened(place, countdown).branches.delete("dev")
+        if countdown.work is make:
+            break
+        assert rows_of_branches(place) in ({}, {"dev": 2}, {"dev": 4})
+    assert 10 < requests < REQUESTS - 1
+
+
+def finish(written: list[Any]) -> None:
+    """Commit what was written, unless the branch is gone."""
+    while written:
+        branch, operation = written.pop()
+        with suppress(CommitConflictError, NotFoundError, ObjectNotFoundError):
+            glaive.LanceDataset.commit(branch, operation, read_version=branch.version)
+
+
+@pytest.mark.spec("branch-7")
+@pytest.mark.parametrize("moves", [False, True], ids=["creates", "moves"])
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "made-again"])
+@pytest.mark.parametrize("deletes", [True, False], ids=["deletion", "tag"])
+def test_a_tag_of_a_branch_that_is_being_deleted_names_a_version_or_is_not_there(
+    tmp_path: Path, deletes: bool, again: bool, moves: bool
+) -> None:
+    for requests in range(1, REQUESTS):
+        place = tmp_path / f"{requests}"
+        dataset = begin(place)
+        if moves:
+            dataset.tags.create("t", 1)
+
+        def tag(at: Any = None, place: Path = place) -> None:
+            tags = (at or glaive.dataset(place)).tags
+            with suppress(NotFoundError, ObjectNotFoundError):
+                (tags.update if moves else tags.create)("t", ("dev", 2))
+
+        def delete(at: Any = None, place: Path = place) -> None:
+            with suppress(CommitError):
+                (at or glaive.dataset(place)).branches.delete("dev")
+                if again:
+                    glaive.dataset(place).create_branch("dev")
+
+        outer, inner = (delete, tag) if deletes else (tag, delete)
+        countdown = Countdown(requests, inner)
+        outer(opened(place, countdown))
+        if countdown.left > 0:
+            break
+        named = glaive.dataset(place).tags.list()
+        assert named or not moves
+        for name in named:
+            assert glaive.dataset(place, version=name).to_table().num_rows in (2, 4)
+    assert 5 < requests < REQUESTS - 1
+
+
+def test_a_tag_of_a_branch_looks_for_the_branch_twice_more(tmp_path: Path) -> None:
+    begin(tmp_path)
+    made: list[int] = []
+    for name, reference in (("main", 1), ("dev", ("dev", 2))):
+        countdown = Countdown(REQUESTS, kill)
+        opened(tmp_path, countdown).tags.create(name, reference)
+        made.append(REQUESTS - countdown.left)
+    # Its size and the put; for a branch also its file and its manifest, and the two looks.
+    assert made == [2, 6]
 
 
 def kill() -> None:

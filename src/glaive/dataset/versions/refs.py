@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -100,19 +100,36 @@ class Tags(_Refs):
             There is a tag of this name; ``update`` moves it.
         VersionNotFoundError
             There is no such version.
+        RefNotFoundError
+            Its branch is deleted meanwhile; there is no tag.
         OptionError
             The name is invalid.
+
+        Notes
+        -----
+        Two requests more on a branch than on the main one.
         """
         root = self._root
-        tags.create_tag(root, tag, self._tag(root, reference))
+        new, branch = self._tag(root, reference)
+        tags.create_tag(root, tag, new)
+        try:
+            _check_not_deleted(root, new, branch)
+        except RefNotFoundError:
+            tags.delete_tag(root, tag)
+            raise
 
     def update(self, tag: str, reference: object = None) -> None:
         """Move a tag to another version; references as for :meth:`create`."""
         root = self._root
         old = tags.read_tag(root, tag)
-        new = self._tag(root, reference)
+        new, branch = self._tag(root, reference)
         new = replace(new, created_at=old.created_at, metadata=old.metadata)
         tags.replace_tag(root, tag, new)
+        try:
+            _check_not_deleted(root, new, branch)
+        except RefNotFoundError:
+            tags.replace_tag(root, tag, old)
+            raise
 
     def replace_metadata(self, tag: str, metadata: Mapping[str, str]) -> None:
         """Replace the metadata of a tag."""
@@ -123,19 +140,23 @@ class Tags(_Refs):
         """Delete a tag; its version remains, but can be cleaned up from now on."""
         tags.delete_tag(self._root, tag)
 
-    def _tag(self, root: ObjectStore, reference: object) -> Tag:
+    def _tag(self, root: ObjectStore, reference: object) -> tuple[Tag, Branch | None]:
+        """A tag for a version, and the branch that had the version."""
         opened = self._dataset.opened
         target = resolve(opened.store, opened.manifest, reference)
         manifest = target.manifest
         path = manifest_path(manifest.version, manifest.scheme)
+        name = name_in(root, target.store, target.branch)
+        branch = None if name is None else branches.read_branch(root, name)
         time = now_ns()
-        return Tag(
+        tag = Tag(
             version=manifest.version,
-            branch=name_in(root, target.store, target.branch),
+            branch=name,
             manifest_size=target.store.head(path).size,
             created_at=time,
             updated_at=time,
         )
+        return tag, branch
 
 
 class Branches(_Refs):
@@ -207,11 +228,36 @@ class Branches(_Refs):
         return manifest.version
 
 
+def _check_not_deleted(root: ObjectStore, tag: Tag, known: Branch | None) -> None:
+    """Check that the branch of a tag was not deleted, nor made again, before the tag was put.
+
+    Its deletion looks for tags after its ref is deleted: either it finds this one, or this one
+    finds no ref. No request on the main branch.
+
+    Raises
+    ------
+    RefNotFoundError
+        It was.
+    """
+    if known is None or tag.branch is None:
+        return
+    try:
+        there: Branch | None = branches.read_branch(root, tag.branch)
+    except RefNotFoundError:
+        there = None
+    if there is None or replace(there, metadata={}) != replace(known, metadata={}):
+        raise RefNotFoundError(
+            f"branch {tag.branch} of {root.uri} was deleted while its version {tag.version} was "
+            "tagged, and no tag refers to it. Tag another version."
+        )
+
+
 def delete_branch(root: ObjectStore, branch: str) -> None:
     """Delete a branch: first its ref, then its files, its manifests last.
 
     One without a ref, as a process leaves that was stopped in between, is deleted as well. Files of
-    branches below it stay, also of one that somebody is about to make.
+    branches below it stay, also of one that somebody is about to make; so do those of a branch of
+    this name which was made again, after somebody else deleted this one at the same time.
     """
     known: Branch | None = None
     if not branches.is_branch_begun(root, branch):
@@ -234,7 +280,11 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     if reason is not None:
         _logger.warning("the files of branch %r of %s are kept: %s", branch, root.uri, reason)
         return
-    paths = _own_files(root, branch, store)
+    files = [meta.path for meta in store.walk("")]
+    names = ref_files(root, BRANCHES)  # after the files: one made again has written some of them
+    if branch in names:
+        return
+    paths = _own_files(files, branch, names)
     manifests = {path for path in paths if parse_manifest_name(path.removeprefix(f"{VERSIONS}/"))}
     store.delete([path for path in paths if path not in manifests])
     store.delete(sorted(manifests))  # until then, deleting the branch again finds the others
@@ -267,19 +317,18 @@ def _refuse_used(root: ObjectStore, branch: str) -> None:
         )
 
 
-def _own_files(root: ObjectStore, branch: str, store: ObjectStore) -> Sequence[str]:
-    """All files below the folder of a branch, except those of branches below it.
+def _own_files(files: Iterable[str], branch: str, names: Iterable[str]) -> Sequence[str]:
+    """Of the files below the folder of a branch, those that are not of a branch below it.
 
     These have a ref, or are about to get one: what lies in a folder of a dataset, such as
     ``x/_versions``, belongs to ``x``.
     """
     prefix = f"{branch}/"
-    names = [name for name in ref_files(root, BRANCHES) if name.startswith(prefix)]
-    below = tuple(f"{name.removeprefix(prefix)}/" for name in names)
+    below = tuple(f"{name.removeprefix(prefix)}/" for name in names if name.startswith(prefix))
     return [
-        meta.path
-        for meta in store.walk("")
-        if not meta.path.startswith(below) and FOLDERS.keys().isdisjoint(meta.path.split("/")[1:-1])
+        path
+        for path in files
+        if not path.startswith(below) and FOLDERS.keys().isdisjoint(path.split("/")[1:-1])
     ]
 
 
@@ -290,7 +339,9 @@ def _has_rest(root: ObjectStore, branch: str) -> bool:
         return branch_of(open_latest(store)) == branch
     except DatasetNotFoundError:
         # Nobody can read files without a version. Those with other names may be the caller's own.
-        return any(kind_of(path) is not None for path in _own_files(root, branch, store))
+        files = [meta.path for meta in store.walk("")]
+        own = _own_files(files, branch, ref_files(root, BRANCHES))
+        return any(kind_of(path) is not None for path in own)
     except ObjectNotFoundError:  # the manifest store has one whose file was deleted
         return True
 
