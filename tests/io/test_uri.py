@@ -67,6 +67,7 @@ def test_object_stores_are_rooted_at_the_prefix(uri: str, shown: str) -> None:
         ("file://host/t", "cannot name another machine"),
         ("file://[host/t", "is no file URI: Invalid IPv6 URL"),
         ("a\0b", "null character"),
+        ("file:///a%00b", "null character"),
         ("a\ud800", "the character at 1 is half of a surrogate pair"),
     ],
 )

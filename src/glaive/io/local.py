@@ -34,7 +34,7 @@ from glaive.io.listing import (
 )
 from glaive.io.local_sink import LocalSink, joined_if_small, put_small, write_new
 from glaive.io.mapped import READING
-from glaive.io.object_path import check_object_path
+from glaive.io.object_path import ALWAYS_CHECKED, check_object_path, check_root
 from glaive.io.positioned import open_file
 from glaive.io.stats import IoCounters
 from glaive.io.storage_options import read_switch
@@ -46,8 +46,7 @@ _ALLOW = (
     "Files there may belong to somebody else; storage_options={'delete_through_links': 'true'} "
     "allows deleting them."
 )
-_WINDOWS = os.sep != "/"
-_FOLDER = None if _WINDOWS else os.O_RDONLY | os.O_DIRECTORY
+_FOLDER = None if os.sep != "/" else os.O_RDONLY | os.O_DIRECTORY
 _SLICE = 8 * 1024 * 1024
 """Bytes per system call after the first."""
 _FIRST_READ = 64 * 1024
@@ -81,6 +80,7 @@ class LocalStore(ObjectStore):
         self, root: str | os.PathLike[str], options: Mapping[str, str] | None = None
     ) -> None:
         self.root = os.path.abspath(os.fspath(root))
+        check_root(self.root, is_local=True)
         self.options: Mapping[str, str] = options or {}
         self.fsync, self.through_links = settings.fsync, False
         if options:
@@ -113,8 +113,8 @@ class LocalStore(ObjectStore):
 
     def full(self, path: str) -> str:
         """Absolute path of an object; raises ``StoreError`` if it is outside of the directory."""
-        if path.startswith("/") or ".." in path or not path.isprintable() or _WINDOWS:
-            check_object_path(path, self.root)
+        if path.startswith("/") or ".." in path or not path.isprintable() or ALWAYS_CHECKED:
+            check_object_path(path, self.root, is_local=True)
         return f"{self.root}/{path}" if path else self.root
 
     def open(self, path: str, *, size: int | None = None) -> RangeReader:

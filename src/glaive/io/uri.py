@@ -15,6 +15,7 @@ from glaive.io.location import (
     path_of_file_uri,
     with_slashes,
 )
+from glaive.io.object_path import check_root
 from glaive.io.storage_options import PERMISSIONS, normalise_options
 from glaive.io.store import ObjectStore
 
@@ -45,7 +46,7 @@ def open_store(
         raise OptionError(f"uri: expected a path or a URI as text, found {uri!r}")
     if not text:
         raise OptionError("the URI is empty; give a path or a URI such as s3://bucket/table")
-    _check_characters(text)
+    check_root(text, is_local=False)
     text = with_slashes(text)
     options = normalise_options(storage_options) if storage_options else {}
     options = {key: given for key, given in options.items() if key.lower() not in PERMISSIONS}
@@ -64,18 +65,6 @@ def open_store(
     from glaive.io.connect import connect
 
     return connect(f"{RENAMED.get(scheme, scheme)}://{rest}", options)
-
-
-def _check_characters(text: str) -> None:
-    try:
-        encoded = os.fsencode(text)
-    except UnicodeEncodeError as error:
-        raise OptionError(
-            f"{text!r}: the character at {error.start} is half of a surrogate pair, which no "
-            "file's name has. Check how the path was decoded."
-        ) from None
-    if b"\0" in encoded:
-        raise OptionError(f"{text!r} has a null character, which no file's name has")
 
 
 def _through_fsspec(text: str, scheme: str, rest: str, options: dict[str, str]) -> ObjectStore:

@@ -118,7 +118,7 @@ def _describe(java: Path) -> Java | None:
 def _from_release(home: Path) -> Java | None:
     """Describe a runtime from its ``release`` file, without starting a process."""
     try:
-        text = home.joinpath("release").read_text(errors="replace")
+        text = home.joinpath("release").read_text("utf-8", errors="replace")
     except OSError:
         return None
     release = dict(re.findall(r'^(\w+)="([^"\n]*)"', text, flags=re.MULTILINE))
@@ -146,7 +146,12 @@ def _from_output(java: Path) -> Java | None:
 def _run(java: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(  # noqa: S603  # the Java that Spark is about to start anyway
-            [java, *arguments], capture_output=True, text=True, timeout=60, check=True
+            [java, *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -164,13 +169,14 @@ def _home_with_launcher(java: Java) -> Path:
     text = LAUNCHER.format(
         module=VECTOR_MODULE, java=shlex.quote(str(java.home.joinpath("bin", "java")))
     )
+    content = os.fsencode(text)  # the bytes of the path, whatever the locale
     for cache in _caches():
         launcher = cache / "glaive" / "java" / _name(java.home) / "bin" / "java"
         try:
             if not _is_private(launcher, cache):
                 continue
-            if not (launcher.is_file() and launcher.read_text() == text):
-                _write_executable(launcher, text)
+            if not (launcher.is_file() and launcher.read_bytes() == content):
+                _write_executable(launcher, content)
                 if not _is_private(launcher, cache):
                     continue  # another process made one of the folders meanwhile
         except OSError:
@@ -224,17 +230,17 @@ def _others_write(found: os.stat_result) -> bool:
 
 def _name(home: Path) -> str:
     """A directory name that is unique for the location of a runtime."""
-    return hashlib.sha256(str(home).encode()).hexdigest()[:16]
+    return hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
 
 
-def _write_executable(path: Path, text: str) -> None:
+def _write_executable(path: Path, content: bytes) -> None:
     """Write a script atomically, as another process may start it concurrently."""
     for folder in reversed(path.parents):
         folder.mkdir(0o755, exist_ok=True)  # each by itself: parents=True has modes of the umask
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         Path(temporary).chmod(0o755)
         Path(temporary).replace(path)
     except OSError:

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 import pyarrow as pa
 
 from glaive.errors import OptionError
+from glaive.io.object_path import check_root
 from glaive.io.sqlite import connect_checked, has_tables
 
 __all__ = ["checkpoint_file", "read_batch"]
@@ -29,6 +30,7 @@ def checkpoint_file(path: str | os.PathLike[str], tables: str) -> Iterator[sqlit
     OptionError
         The file cannot be used.
     """
+    check_root(os.fsdecode(path), is_local=True)
     try:
         with closing(connect_checked(path, _WAIT_SECONDS, "DEFERRED")) as connection, connection:
             if not has_tables(connection, tables):
