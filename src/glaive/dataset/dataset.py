@@ -22,6 +22,7 @@ from glaive.dataset.pylance_members import with_pylance_members
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.versions.history import describe, describe_all, find_version
 from glaive.errors import GlaiveError, UnsupportedFeatureError
+from glaive.forks import renewed
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
@@ -71,7 +72,7 @@ __all__ = ["LanceDataset"]
 
 _COMMIT_TIMEOUT = timedelta(minutes=30)
 
-_MOVING = Lock()
+_MOVING = renewed(Lock())
 """Held while a dataset moves from one version to another."""
 
 _BY_POSITION = (

@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Iterable
 from threading import Lock
 from typing import Generic, TypeVar
 
+from glaive.forks import renewed
+
 __all__ = ["ByteCache"]
 
 K = TypeVar("K", bound=Hashable)
@@ -25,7 +27,7 @@ class ByteCache(Generic[K, V]):
         self.budget = budget
         self.size = self.hits = self.misses = 0
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._lock = Lock()
+        self._lock = renewed(Lock())
 
     def __len__(self) -> int:
         return len(self._entries)

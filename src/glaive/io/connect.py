@@ -12,6 +12,7 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, S3Store
 
 from glaive.config import settings
 from glaive.errors import GlaiveError, OptionError
+from glaive.forks import renewed
 from glaive.io.failures import from_object_store
 from glaive.io.objectstore import ObjectStoreAdapter
 from glaive.io.request_limit import RequestLimit
@@ -33,7 +34,7 @@ _KINDS: Mapping[str, StoreKind] = {
 _logger = logging.getLogger(__name__)
 _CLASSES: Mapping[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _memories: dict[str, MemoryStore] = {}
-_memories_lock = Lock()
+_memories_lock = renewed(Lock())
 
 
 def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:

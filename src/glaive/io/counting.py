@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import StoreError
+from glaive.forks import renewed
 from glaive.io.ranges import coalesce
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
 from glaive.io.wrapped import WrappedReader, WrappedStore
@@ -75,7 +76,7 @@ class CountingStore(WrappedStore):
         super().__init__(store)
         self.log: list[Request] = []
         self._faults: list[tuple[Fault, int]] = []
-        self._lock = Lock()
+        self._lock = renewed(Lock())
 
     @property
     def requests(self) -> int:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from glaive.clock import now_ns
 from glaive.errors import GlaiveError, StoreError
+from glaive.forks import renewed
 from glaive.io.storage_options import normalise_options
 from glaive.io.store import ObjectStore, RangeReader
 from glaive.io.uri import open_store
@@ -68,7 +69,7 @@ class RenewedStore(WrappedStore):
     def __init__(
         self, uri: str, options: ExpiringOptions, store: ObjectStore | None = None
     ) -> None:
-        self._uri, self._options, self._lock = uri, options, Lock()
+        self._uri, self._options, self._lock = uri, options, renewed(Lock())
         self._store = open_store(uri, options) if store is None else store
         self._generation = 0
 

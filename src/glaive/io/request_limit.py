@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition
 
+from glaive.forks import renewed
+
 __all__ = ["RequestLimit"]
 
 
@@ -15,10 +17,16 @@ class RequestLimit:
     A caller that needs more than ``limit`` requests runs alone.
     """
 
-    __slots__ = ("_available", "_changed", "limit")
+    __slots__ = ("__weakref__", "_available", "_changed", "limit")
 
     def __init__(self, limit: int) -> None:
         self.limit = self._available = max(1, limit)
+        self._changed = Condition()
+        renewed(self)
+
+    def _at_fork_reinit(self) -> None:
+        """In a forked child, no request of the parent is in flight."""
+        self._available = self.limit
         self._changed = Condition()
 
     @contextmanager

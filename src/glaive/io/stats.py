@@ -11,6 +11,7 @@ from threading import Lock
 from weakref import WeakSet
 
 from glaive.dataclass import dataclass
+from glaive.forks import renewed
 
 __all__ = ["IOStats", "IoCounters", "process_totals"]
 
@@ -53,7 +54,7 @@ class IoCounters:
     __slots__ = ("__weakref__", "_lock", "_read", "_write")
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = renewed(Lock())
         self._read = (0, 0)
         self._write = (0, 0)
         with _register:
@@ -98,7 +99,7 @@ class IoCounters:
         )
 
 
-_register = Lock()
+_register = renewed(Lock())
 _open: WeakSet[IoCounters] = WeakSet()
 """Counters of stores that are in use."""
 

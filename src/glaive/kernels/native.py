@@ -11,7 +11,6 @@ Decision and figures: ``docs/adr/0002-kernels.md``.
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from glaive.config import settings
+from glaive.forks import renewed
 from glaive.kernels.machine import has_linked, link
 
 if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` finds them
@@ -74,17 +74,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
 
 __all__ = ["is_loaded"]
 
-_LOCK = RLock()
-
-
-def _after_fork() -> None:
-    """Replace a lock that a thread of the parent may have held."""
-    global _LOCK  # noqa: PLW0603  # its threads are not there to release it
-    _LOCK = RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_LOCK = renewed(RLock())
 
 
 class _Kernels:

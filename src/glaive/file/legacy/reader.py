@@ -24,6 +24,7 @@ from glaive.file.legacy.bound import LegacyField
 from glaive.file.legacy.nodes import Opener, open_node
 from glaive.file.legacy.profile import V0_1, LegacyProfile
 from glaive.file.run_fetch import run_fetch
+from glaive.forks import renewed
 from glaive.format.fields import Field, LanceSchema
 from glaive.format.footer import LegacyFooter
 from glaive.format.pb import file_pb2, table_pb2
@@ -70,7 +71,7 @@ class LegacyFile:
         self._schema: LanceSchema | None = None
         self._bounds: dict[int, PageBounds | None] = {}
         self._tables: dict[tuple[int, int], Int64s] = {}
-        self._lock = Lock()
+        self._lock = renewed(Lock())
 
     # ------------------------------------------------------------------ metadata
 

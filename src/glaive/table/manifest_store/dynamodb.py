@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from glaive.errors import MissingDependencyError, OptionError, StoreError
+from glaive.forks import renewed
 from glaive.table.manifest_store.protocol import ManifestEntry
 
 __all__ = ["DynamoManifestStore"]
@@ -162,7 +163,7 @@ class DynamoManifestStore:
 
 _clients: dict[tuple[Any, ...], Any] = {}
 """Clients by process and options: usable by all threads, but not after a fork."""
-_clients_lock = Lock()
+_clients_lock = renewed(Lock())
 
 
 def _connect(given: Mapping[str, str], table: str) -> Any:

@@ -22,6 +22,7 @@ from glaive.file.v2.reading.bound import Column, FieldColumns
 from glaive.file.v2.reading.columns import Node, column_tree, number_columns
 from glaive.file.v2.reading.container import MAX_ROWS, Container
 from glaive.file.v2.reading.row_takes import PagedColumns
+from glaive.forks import renewed
 from glaive.format.blobs import DESCRIPTOR, stored
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
@@ -50,7 +51,7 @@ class FileV2:
         self._columns: WeakValueDictionary[int, Column] = WeakValueDictionary()
         self._descriptor: Any = None
         self._schema: LanceSchema | None = None
-        self._lock = Lock()
+        self._lock = renewed(Lock())
 
     @property
     def nbytes(self) -> int:
