@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import struct
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -329,3 +330,35 @@ def test_texts_and_times_in_the_place_of_images_are_damage() -> None:
     for values in (text, pa.StructArray.from_arrays([pa.nulls(1), text], ["bytes", "path"])):
         with pytest.raises(CorruptFileError, match="a struct with its bytes"):
             HuggingFaceConverter(described).to_pytorch("x", values)
+
+
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_query_ends_over_a_decimal_that_duckdb_has_no_room_for(
+    tmp_path: Path, depth: int
+) -> None:
+    pytest.importorskip("duckdb")
+    kind = pa.decimal128(18, 2)
+    wide = [one.to_bytes(16, "little") for one in (7, 2**126)]
+    column: Any = pa.Array.from_buffers(kind, 2, [None, pa.py_buffer(b"".join(wide))])
+    if depth:
+        column = pa.StructArray.from_arrays([column], ["amount"])
+    glaive.write_dataset(pa.table({"id": [0, 1], "a": column}), tmp_path / "t")
+    query = "SELECT id, a FROM t WHERE id = "
+    assert glaive.sql(f"{query} 0", t=tmp_path / "t").read_all().num_rows == 1
+    with pytest.raises(OptionError, match=r"column 'a'.*decimals of its type"):
+        glaive.sql(f"{query} 1", t=tmp_path / "t").read_all()
+    with pytest.raises(OptionError, match=r"column 'a'.*decimals of its type"):
+        glaive.dataset(tmp_path / "t").sql("SELECT a FROM dataset").build().to_batch_records()
+
+
+def test_a_query_that_shows_a_damaged_text_in_its_error_ends_in_one_of_glaive(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("duckdb")
+    offsets, text = struct.pack("<2i", 0, 3), b"ab\xf0"
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+    rows = pa.table({"a": pa.Array.from_buffers(pa.string(), 1, buffers)})
+    glaive.write_dataset(rows, tmp_path / "t")
+    with pytest.raises(OptionError, match="sql:"):
+        glaive.sql("SELECT strptime(a, '%Y') FROM t", t=tmp_path / "t").read_all()

@@ -141,7 +141,7 @@ def _reader(
     import pyarrow as pa
     import pyarrow.dataset as pads
 
-    from glaive.arrow.utf8 import damaged_text
+    from glaive.arrow.invalid_values import damaged_text
 
     files: Any = pads.dataset
     found = _files_of(source)

@@ -123,13 +123,14 @@ class SqlQuery:
             if self._as_pylance:
                 columns = named_columns(connection.cursor(), self._sql, len(kinds))
                 reader = with_columns(reader, columns, kinds)
-        except (duckdb.Error, pa.ArrowException) as error:
+        except (duckdb.Error, pa.ArrowException, UnicodeDecodeError) as error:
             raise _refused(error) from error
 
         def rows() -> Iterator[pa.RecordBatch]:
             try:
                 yield from reader
-            except (duckdb.Error, pa.ArrowException, OSError) as error:
+            # DuckDB's messages show values: texts of a stranger may be any bytes.
+            except (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise _refused(error) from error
 
         return pa.RecordBatchReader.from_batches(reader.schema, rows())

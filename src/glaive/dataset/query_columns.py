@@ -1,4 +1,9 @@
-"""Columns that DuckDB has no type for, as queries see them: in the next wider type that it has."""
+"""Datasets as DuckDB reads them for a query.
+
+Columns that it has no type for are in the next wider type that it has. Decimals of more digits than
+their type has end the query: they do not fit the numbers that DuckDB holds them in, and the result
+would have what was in its memory there before.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,9 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from pyarrow import types
 
+from glaive.arrow.invalid_values import has_decimals, overlong_decimal
 from glaive.dataset.interop import ArrowDataset
+from glaive.errors import CorruptFileError
 
 __all__ = ["for_duckdb"]
 
@@ -24,12 +31,13 @@ def for_duckdb(table: object) -> object:
     name. Half floats become floats and 256-bit decimals 128-bit ones, if their digits fit: all
     values stay what they are.
     """
-    if isinstance(table, ArrowDataset) and _widened(table.schema) != table.schema:
-        return _WidenedDataset(table)
-    return table
+    if not isinstance(table, ArrowDataset):
+        return table
+    schema = table.schema
+    return _QueriedDataset(table) if _widened(schema) != schema or _decimals(schema) else table
 
 
-class _WidenedDataset(pads.FileSystemDataset):
+class _QueriedDataset(pads.FileSystemDataset):
     """A dataset with wider types, of which DuckDB asks for a schema and scanners."""
 
     def __init__(self, dataset: ArrowDataset) -> None:
@@ -43,10 +51,10 @@ class _WidenedDataset(pads.FileSystemDataset):
 
     def scanner(self, *args: Any, **options: Any) -> Any:
         """Describe a scan; arguments as for the dataset."""
-        return _WidenedScanner(self._dataset.scanner(*args, **options))
+        return _QueriedScanner(self._dataset.scanner(*args, **options))
 
 
-class _WidenedScanner:
+class _QueriedScanner:
     def __init__(self, scanner: Any) -> None:
         self._scanner = scanner
 
@@ -59,10 +67,24 @@ class _WidenedScanner:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         wanted = self.projected_schema
+        checked = _decimals(self._scanner.projected_schema)
         for batch in self._scanner.to_reader():
-            pairs = zip(batch.columns, wanted, strict=True)
+            pairs = list(zip(batch.columns, wanted, strict=True))
+            for column, field in pairs if checked else ():
+                _check_decimals(field.name, column)
             columns = [_cast(column, field.type) for column, field in pairs]
             yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _decimals(schema: pa.Schema) -> bool:
+    return any(has_decimals(field.type) for field in schema)
+
+
+def _check_decimals(name: str, column: Any) -> None:
+    found = overlong_decimal(column)
+    if found is not None:
+        expected = "decimals of its type"
+        raise CorruptFileError(f"column {name!r}", expected=expected, found=found, where="a query")
 
 
 def _cast(column: Any, kind: pa.DataType) -> Any:

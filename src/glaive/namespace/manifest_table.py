@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.arrow.utf8 import damaged_text
+from glaive.arrow.invalid_values import damaged_text
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from glaive.arrow.utf8 import damaged_text
+from glaive.arrow.invalid_values import damaged_text
 from glaive.dataclass import dataclass
 from glaive.dataset.versions.checksums import (
     compare_fragment,
