@@ -101,6 +101,14 @@ def test_a_vector_that_is_no_number_has_no_distance(metric: Metric, tier: Any) -
 
 
 @pytest.mark.parametrize("tier", TIERS)
+def test_a_query_whose_squares_are_below_the_least_number_has_a_cosine(tier: Any) -> None:
+    vectors = VectorBlock(np.array([1, 1, -1, -1], np.float32), 2, "float32")
+    with force_tier(tier):
+        far = measure(vectors, Queries(np.full((1, 2), 1e-30, np.float32)), "cosine")
+    assert np.allclose(far, [0, 2], atol=1e-6)
+
+
+@pytest.mark.parametrize("tier", TIERS)
 def test_norms_are_those_of_numpy(tier: Any) -> None:
     vectors, exact = block_of("float32", 11, 17)
     with force_tier(tier):

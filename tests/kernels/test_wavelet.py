@@ -74,7 +74,9 @@ def test_all_places_of_a_word_are_found(tier: Any, text: bytes, word: bytes, shi
         found = locate_rows(one.tree, one.samples, first, stop)
         assert found is not None
         assert sorted(found.tolist()) == places(one.text, word)
-        assert read_text(one.tree).tobytes() == one.text[:-1]
+        text_of = read_text(one.tree)
+        assert text_of.tobytes() == one.text[:-1]
+        assert text_of.flags.c_contiguous
         exercise()
 
 

@@ -17,9 +17,10 @@ Candidate = tuple[float, int]
 
 def _distance(nodes: Nodes, first: int, second: int) -> float:
     left, right = (nodes.vectors[node].astype(np.float32) for node in (first, second))
-    if nodes.kind == DOT:
-        return float(np.float32(1) - left @ right)
-    return float(np.square(left - right).sum(dtype=np.float32))
+    with np.errstate(all="ignore"):
+        if nodes.kind == DOT:
+            return float(np.float32(1) - left @ right)
+        return float(np.square(left - right).sum(dtype=np.float32))
 
 
 def _insert(candidates: list[Candidate], far: float, node: int) -> None:

@@ -47,8 +47,9 @@ def sum_tables(codes: UInt8s, tables: Float32s, start: Float32s) -> Float32s:
     if tables.shape != (width, _ENTRIES) or not _is_plain(tables) or start.shape != (rows,):
         raise ValueError(f"tables {tables.shape} and {start.shape} for codes {codes.shape}")
     if not use_compiled(codes.size):
-        sums: Float32s = start + tables[np.arange(width), codes].sum(axis=1, dtype=np.float32)
-        return sums
+        with np.errstate(all="ignore"):
+            sums: Float32s = start + tables[np.arange(width), codes].sum(axis=1, dtype=np.float32)
+            return sums
     out = np.array(start, np.float32)
     compiled.sum_tables(address(codes), rows, width, address(tables), address(out))
     return out
@@ -99,8 +100,9 @@ def dot_bytes(codes: UInt8s, query: Float32s) -> Float32s:
     if query.shape != (width,) or not _is_plain(query):
         raise ValueError(f"a query {query.shape} for codes {codes.shape}")
     if not use_compiled(codes.size):
-        products: Float32s = codes.astype(np.float32) @ query
-        return products
+        with np.errstate(all="ignore"):
+            products: Float32s = codes.astype(np.float32) @ query
+            return products
     out = np.empty(rows, np.float32)
     compiled.dot_bytes(address(codes), rows, width, address(query), address(out))
     return out

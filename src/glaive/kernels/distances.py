@@ -230,7 +230,10 @@ def _distances(vectors: NDArray[Any], queries: NDArray[Any], metric: Metric) -> 
             return far.astype(np.float32)
         product = np.einsum("ij,ij->i", vectors, queries)
         if metric == "cosine":
-            product = product / np.linalg.norm(vectors, axis=1) / np.linalg.norm(queries, axis=1)
+            # Summed in 64 bits, as Queries.norms: squares of small numbers are 0 in 32.
+            squares = np.einsum("ij,ij->i", queries, queries, dtype=np.float64)
+            lengths = np.sqrt(squares).astype(queries.dtype)
+            product = product / np.linalg.norm(vectors, axis=1) / lengths
         near: Float32s = (1 - product).astype(np.float32)
         return near
 

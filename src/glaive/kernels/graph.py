@@ -47,10 +47,11 @@ class Points(NamedTuple):
     def between(self, node: int, others: Int32s) -> Float32s:
         """Distances of a node to other nodes."""
         here, there = self.vectors[self.vector_of[node]], self.vectors[self.vector_of[others]]
-        if self.dot:
-            return np.asarray(1 - there @ here, np.float32)
-        distances: Float32s = np.square(there - here).sum(axis=1, dtype=np.float32)
-        return distances
+        with np.errstate(all="ignore"):
+            if self.dot:
+                return np.asarray(1 - there @ here, np.float32)
+            distances: Float32s = np.square(there - here).sum(axis=1, dtype=np.float32)
+            return distances
 
 
 class Lists(NamedTuple):

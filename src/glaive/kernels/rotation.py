@@ -45,6 +45,12 @@ def rotate(rows: Float32s, signs: UInt8s) -> Float32s:
     if use_compiled(rotated.size):
         compiled.rotate(address(rotated), len(rotated), dimension, address(factors), size, scale)
         return rotated
+    with np.errstate(all="ignore"):
+        return _rotate_numpy(rotated, factors, size, scale)
+
+
+def _rotate_numpy(rotated: Float32s, factors: Float32s, size: int, scale: np.float32) -> Float32s:
+    dimension = rotated.shape[1]
     for turn in range(ROUNDS):
         rotated *= factors[turn]
         start = dimension - size if turn % 2 else 0
@@ -101,10 +107,11 @@ def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
         return codes
     best: NDArray[np.float32] = np.full(len(rows), -1, np.float32)
     for factor in factors:
-        candidate = np.minimum(rows * factor, np.float32(most)).astype(np.uint8)
-        values = candidate + np.float32(0.5)
-        products = (rows * values).sum(axis=1)
-        quality = products * products / (values * values).sum(axis=1)
+        with np.errstate(over="ignore"):
+            candidate = np.minimum(rows * factor, np.float32(most)).astype(np.uint8)
+            values = candidate + np.float32(0.5)
+            products = (rows * values).sum(axis=1)
+            quality = products * products / (values * values).sum(axis=1)
         better = quality > best
         codes[better], best[better] = candidate[better], quality[better]
     return codes

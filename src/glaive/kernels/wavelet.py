@@ -270,7 +270,7 @@ def _read_numpy(tree: WaveletTree) -> UInt8s:
     while len(rows) < tree.size:
         rows = np.concatenate((rows, before[rows]))
         before = before[before]
-    text: UInt8s = transform[rows[: max(0, tree.size - 1)]][::-1]
+    text: UInt8s = transform[rows[: max(0, tree.size - 1)][::-1]]
     return text
 
 

@@ -12,6 +12,7 @@ import pytest
 import glaive
 from glaive.index.vector.scalar_coder import ScalarCoder
 from glaive.index.vector.vector_column import VectorBlock
+from glaive.testing import force_tier
 
 KINDS = ["FLAT", "SQ", "PQ", "RQ", "HNSW_FLAT", "HNSW_SQ", "HNSW_PQ"]
 LARGE = 3.4e38
@@ -62,6 +63,18 @@ def test_indices_are_built_and_searched_without_a_warning(
     dataset.insert(dataset.to_table().slice(0, 20))
     dataset.optimize.optimize_indices()
     nearest(dataset, rows[1])
+
+
+@pytest.mark.parametrize("size", [1e19, LARGE])
+@pytest.mark.parametrize("kind", ["RQ", "HNSW_FLAT"])
+def test_a_small_index_is_built_without_a_warning_by_numpy_too(
+    tmp_path: Path, kind: str, size: float
+) -> None:
+    """As in a process that has not linked its kernels yet."""
+    rows = np.random.default_rng(0).uniform(-size, size, (40, DIMENSION)).astype(np.float32)
+    with force_tier("numpy"):
+        dataset = indexed(tmp_path, rows, kind, "l2")
+        nearest(dataset, rows[1])
 
 
 @pytest.mark.parametrize("kind", ["FLAT", "PQ", "RQ", "HNSW_FLAT", "HNSW_PQ"])

@@ -85,8 +85,9 @@ class VectorModel:
                 residuals = block.vectors - self.clusters.centroids[ids]
         records = np.empty(len(ids), self.dtype)
         records[ADDRESSES] = block.rows
-        for name, codes in self.coder.encode(block, residuals, ids).items():
-            records[name] = codes
+        with np.errstate(over="ignore"):  # factors beyond the largest number become infinite
+            for name, codes in self.coder.encode(block, residuals, ids).items():
+                records[name] = codes
         return ids, records
 
     @property
