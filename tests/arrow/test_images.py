@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from pathlib import Path
 from typing import Any
@@ -173,3 +174,15 @@ def test_types_of_images_are_checked_and_can_be_pickled() -> None:
         EncodedImageType(pa.int8())
     with pytest.raises(SchemaError, match="rows and columns"):
         FixedShapeImageTensorType(pa.uint8(), ())
+
+
+@pytest.mark.spec("rel-23")
+def test_an_image_for_which_pillow_has_an_error_of_its_own_cannot_be_decoded() -> None:
+    image = pytest.importorskip("PIL.Image")
+    out = io.BytesIO()
+    image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(out, format="DDS")
+    unknown = bytearray(out.getvalue())
+    unknown[80:84] = bytes(4)  # what kind of pixels there are
+    images: Any = ImageArray.from_array(pa.array([bytes(unknown)]))
+    with pytest.raises(SchemaError, match="an image cannot be decoded"):
+        images.to_tensor()
