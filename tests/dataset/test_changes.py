@@ -385,3 +385,21 @@ def test_changes_that_pylance_made_are_found(tmp_path: Path, stable: bool) -> No
     assert ids["insert"] == sorted(delta.get_inserted_rows().read_all()["id"].to_pylist())
     assert ids["update_postimage"] == sorted(delta.get_updated_rows().read_all()["id"].to_pylist())
     assert ids["delete"] == delta.get_deleted_row_ids().read_all()["_rowid"].to_pylist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (pa.decimal128(5, -38), pa.decimal128(38, 38)),
+        (pa.decimal256(76, -70), pa.decimal256(76, 76)),
+    ],
+    ids=str,
+)
+def test_decimals_are_not_cast_by_more_powers_of_ten_than_arrow_has(
+    tmp_path: Path, old: Any, new: Any
+) -> None:
+    value = pa.py_buffer((123).to_bytes(old.byte_width, "little"))
+    column = pa.Array.from_buffers(old, 1, [None, value])
+    dataset = glaive.write_dataset(pa.table({"d": column}), tmp_path / "t")
+    with pytest.raises(SchemaError, match="cannot be cast from decimal"):
+        dataset.alter_columns({"path": "d", "data_type": new})
