@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.table.places import change_newest
 
 import glaive
+from glaive.errors import CorruptFileError
+from glaive.io.uri import open_store
 from glaive.table.cleanup import CleanupPolicy
 
 ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
@@ -135,3 +138,16 @@ def test_many_deleted_rows_before_a_live_one_have_their_place_in_new_columns(
     left = [0, 1, 3, 4, 5, rows - 2, rows - 1]
     assert found.to_pydict() == {"id": left, "twice": [2 * one for one in left]}
     assert glaive.dataset(tmp_path / "t").get_fragments()[0].physical_rows == rows
+
+
+def test_new_fragments_have_no_id_of_others_where_the_highest_is_stated_too_low(place: str) -> None:
+    for first in (10, 20):
+        glaive.write_dataset(pa.table({"id": [first]}), place, mode="append")
+    change_newest(open_store(place), max_fragment_id=0)
+    with pytest.raises(CorruptFileError, match="highest fragment id: expected 2 or more, found 0"):
+        glaive.dataset(place).validate()
+    dataset = glaive.write_dataset(pa.table({"id": [30]}), place, mode="append")
+    dataset.update({"id": "id + 1"}, where="id = 30")
+    assert list(dataset.fragment_ids()) == [0, 1, 2, 4]
+    dataset.validate()
+    assert dataset.to_table()["id"].to_pylist() == [*range(10), 10, 20, 31]

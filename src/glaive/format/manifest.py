@@ -167,12 +167,10 @@ class Manifest:
 
     @property
     def max_fragment_id(self) -> int:
-        """Highest fragment id ever used; -1 if none was used.
-
-        If it is missing, as in datasets of old releases, the highest existing id.
-        """
+        """Highest fragment id ever used, at least that of the last fragment; -1: none was used."""
         if self.wire.HasField("max_fragment_id"):
-            return self.wire.max_fragment_id
+            last = self._parsed(self.wire, -1).id if self.num_fragments else 0
+            return max(self.wire.max_fragment_id, last)
         return int(self.fragment_ids.max()) if self.num_fragments else -1
 
     @property

@@ -49,10 +49,10 @@ def check_fragment_ids(snapshot: Snapshot) -> None:
     twice = [fragment_id for fragment_id, times in Counter(ids).items() if times > 1]
     if twice:
         raise _wrong(snapshot, "fragment ids", "each once", f"{twice[0]} twice")
-    if ids and max(ids) > manifest.max_fragment_id:
-        raise _wrong(
-            snapshot, "highest fragment id", f"{max(ids)} or more", f"{manifest.max_fragment_id}"
-        )
+    wire = manifest.wire
+    if ids and wire.HasField("max_fragment_id") and max(ids) > wire.max_fragment_id:
+        found = str(wire.max_fragment_id)
+        raise _wrong(snapshot, "highest fragment id", f"{max(ids)} or more", found)
 
 
 def validate_fragment(snapshot: Snapshot, position: int) -> NDArray[np.uint64]:
