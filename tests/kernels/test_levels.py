@@ -63,6 +63,31 @@ def test_lists_are_resolved_alike_by_both_tiers(
         ]
 
 
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("tier", TIERS)
+def test_validity_ends_with_its_slots(tier: Tier) -> None:
+    # Of 4,000 entries, 1,000 begin a list, and 500 of these have a slot.
+    rep = np.tile(np.array([1, 0, 0, 0], np.uint16), 1000)
+    levels = np.tile(np.array([2, 0, 0, 0, 5, 5, 5, 5], np.uint16), 500)
+    with force_tier(tier):
+        layer = resolve_lists(
+            rep,
+            levels,
+            visible_max=0,
+            resolved_max=2,
+            slot_max=2,
+            null_level=2,
+            offset_bits=32,
+            outer=False,
+        )
+        items, _, slots = validity_from_levels(levels, slot_max=2, null_level=2)
+    assert layer is not None
+    assert layer.validity is not None
+    assert items is not None
+    assert (layer.slots, layer.validity.size) == (500, 63)
+    assert (slots, items.size) == (2000, 250)
+
+
 @pytest.mark.parametrize("tier", TIERS)
 def test_more_lists_than_there_is_room_for_are_not_written(tier: Tier) -> None:
     rep = np.ones(200, np.uint16)

@@ -114,7 +114,9 @@ def resolve_lists(
     if slots < 0:
         return None
     return ListLayer(
-        offsets.slice(0, (slots + 1) * width), bitmap if nulls else None, nulls, slots, visible,
+        offsets.slice(0, (slots + 1) * width),
+        # The rest of it was never written, and buffers are handed on whole.
+        bitmap.slice(0, (slots + 7) // 8) if nulls else None, nulls, slots, visible,
         next_rep[:remaining] if next_rep is not None else None,
         next_def[:remaining] if next_def is not None else None,
     )  # fmt: skip
@@ -174,7 +176,7 @@ def validity_from_levels(
         slotted = definition[definition <= slot_max]
         slots, nulls = len(slotted), int(np.count_nonzero(slotted == null_level))
         bitmap = as_buffer(np.packbits(slotted != null_level, bitorder="little"))
-    return (bitmap if nulls else None), nulls, slots
+    return (bitmap.slice(0, (slots + 7) // 8) if nulls else None), nulls, slots
 
 
 def exercise() -> None:
