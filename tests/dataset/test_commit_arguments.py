@@ -12,7 +12,7 @@ import pytest
 
 import glaive
 from glaive.dataset.commits.transactions import Transaction
-from glaive.errors import OptionError, OptionRangeError
+from glaive.errors import OptionError, OptionRangeError, SchemaError
 from glaive.fragment import LanceFragment
 
 ROWS = pa.table({"a": [1, 2]})
@@ -150,3 +150,17 @@ def test_a_transaction_that_cannot_be_stored_is_refused(place: str, what: str) -
     with pytest.raises(OptionError, match="a value of it cannot be stored"):
         glaive.LanceDataset.commit(place, transaction)
     assert glaive.dataset(place).version == 1
+
+
+@pytest.mark.parametrize("first", [pa.array([1, 2]), pa.array([["k"], []])], ids=["number", "list"])
+def test_a_projection_does_not_show_a_column_of_another_type(tmp_path: Path, first: Any) -> None:
+    rows = pa.table({"first": first, "text": ["x", "y"], "n": [3, 4]})
+    dataset = glaive.write_dataset(rows, tmp_path / "t")
+    wrong = Operation.Project(glaive.LanceSchema.from_pyarrow(rows.schema.remove(0)))
+    with pytest.raises(SchemaError, match=r"'text' of type string has the id 0, which is 'first'"):
+        glaive.LanceDataset.commit(dataset, wrong, 1)
+    names = ["n", "text"]
+    right = Operation.Project(dataset.lance_schema.project(names))
+    made = glaive.LanceDataset.commit(dataset, right, 1)
+    assert sorted(made.schema.names) == names
+    assert made.to_table(columns=names) == rows.select(names)

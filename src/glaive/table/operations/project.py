@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
+from glaive.errors import SchemaError
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
@@ -71,8 +72,15 @@ class Project(TableOperation):
         return incompatible(theirs, replaced="the schema that this changes")
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The fragments of ``base`` without files that have no remaining column."""
+        """The fragments of ``base`` without files that have no remaining column.
+
+        Raises
+        ------
+        SchemaError
+            A column has the id of one of another type, whose values it would show.
+        """
         base = needs_dataset(base, "change columns")
+        self._check_types(base)
         wire = copy_of(base)
         set_columns(wire, self.schema, metadata=False)
         live = frozenset(self.schema.field_ids())
@@ -87,3 +95,15 @@ class Project(TableOperation):
                 if len(fragment.files) < before:
                     wire.fragments[at] = fragment.SerializeToString()
         return Draft(wire, encode_indices(entries), kept)
+
+    def _check_types(self, base: Manifest) -> None:
+        before = {field.id: field for field in base.schema.walk() if field.id >= 0}
+        for field in self.schema.walk():
+            known = before.get(field.id, field)
+            if known.logical_type != field.logical_type:
+                raise SchemaError(
+                    f"Project: {field.name!r} of type {field.logical_type} has the id {field.id}, "
+                    f"which is {known.name!r} of type {known.logical_type}: values are found by "
+                    "ids, which a pyarrow.Schema has from 0 on. Give columns of the dataset, as in "
+                    "dataset.lance_schema.project(names)"
+                )
