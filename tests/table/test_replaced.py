@@ -62,6 +62,28 @@ def test_so_is_one_whose_writer_gives_the_number_of_the_version_alone(store: Obj
         commit_transaction(store, append(old))
 
 
+@pytest.mark.spec("commit-9")
+def test_a_commit_for_a_dataset_that_was_made_again_with_more_versions_is_refused(
+    store: ObjectStore,
+) -> None:
+    old = grow(store, 3)
+    drop(store)
+    grow(store, 5)
+    with pytest.raises(CommitConflictError, match=ANOTHER):
+        commit_transaction(store, append(old), base=old)
+    assert open_latest(store).version == 5
+
+
+def test_a_commit_looks_once_more_where_others_were_first(store: ObjectStore) -> None:
+    old = grow(store, 3)
+    newest = commit_transaction(store, append(old), base=old)
+    counting, other = CountingStore(store), CountingStore(store)
+    assert commit_transaction(counting, append(newest), base=newest).version == 5
+    assert commit_transaction(other, append(old), base=old).version == 6
+    # Two versions that others made, and the one that the change was made for.
+    assert other.requests - counting.requests == 3
+
+
 @pytest.mark.parametrize("hint", [b'{"version":1}', None])
 def test_a_hint_that_came_late_is_no_other_dataset(store: ObjectStore, hint: bytes | None) -> None:
     newest = grow(store, 3)

@@ -22,8 +22,9 @@ __all__ = ["check_not_replaced", "replaced"]
 def check_not_replaced(store: ObjectStore, base: Manifest, reach: int) -> None:
     """Check that a version read earlier is one of the dataset that is there now.
 
-    No request if ``reach``, the newest version believed to exist, is not before it and its
-    transaction file is not known to be missing. Else one; up to four if it is missing.
+    No request if it is ``reach``, the newest version believed to exist, and its transaction file is
+    not known to be missing; nor for earlier ones on a local disk, if that file is there. Else one;
+    up to four if it is missing.
 
     A version that is missing, but has later ones, was cleaned up: that is no error here.
 
@@ -34,7 +35,8 @@ def check_not_replaced(store: ObjectStore, base: Manifest, reach: int) -> None:
     """
     name = base.wire.transaction_file
     removed = bool(name) and store.is_free(transaction_path(name))
-    if reach >= base.version and not removed:
+    is_there = bool(name) and not removed and store.is_local
+    if not removed and (reach == base.version or (reach > base.version and is_there)):
         return
     try:
         there = load_numbered(store, base.version, base.scheme)
