@@ -70,3 +70,29 @@ with force_tier("numba"):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
     subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", code], check=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")
+def test_a_child_forked_while_a_thread_links_kernels_links_its_own() -> None:
+    kernels = [at for called in kernels_behind_wrappers().values() for at in sorted(called)]
+    code = f"""
+import os, signal, threading, time
+from glaive.kernels import native
+
+def link():
+    for module, name in {kernels}:
+        getattr(getattr(native, module), name)
+
+native.xxh64.xxh64  # the linker itself
+thread = threading.Thread(target=link)
+thread.start()
+while thread.is_alive():
+    time.sleep(0.002)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends a child that waits for a thread it does not have
+        native.bitpack.unpack_inline
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", code], check=True)

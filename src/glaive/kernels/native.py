@@ -11,6 +11,7 @@ Decision and figures: ``docs/adr/0002-kernels.md``.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,7 +19,6 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from glaive.config import settings
-from glaive.forks import renewed
 from glaive.kernels.machine import has_linked, link
 
 if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` finds them
@@ -74,7 +74,23 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
 
 __all__ = ["is_loaded"]
 
-_LOCK = renewed(RLock())
+_LOCK = RLock()
+
+
+def _before_fork() -> None:
+    """Wait until no thread compiles or links: locks of llvmlite and numba stay as they are then."""
+    _LOCK.acquire()
+
+
+def _after_fork() -> None:
+    """Let other threads go on."""
+    _LOCK.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )
 
 
 class _Kernels:
