@@ -201,7 +201,7 @@ def search_graph(
 
 
 def _as_rows(
-    found: Int64s, far: Float32s, places: RowPlaces | None, wanted: int
+    found: NDArray[np.int32], far: Float32s, places: RowPlaces | None, wanted: int
 ) -> ReachedRows | None:
     """The rows of the nearest nodes; None where it is not certain which these are."""
     if places is None or len(found) <= wanted or not (far[1:][:wanted] > far[:wanted]).all():
@@ -214,7 +214,7 @@ def _as_rows(
 
 def _search_numpy(
     levels: Sequence[GraphLevel], entry: int, nodes: NodeCodes, capacity: int
-) -> tuple[Int64s, Float32s]:
+) -> tuple[NDArray[np.int32], Float32s]:
     count = len(nodes.codes)
     beam: list[tuple[np.float32, int]] = []
     for stamp, level in enumerate(reversed(levels), 1):
@@ -237,7 +237,7 @@ def _search_numpy(
                 beam.insert(place, (far, node))
         entry = beam[0][1]
     beam = [(far, node) for far, node in beam if not np.isnan(far)]
-    found = np.array([node for _, node in beam], np.int64)
+    found = np.array([node for _, node in beam], np.int32)
     return found, np.array([far for far, _ in beam], np.float32)
 
 

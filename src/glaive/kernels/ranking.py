@@ -103,7 +103,7 @@ def rank_vectors(
         raise ValueError(f"distance {metric} of {vectors.element}")
     most = min(count, ranked.count)
     if not 0 < most <= _MOST_LISTED or not use_compiled(ranked.count * dimension):
-        numbers, distances = np.empty((several, most), np.int64), np.empty((several, most))
+        numbers, distances = np.empty((several, most), np.int32), np.empty((several, most))
         for at, query in enumerate(queries):
             numbers[at], distances[at] = _ordered(ranked, query, metric, most)
         return Ranking(numbers, distances.astype(np.float32))
