@@ -100,3 +100,11 @@ def test_label_lists_do_not_answer_what_they_cannot_know(tmp_path: Path) -> None
     assert not one.answers(HasLabels(pa.array([], pa.int64())))
     assert not one.answers(HasLabels(pa.array([None], pa.int64())))
     assert not one.answers(IsNull(negated=True))
+
+
+def test_decimals_of_a_negative_scale_are_grouped(tmp_path: Path) -> None:
+    values = pa.array([100_000, 200_000, 100_000, None], pa.decimal128(20, 0))
+    rows = pa.table({"d": values.cast(pa.decimal128(20, -5))})
+    dataset = glaive.write_dataset(rows, tmp_path / "t")
+    dataset.create_scalar_index("d", "BITMAP")
+    assert dataset.to_table(filter="d IS NULL").num_rows == 1

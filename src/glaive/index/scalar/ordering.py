@@ -150,6 +150,8 @@ def group_starts(values: Any) -> Int64s:
     else:
         import pyarrow.compute as pc
 
+        if pa.types.is_decimal(values.type):  # Arrow compares none of negative scales
+            values = values.view(pa.binary(values.type.byte_width))
         different: Any = pc.not_equal(values[1:], values[:-1])
         changes = np.asarray(different)
     return np.concatenate((np.zeros(1, np.int64), np.flatnonzero(changes) + 1))
