@@ -66,6 +66,27 @@ def test_all_files_of_an_index_have_checksums(place: Path, kind: str) -> None:
         compare_file(store, files[0].relative_to(place).as_posix())
 
 
+@pytest.mark.spec("rel-30", "rel-34")
+@pytest.mark.parametrize("kind", ["BTREE", "INVERTED", "IVF_PQ"])
+def test_the_configuration_of_a_table_gives_index_files_checksums(
+    place: Path, tmp_path: Path, kind: str
+) -> None:
+    rows = glaive.dataset(place).to_table()
+    dataset = glaive.write_dataset(rows, tmp_path / "t", storage_options={"checksums": "false"})
+    dataset = glaive.dataset(tmp_path / "t")
+    dataset.update_config({"glaive.checksums": "true"})
+    if kind in VECTOR:
+        dataset.create_index("vector", kind, num_partitions=2, num_sub_vectors=2)
+    else:
+        dataset.create_scalar_index(COLUMN.get(kind, "id"), kind)
+    dataset.insert(rows)
+    dataset.optimize.optimize_indices()
+    files = list((tmp_path / "t" / "_indices").rglob("*.*"))
+    assert len(files) > 1
+    for path in files:
+        assert compare_file(LocalStore(tmp_path), path.relative_to(tmp_path).as_posix()), path.name
+
+
 @pytest.mark.spec("rel-34")
 def test_a_file_of_an_index_in_the_place_of_another_is_noticed(tmp_path: Path) -> None:
     dataset = glaive.write_dataset({"id": range(ROWS)}, tmp_path / "t", storage_options=ON)

@@ -33,6 +33,7 @@ from glaive.index.registry import kind_of
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.io.store import ObjectStore
 from glaive.named_tuple import NamedTuple
+from glaive.table.checksums import wants_checksums
 from glaive.table.index_coverage import covered_fragments, holds_addresses
 from glaive.table.relocated_rows import REUSE_INDEX, followed, stored_relocations
 from glaive.types import Flags, Int64s
@@ -235,7 +236,9 @@ def remap_segments(
     rebuilt: list[RemappedSegment] = []
     with _removed_on_failure() as writers:
         for entry in entries:
-            writer = SegmentWriter(store, manifest.data_format)
+            writer = SegmentWriter(
+                store, manifest.data_format, checksums=wants_checksums(manifest.wire)
+            )
             writers.append(writer)
             recorder = (
                 None if covered_fragments(entry) is not None else _Recorder(address_map.steps)

@@ -161,6 +161,7 @@ class IndexFileWriter:
             f"{segment.folder}/{name}",
             LanceSchema.from_arrow(schema),
             segment.file_version,
+            checksums=segment.checksums,
         )
         writer.store_plain(_PLAIN_BYTES)
         self._writer: FileV2Writer = writer
@@ -200,6 +201,8 @@ class SegmentWriter:
         Id of the segment; None for a random one.
     part
         Whether what is written is a part of a segment that is merged later: in ``staging``.
+    checksums
+        What the configuration of the table says of them; by default what the store says.
     """
 
     def __init__(
@@ -209,8 +212,10 @@ class SegmentWriter:
         uuid: UUID | None = None,
         *,
         part: bool = False,
+        checksums: bool | None = None,
     ) -> None:
         self.store = store
+        self.checksums = checksums
         self.file_version = file_version_of(data_format)
         self.id = uuid or new_uuid()
         self.folder = f"{INDICES}/{self.id}" + (f"/{STAGING}" if part else "")

@@ -36,6 +36,7 @@ from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
 from glaive.table.bitmaps import bitmap_of
+from glaive.table.checksums import wants_checksums
 
 if TYPE_CHECKING:
     from glaive.dataset.indexing.source import ColumnSource
@@ -129,7 +130,11 @@ def load_sorted(
     """Write a segment with the rows of files; nothing is committed."""
     model, parameters = encoded.model, encoded.parameters
     files = [_EncodedFile(f"{folder}/{name}", len(model)) for name in names]
-    out = SegmentWriter(dataset.store, dataset.manifest.data_format)
+    out = SegmentWriter(
+        dataset.store,
+        dataset.manifest.data_format,
+        checksums=wants_checksums(dataset.manifest.wire),
+    )
     try:
         with PartitionSort(len(model), model.dtype, _MEMORY_LIMIT) as sort:
             for file in files:

@@ -16,6 +16,7 @@ from glaive.dataset.indexing.task import IndexTask, build_segment, source_of
 from glaive.errors import OptionError
 from glaive.format.pb import table_pb2
 from glaive.index.segment import SegmentWriter
+from glaive.table.checksums import wants_checksums
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -44,7 +45,13 @@ def write_part(dataset: OpenedVersion, task: IndexTask, progress: ProgressCallba
         from glaive.index.text.parts import build_part
 
         source, parameters = source_of(dataset, task, count_rows)
-        out = SegmentWriter(dataset.store, dataset.manifest.data_format, UUID(task.uuid), part=True)
+        out = SegmentWriter(
+            dataset.store,
+            dataset.manifest.data_format,
+            UUID(task.uuid),
+            part=True,
+            checksums=wants_checksums(dataset.manifest.wire),
+        )
         try:
             build_part(source, parameters, out)
             out.finish()
@@ -78,7 +85,12 @@ def merge_parts(
     chosen = uuid_of("index_uuid", uuid)
     entry = table_pb2.IndexMetadata(name=str(chosen))
     entry.uuid.uuid = chosen.bytes
-    out = SegmentWriter(dataset.store, dataset.manifest.data_format, chosen)
+    out = SegmentWriter(
+        dataset.store,
+        dataset.manifest.data_format,
+        chosen,
+        checksums=wants_checksums(dataset.manifest.wire),
+    )
     with reporting(progress, "merge_metadata", 0):
         try:
             merged = merge(StagedSegment(dataset.store, entry), out)

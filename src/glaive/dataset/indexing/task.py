@@ -28,6 +28,7 @@ from glaive.index.registry import index_kinds, kind_of
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.table.bitmaps import bitmap_of
+from glaive.table.checksums import wants_checksums
 from glaive.table.index_coverage import covered_fragments
 
 if TYPE_CHECKING:
@@ -181,7 +182,11 @@ def _retained(dataset: OpenedVersion, segment: IndexedSegment) -> Iterator[Segme
         yield stored
         return
     rows = SnapshotIndices.of(dataset.snapshot).retained(segment)
-    out = SegmentWriter(dataset.store, dataset.manifest.data_format)
+    out = SegmentWriter(
+        dataset.store,
+        dataset.manifest.data_format,
+        checksums=wants_checksums(dataset.manifest.wire),
+    )
     try:
         rebuilt = segment.kind.remap(stored, rows, out)
         if rebuilt is None:
@@ -219,7 +224,12 @@ def _written(
     OptionError
         There is a segment of this id.
     """
-    out = SegmentWriter(dataset.store, dataset.manifest.data_format, uuid)
+    out = SegmentWriter(
+        dataset.store,
+        dataset.manifest.data_format,
+        uuid,
+        checksums=wants_checksums(dataset.manifest.wire),
+    )
     if uuid is not None and next(iter(dataset.store.walk(out.folder)), None) is not None:
         raise OptionError(f"index_uuid: there are files of {uuid} already. Choose another id")
     try:
