@@ -13,6 +13,7 @@ from tests.table.places import change_newest
 
 import glaive
 from glaive.errors import CorruptFileError
+from glaive.file import LanceFileReader
 from glaive.io.uri import open_store
 from glaive.table.cleanup import CleanupPolicy
 
@@ -59,7 +60,16 @@ def test_what_pandas_noted_opens_no_file(place: str, tmp_path: Path, name: str) 
             opened.append(event)
 
     sys.addaudithook(note)
-    assert glaive.dataset(place).to_pandas()["id"].tolist() == list(range(10))
+    dataset = glaive.dataset(place)
+    rows, file = list(range(10)), dataset.get_fragments()[0].data_files()[0].path
+    for frame in (
+        dataset.to_pandas(),
+        dataset.to_table().to_pandas(),
+        dataset.scanner(columns=["id"]).to_reader().read_pandas(),
+        dataset.take(rows).to_pandas(),
+        LanceFileReader(f"{place}/data/{file}").read_all().to_table().to_pandas(),
+    ):
+        assert frame["id"].tolist() == rows
     assert not opened
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,9 +21,6 @@ __all__ = ["to_frame"]
 
 _PANDAS = b"pandas"
 """Key of pandas metadata in the schema."""
-
-_OF_TYPES = ("columns", "column_indexes")
-"""Entries of pandas metadata that have types."""
 
 _MODES = ("lazy", "bytes", "descriptions")
 
@@ -74,28 +70,13 @@ def to_frame(
 def _frame(table: pa.Table, arguments: Mapping[str, Any]) -> Any:
     metadata: dict[bytes, bytes] = dict(table.schema.metadata or {})
     noted = metadata.pop(_PANDAS, None)
-    if noted is not None and not _names_files(noted):
-        try:
-            return table.to_pandas(**arguments)
-        except (
-            Exception
-        ):  # any: a file says which types, numbers and constructors of pandas are met
-            # It does not match or is damaged; the columns are complete without it.
-            return table.replace_schema_metadata(metadata).to_pandas(**arguments)
-    return table.replace_schema_metadata(metadata).to_pandas(**arguments)
-
-
-def _names_files(noted: bytes) -> bool:
-    """Whether a type in pandas metadata has a time zone of dateutil, which opens any path.
-
-    pandas itself notes no such types: time zones have an entry of their own.
-    """
     try:
-        said = json.loads(noted)
-        kinds = [one["numpy_type"] for key in _OF_TYPES for one in said.get(key, ())]
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        return True  # damaged, so that nothing is lost without it
-    return any("dateutil/" in str(kind) for kind in kinds)
+        return table.to_pandas(**arguments)
+    except Exception:  # any: a file says which types, numbers and constructors of pandas are met
+        if noted is None:
+            raise
+        # It does not match or is damaged; the columns are complete without it.
+        return table.replace_schema_metadata(metadata).to_pandas(**arguments)
 
 
 def _blob_columns(views: Views, options: ScanOptions) -> list[str]:

@@ -115,6 +115,11 @@ class LanceSchema:
     @cached_property
     def _arrow(self) -> pa.Schema:
         metadata: Any = dict(self.metadata) if self.metadata else None
+        if metadata and _PANDAS in metadata:
+            from glaive.format.pandas_metadata import names_files
+
+            if names_files(metadata[_PANDAS]):
+                del metadata[_PANDAS]
         return pa.schema([field.to_arrow() for field in self.fields], metadata)
 
     def logical_schema(self, *, json: bool = True) -> pa.Schema:
@@ -367,6 +372,7 @@ def _children(data_type: Any, path: str) -> tuple[str, list[pa.Field[Any]]]:
     return logical_type(data_type, path), []
 
 
+_PANDAS = "pandas"
 _CACHE_SIZE = 64
 _CACHE: dict[object, LanceSchema] = {}
 """Schemas by their wire format."""
