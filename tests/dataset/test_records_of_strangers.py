@@ -352,6 +352,26 @@ def test_a_query_ends_over_a_decimal_that_duckdb_has_no_room_for(
         glaive.dataset(tmp_path / "t").sql("SELECT a FROM dataset").build().to_batch_records()
 
 
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("given", ["dataset", "scanner", "reader"])
+def test_a_query_of_the_callers_own_ends_over_a_decimal_of_too_many_digits(
+    tmp_path: Path, given: str
+) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    wide = pa.py_buffer(b"".join(one.to_bytes(16, "little") for one in (7, 2**126)))
+    column: Any = pa.Array.from_buffers(pa.decimal128(9, 2), 2, [None, wide])
+    dataset = glaive.write_dataset(pa.table({"id": [0, 1], "a": column}), tmp_path / "t")
+    with duckdb.connect() as connection:
+        scanner = dataset.scanner()
+        sources = {"dataset": dataset, "scanner": scanner, "reader": scanner.to_reader()}
+        connection.register("t", sources[given])
+        with pytest.raises(duckdb.Error, match=r"column 'a'.*decimals of its type"):
+            connection.sql("SELECT a FROM t").fetchall()
+    assert dataset.scanner(["a"], "id = 0").to_reader().read_all().num_rows == 1
+    with pytest.raises(CorruptFileError, match="decimals of its type"):
+        dataset.scanner(["a"]).to_reader().read_all()
+
+
 def test_a_query_that_shows_a_damaged_text_in_its_error_ends_in_one_of_glaive(
     tmp_path: Path,
 ) -> None:

@@ -1,6 +1,7 @@
 """Values that Arrow takes as they are, and that are none of their type.
 
-Reading a column does not look for them: that takes as long again.
+Reading a column does not look for them: for texts that takes as long again. Streams, which other
+libraries read, look for decimals.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["damaged_text", "has_decimals", "overlong_decimal"]
+from glaive.errors import CorruptFileError
+
+__all__ = ["check_decimals", "damaged_text", "has_decimals"]
 
 
 def damaged_text(array: Any) -> str | None:
@@ -18,9 +21,25 @@ def damaged_text(array: Any) -> str | None:
     return _invalid(array, _is_text)
 
 
-def overlong_decimal(array: Any) -> str | None:
-    """What Arrow says of a decimal, at any depth, of more digits than its type; None: all fit."""
-    return _invalid(array, pa.types.is_decimal)
+def check_decimals(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch, if its decimals have no more digits than their types.
+
+    Others do not fit the numbers that DuckDB holds them in: its result would have what was in its
+    memory there before.
+
+    Raises
+    ------
+    CorruptFileError
+        One has more digits.
+    """
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        found = _invalid(column, pa.types.is_decimal) if has_decimals(field.type) else None
+        if found is not None:
+            expected = "decimals of its type"
+            raise CorruptFileError(
+                f"column {field.name!r}", expected=expected, found=found, where="a scan"
+            )
+    return batch
 
 
 def has_decimals(kind: Any) -> bool:

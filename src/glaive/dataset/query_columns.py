@@ -1,8 +1,6 @@
 """Datasets as DuckDB reads them for a query.
 
-Columns that it has no type for are in the next wider type that it has. Decimals of more digits than
-their type has end the query: they do not fit the numbers that DuckDB holds them in, and the result
-would have what was in its memory there before.
+Columns that it has no type for are in the next wider type that it has.
 """
 
 from __future__ import annotations
@@ -14,9 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from pyarrow import types
 
-from glaive.arrow.invalid_values import has_decimals, overlong_decimal
 from glaive.dataset.interop import ArrowDataset
-from glaive.errors import CorruptFileError
 
 __all__ = ["for_duckdb"]
 
@@ -34,7 +30,7 @@ def for_duckdb(table: object) -> object:
     if not isinstance(table, ArrowDataset):
         return table
     schema = table.schema
-    return _QueriedDataset(table) if _widened(schema) != schema or _decimals(schema) else table
+    return _QueriedDataset(table) if _widened(schema) != schema else table
 
 
 class _QueriedDataset(pads.FileSystemDataset):
@@ -67,24 +63,10 @@ class _QueriedScanner:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         wanted = self.projected_schema
-        checked = _decimals(self._scanner.projected_schema)
         for batch in self._scanner.to_reader():
-            pairs = list(zip(batch.columns, wanted, strict=True))
-            for column, field in pairs if checked else ():
-                _check_decimals(field.name, column)
+            pairs = zip(batch.columns, wanted, strict=True)
             columns = [_cast(column, field.type) for column, field in pairs]
             yield pa.RecordBatch.from_arrays(columns, schema=wanted)
-
-
-def _decimals(schema: pa.Schema) -> bool:
-    return any(has_decimals(field.type) for field in schema)
-
-
-def _check_decimals(name: str, column: Any) -> None:
-    found = overlong_decimal(column)
-    if found is not None:
-        expected = "decimals of its type"
-        raise CorruptFileError(f"column {name!r}", expected=expected, found=found, where="a query")
 
 
 def _cast(column: Any, kind: pa.DataType) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
+from glaive.arrow.invalid_values import check_decimals, has_decimals
 from glaive.arrow.struct_offsets import cut_members, nests_structs
 from glaive.compat.absent import refuse_members
 from glaive.compat.refusals import REFUSED_MEMBERS
@@ -90,10 +91,15 @@ class Scanner:
     scan_batches = to_batches
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Stream the result as an Arrow reader."""
+        """Stream the result as an Arrow reader, which may go to DuckDB or another library.
+
+        A decimal of more digits than its type has ends it with a :class:`CorruptFileError`.
+        """
         schema, batches = self._query.schema, self.to_batches()
-        if nests_structs(schema):  # the reader may go to DuckDB
+        if nests_structs(schema):
             batches = map(cut_members, batches)
+        if any(has_decimals(field.type) for field in schema):
+            batches = map(check_decimals, batches)
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def to_pandas(self, *, blob_mode: str = "lazy", **kwargs: Any) -> Any:
