@@ -82,13 +82,19 @@ def overwrite(base: Manifest, rows: int = 10) -> Transaction:
     return Transaction(read_version=base.version, operation=operation)
 
 
-def change_newest(store: ObjectStore, **values: int) -> None:
-    """Set fields of the newest manifest in its place, as another writer might have."""
+def change_newest(store: ObjectStore, *, turned: bool = False, **values: int) -> None:
+    """Set fields of the newest manifest in its place, as another writer might have.
+
+    ``turned`` puts its fragments in the opposite order.
+    """
     base = open_latest(store)
     wire = type(base.wire)()
     wire.CopyFrom(base.wire)
     for name, value in values.items():
         setattr(wire, name, value)
+    if turned:
+        del wire.fragments[:]
+        wire.fragments.extend(reversed(base.wire.fragments))
     pieces = encode_manifest(wire, transaction=base.transaction or b"", index_section=None)
     store.put(manifest_path(base.version, base.scheme), pieces)
 

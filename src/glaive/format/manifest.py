@@ -167,11 +167,11 @@ class Manifest:
 
     @property
     def max_fragment_id(self) -> int:
-        """Highest fragment id ever used, at least that of the last fragment; -1: none was used."""
+        """Highest fragment id ever used, at least that of each fragment; -1: none was used."""
+        highest = int(self.fragment_ids.max()) if self.num_fragments else -1
         if self.wire.HasField("max_fragment_id"):
-            last = self._parsed(self.wire, -1).id if self.num_fragments else 0
-            return max(self.wire.max_fragment_id, last)
-        return int(self.fragment_ids.max()) if self.num_fragments else -1
+            return max(self.wire.max_fragment_id, highest)
+        return highest
 
     @property
     def first_field_id(self) -> int:
