@@ -6,13 +6,14 @@ import shutil
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.table.places import change_newest
 
 import glaive
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, OptionError
 from glaive.file import LanceFileReader
 from glaive.io.uri import open_store
 from glaive.table.cleanup import CleanupPolicy
@@ -148,6 +149,33 @@ def test_many_deleted_rows_before_a_live_one_have_their_place_in_new_columns(
     left = [0, 1, 3, 4, 5, rows - 2, rows - 1]
     assert found.to_pydict() == {"id": left, "twice": [2 * one for one in left]}
     assert glaive.dataset(tmp_path / "t").get_fragments()[0].physical_rows == rows
+
+
+def _of(kind: Any, *values: int) -> Any:
+    size = kind.bit_width // 8
+    data = b"".join(value.to_bytes(size, "little", signed=True) for value in values)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)])
+
+
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.Array.from_buffers(
+            pa.string(), 1, [None, pa.array([0, 1], pa.int32()).buffers()[1], pa.py_buffer(b"\xff")]
+        ),
+        _of(pa.date32(), 2**31 - 1),
+        _of(pa.time32("s"), -1),
+        _of(pa.timestamp("us", "Nowhere/Nowhere"), 1),
+    ],
+    ids=["text", "date", "time", "zone"],
+)
+def test_what_pandas_has_no_value_for_is_an_error_that_says_so(tmp_path: Path, column: Any) -> None:
+    dataset = glaive.write_dataset(pa.table({"x": column}), tmp_path / "t")
+    assert dataset.to_table()["x"].null_count == 0
+    for read in (dataset.to_pandas, dataset.scanner().to_pandas):
+        with pytest.raises(OptionError, match=r"to_pandas: .*to_table reads them all"):
+            read()
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +42,7 @@ def to_frame(
     Raises
     ------
     OptionError
-        There is no such mode.
+        There is no such mode, or values cannot become those of pandas.
     """
     if blob_mode not in _MODES:
         raise OptionError(
@@ -70,13 +71,18 @@ def to_frame(
 def _frame(table: pa.Table, arguments: Mapping[str, Any]) -> Any:
     metadata: dict[bytes, bytes] = dict(table.schema.metadata or {})
     noted = metadata.pop(_PANDAS, None)
+    if noted is not None:
+        # Any: a file says which constructors are called. Without what does not match or is damaged,
+        # the columns are complete.
+        with suppress(Exception):
+            return table.to_pandas(**arguments)
     try:
-        return table.to_pandas(**arguments)
-    except Exception:  # any: a file says which types, numbers and constructors of pandas are met
-        if noted is None:
-            raise
-        # It does not match or is damaged; the columns are complete without it.
         return table.replace_schema_metadata(metadata).to_pandas(**arguments)
+    except (pa.ArrowException, ArithmeticError, LookupError, ValueError) as error:
+        raise OptionError(
+            f"to_pandas: {error!r:.200}. Pandas or Python has no such values or time zone, or an "
+            "argument does not allow them; to_table reads them all."
+        ) from error
 
 
 def _blob_columns(views: Views, options: ScanOptions) -> list[str]:
