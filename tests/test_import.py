@@ -108,7 +108,7 @@ SEARCHES = {
             "glaive.index.text.building",
             "glaive.scan.filter.search",
         ),
-        314,
+        315,
     ),
     "point": (
         "dataset.to_table(filter='n = 777', columns=['n', 't'])",
@@ -119,7 +119,7 @@ SEARCHES = {
             "glaive.index.scalar.sorted_runs",
             "glaive.index.text.opened",
         ),
-        321,
+        322,
     ),
     "range": (
         "dataset.to_table(filter='n between 5 and 7 and f > 2', columns=['n', 't'])",
