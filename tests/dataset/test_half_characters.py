@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import OptionError, RowIndexError
+from glaive.errors import OptionError
 from glaive.file import LanceFileWriter
 
 HALF = "a\ud800"
@@ -106,7 +106,18 @@ def test_a_number_of_retries_is_one(dataset: glaive.LanceDataset, retries: Any) 
         dataset.delete("id = 1", conflict_retries=retries)
 
 
-@pytest.mark.parametrize("offsets", [["a"], "ab", 7, [2**70], [None]])
+@pytest.mark.parametrize(
+    "offsets", [["a"], "ab", 7, [2**70], [None], "1", ["1"], [1.9], [True]], ids=str
+)
 def test_what_is_no_list_of_rows_is_not_deleted(dataset: glaive.LanceDataset, offsets: Any) -> None:
-    with pytest.raises(RowIndexError, match="offsets: expected numbers of rows"):
+    with pytest.raises(OptionError, match="row positions: expected a list of integers"):
         dataset.get_fragments()[0].delete_rows(offsets)
+
+
+@pytest.mark.parametrize(
+    "kind", [list, tuple, set, iter, dict.fromkeys, np.array, pa.array, pd.Series], ids=str
+)
+def test_rows_to_delete_may_be_any_integers(dataset: glaive.LanceDataset, kind: Any) -> None:
+    made = dataset.get_fragments()[0].delete_rows(kind([1]))
+    assert made is not None
+    assert made.num_deletions == 1

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.errors import RowIndexError
+from glaive.file.positions import positions
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment
 from glaive.scan.session import Session
@@ -192,13 +193,13 @@ class FragmentChanges:
         ------
         RowIndexError
             There is no such row.
+        OptionError
+            Something given is no integer.
         """
-        try:
-            wanted = np.fromiter(offsets, np.int64)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise RowIndexError(
-                f"offsets: expected numbers of rows, found others: {error}"
-            ) from None
+        given: Any = offsets
+        if isinstance(given, Iterable) and not isinstance(given, Sequence):
+            given = given if hasattr(given, "__array__") else list(given)
+        wanted = positions(given)
         rows = self._stored.physical_rows
         wrong = wanted[(wanted < 0) | (wanted >= rows)]
         if len(wrong):
