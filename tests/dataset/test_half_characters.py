@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,15 @@ def test_a_number_of_retries_is_one(dataset: glaive.LanceDataset, retries: Any) 
         return
     with pytest.raises(OptionError, match="conflict_retries: expected a number"):
         dataset.delete("id = 1", conflict_retries=retries)
+
+
+def test_what_the_callers_own_rows_raise_is_not_taken_for_half_a_pair(tmp_path: Path) -> None:
+    def rows() -> Iterator[dict[str, str]]:
+        yield {"t": "a"}
+        "\u00e9".encode("ascii")
+
+    with pytest.raises(UnicodeEncodeError, match="'ascii' codec"):
+        glaive.write_dataset(rows(), tmp_path / "other")
 
 
 @pytest.mark.parametrize(
