@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from glaive.arrow.struct_offsets import cut_members, nests_structs
 from glaive.compat.absent import refuse_members
 from glaive.compat.refusals import REFUSED_MEMBERS
 from glaive.dataset.arrow_classes import class_for_arrow
@@ -95,6 +94,7 @@ class Scanner:
         A decimal of more digits than its type has ends it with a :class:`CorruptFileError`.
         """
         from glaive.arrow.invalid_values import check_decimals, has_decimals
+        from glaive.arrow.struct_offsets import cut_members, nests_structs
 
         schema, batches = self._query.schema, self.to_batches()
         if nests_structs(schema):
