@@ -62,6 +62,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Refuse names with an address: workers that run beside each other name tests alike."""
+    if " at 0x" in item.nodeid:
+        raise pytest.UsageError(f"{item.nodeid}: the name changes from run to run; give ids")
+
+
 def pytest_collection_finish() -> None:
     """Keep what was collected from the garbage collector: it would look at all of it each time."""
     gc.collect()

@@ -108,7 +108,7 @@ SEARCHES = {
             "glaive.index.text.building",
             "glaive.scan.filter.search",
         ),
-        315,
+        313,
     ),
     "point": (
         "dataset.to_table(filter='n = 777', columns=['n', 't'])",
@@ -119,12 +119,12 @@ SEARCHES = {
             "glaive.index.scalar.sorted_runs",
             "glaive.index.text.opened",
         ),
-        322,
+        320,
     ),
     "range": (
         "dataset.to_table(filter='n between 5 and 7 and f > 2', columns=['n', 't'])",
         ("pandas", "glaive.index.scalar.sorted_runs", "glaive.index.text.opened"),
-        331,
+        330,
     ),
     "vectors": (
         "dataset.to_table(nearest={'column': 'v', 'q': [1.0] * 8, 'k': 3}, columns=['n'])",

@@ -124,7 +124,9 @@ def test_what_is_no_list_of_rows_is_not_deleted(dataset: glaive.LanceDataset, of
 
 
 @pytest.mark.parametrize(
-    "kind", [list, tuple, set, iter, dict.fromkeys, np.array, pa.array, pd.Series], ids=str
+    "kind",
+    [list, tuple, set, iter, dict.fromkeys, np.array, pa.array, pd.Series],
+    ids=["list", "tuple", "set", "iterator", "dict", "NumPy", "Arrow", "pandas"],
 )
 def test_rows_to_delete_may_be_any_integers(dataset: glaive.LanceDataset, kind: Any) -> None:
     made = dataset.get_fragments()[0].delete_rows(kind([1]))

@@ -13,8 +13,10 @@ import pytest
 from tests.table.places import change_newest
 
 import glaive
-from glaive.errors import CorruptFileError, OptionError
+from glaive.errors import CorruptFileError, OptionError, SchemaError
 from glaive.file import LanceFileReader
+from glaive.format.field import Field
+from glaive.format.fields import LanceSchema
 from glaive.io.uri import open_store
 from glaive.table.cleanup import CleanupPolicy
 
@@ -72,6 +74,20 @@ def test_what_pandas_noted_opens_no_file(place: str, tmp_path: Path, name: str) 
     ):
         assert frame["id"].tolist() == rows
     assert not opened
+
+
+@pytest.mark.spec("rel-26")
+def test_no_column_has_a_time_zone_that_pandas_takes_for_a_file(tmp_path: Path) -> None:
+    zone = f"dateutil/{tmp_path / 'secret'}"
+    rows = pa.table({"at": pa.array([1], pa.timestamp("us", zone))})
+    with pytest.raises(SchemaError, match=r"column 'at'.*time zone"):
+        glaive.write_dataset(rows, tmp_path / "t")
+    listed = pa.array([[1]], pa.list_(pa.timestamp("us", zone)))
+    with pytest.raises(SchemaError, match=r"column 'at\.item'.*time zone"):
+        glaive.write_dataset(pa.table({"at": listed}), tmp_path / "t")
+    field = Field(id=0, name="at", logical_type=f"timestamp:us:{zone}")
+    with pytest.raises(CorruptFileError, match="timestamp type with valid parameters"):
+        LanceSchema((field,)).to_arrow()
 
 
 def test_frames_have_the_index_that_pandas_noted(place: str) -> None:

@@ -87,6 +87,8 @@ _MAX_SCALE: Final = {128: 38, 256: 76}
 Arrow has powers of 10 up to there: it writes no value of another scale, and casts read beyond them.
 """
 
+ZONE_FILE: Final = "dateutil/"
+"""How the name of a time zone begins behind which pandas opens any path."""
 _VARIABLE: Final = frozenset({"string", "large_string", "binary", "large_binary", "json", "blob"})
 _NO_HINT: Final = frozenset({"struct", "null"})
 
@@ -114,6 +116,8 @@ def leaf_type(text: str) -> Any:
     try:
         if head == "timestamp":
             unit, zone = rest.split(":", 1)
+            if zone.startswith(ZONE_FILE):
+                raise ValueError(text)
             return pa.timestamp(_UNITS[_UNITS.index(unit)], zone)
         if head == "decimal":
             bits, precision, scale = rest.split(":")
@@ -177,6 +181,11 @@ def logical_type(arrow: Any, column: str) -> str:
         return name
     types = pa.types
     if types.is_timestamp(arrow):
+        if arrow.tz.startswith(ZONE_FILE):
+            raise SchemaError(
+                f"column {column!r}: expected the name of a time zone, found {arrow.tz!r}, which "
+                "pandas takes for a file. Cast the column to a zone such as 'Europe/Berlin'."
+            )
         return f"timestamp:{arrow.unit}:{arrow.tz}"
     if types.is_decimal128(arrow) or types.is_decimal256(arrow):
         most = _MAX_SCALE[arrow.bit_width]
