@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
+import zlib
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
+from time import process_time
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +29,8 @@ from glaive.errors import (
 )
 from glaive.ingestion.formats.avro import Avro, Bounded
 from glaive.ingestion.formats.avro_blocks import check_block
+from glaive.ingestion.formats.protocol import Piece
+from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import SourceFile, list_sources
 
 SCHEMA: dict[str, Any] = {
@@ -288,6 +293,95 @@ def test_frames_that_decode_to_a_gigabyte_are_refused_whatever_they_state() -> N
     check_block("zstandard", frame * 8)
     with pytest.raises(EOFError, match="GLAIVE_MAX_DECODED_BYTES_PER_PAGE"):
         check_block("zstandard", frame * 9)
+
+
+def as_long(number: int) -> bytes:
+    """A long as Avro stores it: 7 bits in each byte."""
+    number, stored = number << 1, b""
+    while number > 127:
+        stored, number = stored + bytes([number & 127 | 128]), number >> 7
+    return stored + bytes([number])
+
+
+def put_together(path: Path, kinds: list[Any], count: int, data: bytes) -> Path:
+    """A file of one deflated block, with anything in its schema and in the block."""
+    fields = [{"name": f"c{number}", "type": kind} for number, kind in enumerate(kinds)]
+    schema = json.dumps({"type": "record", "name": "R", "fields": fields}).encode()
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    parts = [b"avro.schema", schema, b"avro.codec", b"deflate"]
+    header = b"".join(as_long(len(part)) + part for part in parts)
+    packed, marker = packer.compress(data) + packer.flush(), bytes(16)
+    block = as_long(count) + as_long(len(packed)) + packed
+    path.write_bytes(b"Obj\x01" + as_long(2) + header + b"\0" + marker + block + marker)
+    return path
+
+
+@pytest.mark.spec("rel-24", "rel-25")
+@pytest.mark.parametrize("name", ["null", "array"])
+def test_a_record_with_the_name_of_a_type_does_not_stand_for_it(tmp_path: Path, name: str) -> None:
+    record_of_it = {"type": "record", "name": name, "fields": [{"name": "i", "type": "int"}]}
+    nulls = {"type": "array", "items": "null"}
+    data = as_long(1) + as_long(1 << 20) + as_long(0)
+    path = put_together(tmp_path / "a.avro", [record_of_it, nulls], 1, data)
+    with pytest.raises(UnsupportedFeatureError, match="take no bytes"):
+        glaive.ingest(path, tmp_path / "t.lance")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": "fixed", "name": "F", "size": 1 << 40},
+        {"type": "bytes", "logicalType": "decimal", "precision": 1 << 40, "scale": 1 << 40},
+    ],
+)
+def test_sizes_that_no_type_has_are_damage(tmp_path: Path, kind: Any) -> None:
+    path = put_together(tmp_path / "a.avro", [kind], 0, b"")
+    with pytest.raises(FormatError, match=r"a\.avro: its Avro schema is damaged"):
+        glaive.ingest(path, tmp_path / "t.lance")
+
+
+@pytest.mark.spec("rel-25")
+def test_decimals_of_more_bytes_than_a_type_has_take_no_time(tmp_path: Path) -> None:
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    data = as_long(1_000_000) + b"\x7f" * 1_000_000
+    path = put_together(tmp_path / "a.avro", [kind], 1, data)
+    began = process_time()
+    with pytest.raises(FormatError, match="a decimal of 1000000 bytes"):
+        glaive.ingest(path, tmp_path / "t.lance")
+    assert process_time() - began < 30
+
+
+def test_decimals_may_have_more_bytes_than_they_need(tmp_path: Path) -> None:
+    price = {"type": "fixed", "name": "P", "size": 40, "logicalType": "decimal"}
+    price |= {"precision": 5, "scale": 2}
+    kinds = [price, ["null", "P"], {"type": "array", "items": "P"}]
+    high, low = (number.to_bytes(40, "big", signed=True) for number in (99999, -99999))
+    data = high + as_long(1) + low + as_long(1) + low + as_long(0)
+    glaive.ingest(put_together(tmp_path / "a.avro", kinds, 1, data), tmp_path / "t.lance")
+    found = glaive.dataset(tmp_path / "t.lance").to_table()
+    assert found.schema.types[:2] == [pa.decimal128(5, 2)] * 2
+    assert [*found.to_pylist()[0].values()] == [
+        Decimal("999.99"),
+        Decimal("-999.99"),
+        [Decimal("-999.99")],
+    ]
+
+
+@pytest.mark.spec("rel-24")
+def test_blocks_with_lists_decode_to_less_since_items_become_objects() -> None:
+    packed = zlib.compress(bytes(8_000_000), wbits=-zlib.MAX_WBITS)
+    check_block("deflate", packed)
+    with pytest.raises(EOFError, match="decodes to more than 4194304"):
+        check_block("deflate", packed, has_lists=True)
+
+
+@pytest.mark.spec("rel-24")
+def test_records_of_a_block_come_some_at_a_time(tmp_path: Path) -> None:
+    path = put_together(tmp_path / "a.avro", ["int"], 200_000, bytes(200_000))
+    (file,) = list_sources([str(path)])
+    piece, schema = Piece(file, 0, None, file.size), pa.schema([("c0", pa.int32())])
+    batches = Avro({}).read(piece, schema, Rejects(keep=False))
+    assert [batch.num_rows for batch in batches] == [65_536, 65_536, 65_536, 3_392]
 
 
 @pytest.mark.parametrize("codec", ["bzip2", "deflate", "xz", "zstandard", "snappy"])

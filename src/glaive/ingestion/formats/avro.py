@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from decimal import Context
+from itertools import islice
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
@@ -45,6 +47,14 @@ as Avro has it: a null that is said to be a date takes no bytes still."""
 _MOST_TYPES: Final = 100_000
 """Types of a schema, each counted where it is named: records of two of the one before are 2^n."""
 
+_BATCH_ROWS: Final = 64 * 1024
+"""Records that are objects of Python at a time: each takes a hundred times its bytes, or more."""
+
+_DECIMAL_BYTES: Final = 32
+"""Of the widest decimal. The time that a number takes grows with the square of its bytes."""
+
+_DECIMALS: Final = Context(prec=77)  # digits that 32 bytes have at most
+
 _WIDER: Final = ("int", "long", "float", "double")
 """Numbers of a union become the last of these that it has."""
 
@@ -64,27 +74,33 @@ class Avro(SourceFormat):
             return _columns(_blocks(Bounded(source, file), file), file)
 
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
-        """A batch for each block, which is the memory needed."""
+        """Batches of at most 65,536 rows; memory for these, and for the bytes of a block."""
         file = piece.file
         with open_source(file) as source:
-            blocks = _blocks(Bounded(source, file), file)
+            bounded = Bounded(source, file)
+            blocks = _blocks(bounded, file)
             columns = _columns(blocks, file)
+            bounded.has_lists = any(map(_has_lists, columns.types))
             names = [name for name in schema.names if name in columns.names]
             has_uuids = "uuid" in str(blocks.writer_schema)
-            number = 0
+            number, records = -1, iter(())  # of the block
             while True:
                 try:
-                    block = next(blocks, None)
-                    if block is None:
-                        return
-                    batch = _batch(list(block), columns, names, has_uuids=has_uuids)
+                    part = list(islice(records, _BATCH_ROWS))
+                    if not part:
+                        number += 1
+                        block = next(blocks, None)
+                        if block is None:
+                            return
+                        records = iter(block)
+                        continue
+                    batch = _batch(part, columns, names, has_uuids=has_uuids)
                 except Exception as error:  # fastavro has no errors of its own
                     # Where the next block begins is not known.
-                    reason = f"block {number} is damaged: {error!r}"
+                    reason = f"block {number} is damaged, from some record on: {error!r}"
                     rejects.add(file, None, reason, None)
                     return
                 yield batch
-                number += 1
 
 
 _MARK_BYTES: Final = 16
@@ -92,19 +108,23 @@ _MARK_BYTES: Final = 16
 
 
 class _Known(dict[str, Any]):
-    """Definitions by name, and how many types there may still be."""
+    """Definitions by name, those of decimals, and how many types there may still be."""
 
     left = _MOST_TYPES
+
+    def __init__(self) -> None:
+        self.decimals: list[dict[str, Any]] = []
 
 
 class Bounded:
     """A file of which no more is asked for than there is: lengths in it may be anything.
 
-    ``codec`` is set once the header was read: that of the blocks, which are checked as well.
+    ``codec`` is set once the header was read: that of the blocks, which are checked as well;
+    ``has_lists``, whether their records have lists or maps.
     """
 
     def __init__(self, source: Any, file: SourceFile) -> None:
-        self._source, self._at, self.codec = source, 0, "null"
+        self._source, self._at, self.codec, self.has_lists = source, 0, "null", False
         self._most = max(file.size, 1) if file.compression is None else 1 << 30
 
     def read(self, size: int) -> bytes:
@@ -114,7 +134,7 @@ class Bounded:
         found: bytes = self._source.read(size)
         self._at += len(found)
         if self.codec != "null" and size > _MARK_BYTES:
-            check_block(self.codec, found)
+            check_block(self.codec, found, has_lists=self.has_lists)
         return found
 
     def tell(self) -> int:
@@ -142,12 +162,17 @@ def _columns(blocks: Any, file: SourceFile) -> pa.Schema:
     written: Any = blocks.writer_schema
     if not isinstance(written, dict) or written.get("type") != "record":
         raise UnsupportedFeatureError(f"{file.uri}: Avro values that are no records")
+    known = _Known()
     try:
-        return pa.schema(_type_of(written, file.uri, _Known(), ()))
+        columns = pa.schema(_type_of(written, file.uri, known, ()))
     except GlaiveError:
         raise
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise FormatError(f"{file.uri}: its Avro schema is damaged: {error!r}") from error
+    for decimal in known.decimals:
+        # fastavro is to give their bytes: how many there are is looked at first.
+        decimal.pop("logicalType", None)
+    return columns
 
 
 def _type_of(written: Any, where: str, known: _Known, within: tuple[str, ...]) -> Any:
@@ -168,19 +193,17 @@ def _type_of(written: Any, where: str, known: _Known, within: tuple[str, ...]) -
         )
     if isinstance(written, list):
         return _type_of_union(written, where, known, within)
-    kind = written["type"] if isinstance(written, dict) else written
+    if not isinstance(written, dict):
+        return _PLAIN.get(written) or _type_of_name(written, where, known, within)
+    kind = written["type"]
     if isinstance(kind, dict | list):
         return _type_of(kind, where, known, within)
-    if kind in known:
-        if kind in within:
-            raise UnsupportedFeatureError(f"{where}: the Avro record {kind} contains itself")
-        return _type_of(known[kind], where, known, within)
-    if not isinstance(written, dict):
-        return _PLAIN[kind]
     if "name" in written:
         known[written["name"]] = written
     logical = _logical_type(written)
     if logical is not None:
+        if pa.types.is_decimal(logical):
+            known.decimals.append(written)
         return logical
     if kind == "fixed":
         return pa.binary(written["size"])
@@ -196,6 +219,13 @@ def _type_of(written: Any, where: str, known: _Known, within: tuple[str, ...]) -
         ]
         return _sized(pa.struct(fields), where)
     return _PLAIN[kind]
+
+
+def _type_of_name(name: Any, where: str, known: _Known, within: tuple[str, ...]) -> Any:
+    """The type of a definition. A name of Avro's own types is never one, as for fastavro."""
+    if name in within:
+        raise UnsupportedFeatureError(f"{where}: the Avro record {name} contains itself")
+    return _type_of(known[name], where, known, within)
 
 
 def _logical_type(written: Mapping[str, Any]) -> Any:
@@ -236,6 +266,12 @@ def _takes_no_bytes(kind: Any) -> bool:
     return pa.types.is_null(kind) or kind == pa.binary(0)
 
 
+def _has_lists(kind: Any) -> bool:
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        return True
+    return any(_has_lists(kind.field(number).type) for number in range(kind.num_fields))
+
+
 def _batch(
     records: list[Any], columns: pa.Schema, names: list[str], *, has_uuids: bool
 ) -> pa.RecordBatch:
@@ -243,20 +279,21 @@ def _batch(
     for name in names:
         kind: Any = columns.field(name).type
         values = [record[name] for record in records]
-        if has_uuids or _has_map(kind):
+        if has_uuids or _is_other_for_arrow(kind):
             values = [_for_arrow(value, kind) for value in values]
         arrays.append(pa.array(values, kind))
     return pa.record_batch(arrays, names)
 
 
-def _has_map(kind: Any) -> bool:
-    if pa.types.is_map(kind):
+def _is_other_for_arrow(kind: Any) -> bool:
+    """Whether fastavro gives values, or some within them, in another form than Arrow takes."""
+    if pa.types.is_map(kind) or pa.types.is_decimal(kind):
         return True
-    return any(_has_map(kind.field(number).type) for number in range(kind.num_fields))
+    return any(_is_other_for_arrow(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _for_arrow(value: Any, kind: Any) -> Any:
-    """A value whose maps are lists of pairs, and UUIDs texts."""
+    """A value whose maps are lists of pairs, decimals numbers, and UUIDs texts."""
     if value is None:
         return None
     if pa.types.is_map(kind):
@@ -265,6 +302,12 @@ def _for_arrow(value: Any, kind: Any) -> Any:
         return [_for_arrow(one, kind.value_type) for one in value]
     if pa.types.is_struct(kind):
         return {field.name: _for_arrow(value[field.name], field.type) for field in kind}
+    if pa.types.is_decimal(kind):
+        wider = len(value) - _DECIMAL_BYTES
+        if wider > 0 and value[:wider] not in (bytes(wider), b"\xff" * wider):
+            raise ValueError(f"a decimal of {len(value)} bytes; at most {_DECIMAL_BYTES} count")
+        unscaled = _DECIMALS.create_decimal(int.from_bytes(value, "big", signed=True))
+        return unscaled.scaleb(-kind.scale, _DECIMALS)
     if isinstance(value, UUID):
         return value.bytes if pa.types.is_fixed_size_binary(kind) else str(value)
     return value

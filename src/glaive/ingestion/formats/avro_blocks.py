@@ -26,10 +26,14 @@ _USUAL_RATIO: Final = 64
 _DEFLATE_RATIO: Final = 1032
 """The most that deflate can do: smaller blocks need no look at all."""
 
+_SHARE_WITH_LISTS: Final = 256
+"""Each item becomes an object of Python, of a hundred times its bytes or more, and all those of a
+record are there at once: what may be so is limited to this part of what bytes may be."""
+
 _DAMAGE: Final = (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError)
 
 
-def check_block(codec: str, data: bytes) -> None:
+def check_block(codec: str, data: bytes, *, has_lists: bool = False) -> None:
     """Refuse a block that decodes to far more than it is, and than a page may.
 
     Parameters
@@ -38,13 +42,16 @@ def check_block(codec: str, data: bytes) -> None:
         As the header of the file names it. Others than these decode to few times their size.
     data
         The compressed block. Damage is for its reader to find.
+    has_lists
+        Its records have lists or maps.
 
     Raises
     ------
     EOFError
         It does.
     """
-    most = max(settings.max_decoded_bytes_per_page, _USUAL_RATIO * len(data))
+    allowed = settings.max_decoded_bytes_per_page // (_SHARE_WITH_LISTS if has_lists else 1)
+    most = max(allowed, _USUAL_RATIO * len(data))
     if codec not in _PARTS or (codec == "deflate" and _DEFLATE_RATIO * len(data) <= most):
         return
     total, parts = 0, _PARTS[codec](data)
