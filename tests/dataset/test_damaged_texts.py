@@ -66,6 +66,29 @@ def test_functions_that_need_letters_name_themselves(tmp_path: Path, text: str) 
         dataset.to_table(filter=text)
 
 
+def stored_texts(place: Path, values: list[bytes]) -> LanceDataset:
+    """A dataset of texts, which may be any bytes."""
+    bytes_of: Any = pa.array(values)
+    column: Any = pa.StringArray.from_buffers(len(values), *bytes_of.buffers()[1:])
+    return glaive.write_dataset(pa.table({"c": column}), place)
+
+
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("end", [b"\xf0", b"\xf0\x9f", b"\xc3"])
+def test_a_part_of_a_text_has_no_bytes_of_the_next_row(tmp_path: Path, end: bytes) -> None:
+    dataset = stored_texts(tmp_path / "t", [b"ab" + end, b"\x9f\x98", b"", b"\x80"])
+    found: Any = dataset.to_table(columns={"x": "right(c, 1)"})["x"].cast(pa.large_string())
+    assert found.cast(pa.large_binary()).to_pylist() == [end, b"\x9f\x98", b"", b"\x80"]
+
+
+@pytest.mark.spec("rel-23")
+def test_geometries_in_texts_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("shapely", reason="install the extra 'geo'")
+    dataset = stored_texts(tmp_path / "t", [b"POINT(1 2)", b"POINT(1 \xf0"])
+    with pytest.raises(FilterError, match=r"st_area: column 'c': the value in row 1 .* not UTF-8"):
+        dataset.to_table(filter="st_area(c) > 0")
+
+
 def test_indices_of_substrings_find_the_other_texts(tmp_path: Path) -> None:
     dataset = damaged(tmp_path / "t", pa.array(texts()))
     dataset.create_scalar_index("c", "NGRAM")

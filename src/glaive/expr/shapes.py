@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from glaive.arrow.geometries import BOUNDS, BOX, DEPTHS, WKB, WKT, GeometryType
 from glaive.arrow.wkb import MAX_DEPTH, find_damage
 from glaive.errors import FilterError, MissingDependencyError
-from glaive.expr.functions.untyped import pc
+from glaive.expr.functions.untyped import pa, pc
 
 __all__ = ["Shapes", "computing", "library", "shapes_of"]
 
@@ -131,7 +131,11 @@ def _from_texts(shapely: Any, values: Any, _layout: str) -> Shapes:
         raw = np.frombuffer(values[row].as_py().encode(), np.uint8)
         if np.cumsum((raw == _OPEN).astype(np.int64) - (raw == _CLOSED)).max() > MAX_DEPTH:
             raise ValueError(f"collections lie deeper than {MAX_DEPTH} in each other")
-    shapes: Shapes = shapely.from_wkt(values.to_numpy(zero_copy_only=False))
+    try:
+        texts = values.to_numpy(zero_copy_only=False)
+    except pa.ArrowException:  # of a kind that is no ValueError
+        raise ValueError("a text is not UTF-8") from None
+    shapes: Shapes = shapely.from_wkt(texts)
     return shapes
 
 

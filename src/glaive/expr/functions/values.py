@@ -136,7 +136,10 @@ class Characters:
         bounds = np.frombuffer(offsets, np.int64, rows + 1, text.offset * 8)
         self._raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
         first, last = int(bounds[0]), int(bounds[-1])
-        starts = np.flatnonzero((self._raw[first:last] & 0xC0) != 0x80) + first
+        begins = (self._raw[first:last] & 0xC0) != 0x80
+        # In texts that are not UTF-8, too, no character goes on in the text of the next row.
+        begins[bounds[:-1][np.diff(bounds) > 0] - first] = True
+        starts = np.flatnonzero(begins) + first
         self._first = np.searchsorted(starts, bounds)
         self._starts = np.append(starts, last)
         self._bounds = bounds
