@@ -148,9 +148,9 @@ def _reader(
     if not found:
         raise click.ClickException(f"{source} has no files")
     if kind == "json":
-        from glaive.ingestion.formats.json_nesting import refuse_deep_files
+        from glaive.ingestion.formats.json_nesting import check_files
 
-        refuse_deep_files(found)
+        check_files(found)
     reader = files(found, format=kind).scanner(columns=columns).to_reader()
     try:
         _ = reader.schema.names

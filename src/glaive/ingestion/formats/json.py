@@ -10,18 +10,21 @@ import pyarrow as pa
 
 from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import FormatError, SchemaError
+from glaive.ingestion.formats.json_cells import MAX_CELLS, columns_of, refuse_many_cells
 from glaive.ingestion.formats.json_nesting import refuse_deep
 from glaive.ingestion.formats.lists import vectors_checked
 from glaive.ingestion.formats.options import known_options, option
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.formats.ranges import byte_pieces
-from glaive.ingestion.records import first_block, parse_block, parse_blocks, read_blocks
+from glaive.ingestion.records import Block, first_block, parse_block, parse_blocks, read_blocks
 from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import SourceFile
 
 __all__ = ["Json"]
 
 _SAMPLE_BYTES = 4 << 20
+_MOST_PARTS = 4
+"""Of :data:`MAX_CELLS` each, in which the records of a sample are parsed for types."""
 
 
 class Json(SourceFormat):
@@ -44,21 +47,13 @@ class Json(SourceFormat):
     def schema(self, file: SourceFile) -> pa.Schema:
         """Members and types of the first 4 MiB, or of the whole file."""
         blocks = read_blocks(file) if self._infer_all else [first_block(file, _SAMPLE_BYTES)]
-        schemas = []
-        for block in blocks:  # lines that are no JSON are named when they are read
-            parts = parse_block(file, block, _infer, Rejects(keep=True))
-            schemas += [part.schema for part in parts]
+        schemas = [one for block in blocks for one in _schema_of(file, block)]
         if not schemas:
             raise FormatError(
                 f"{file.uri} is empty: it has no record to infer types from, of at most "
-                f"{MAX_NESTING} levels"
+                f"{MAX_NESTING} levels and {MAX_CELLS:,} values"
             )
-        try:
-            schema = pa.unify_schemas(schemas, promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise FormatError(
-                f"{file.uri}: types cannot be inferred: {error}. Pass schema= to name them"
-            ) from error
+        schema = _unified(file, schemas)
         return pa.schema(
             [
                 pa.field(field.name, pa.string() if pa.types.is_null(field.type) else field.type)
@@ -85,8 +80,10 @@ class Json(SourceFormat):
         """Tables of about 16 MiB of text."""
         parsed = pa.schema([_parsed(field) for field in schema])
         unexpected = "ignore" if self._ignore else "error"
+        columns = columns_of(parsed)
 
         def parse(data: pa.Buffer) -> pa.Table:
+            refuse_many_cells(data, columns)
             return vectors_checked(_parse(data, parsed, unexpected), schema)
 
         yield from parse_blocks(
@@ -94,8 +91,37 @@ class Json(SourceFormat):
         )
 
 
+def _schema_of(file: SourceFile, block: Block) -> list[pa.Schema]:
+    """Members and types of a block, if it has any; lines that are no JSON are named when read."""
+    schemas, rows = [], 0
+    for part in parse_block(file, block, _infer, Rejects(keep=True)):
+        schemas.append(part.schema)
+        rows += part.num_rows
+    if not schemas:
+        return []
+    schema = _unified(file, schemas)
+    columns, samples = columns_of(schema), max(1, block.data.size // _SAMPLE_BYTES)
+    if rows * columns > _MOST_PARTS * MAX_CELLS * samples:
+        raise FormatError(
+            f"{file.uri}: {rows:,} records with {columns:,} names are too many values of a table. "
+            "Make lists of names and values of members that other records do not have, or pass "
+            "schema= to name those to be read"
+        )
+    return [schema]
+
+
+def _unified(file: SourceFile, schemas: list[pa.Schema]) -> pa.Schema:
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise FormatError(
+            f"{file.uri}: types cannot be inferred: {error}. Pass schema= to name them"
+        ) from error
+
+
 def _infer(data: pa.Buffer) -> pa.Table:
     refuse_deep(memoryview(data))
+    refuse_many_cells(data)
     return _parse(data, None, "infer")
 
 

@@ -1,4 +1,4 @@
-"""How deeply JSON is nested, before Arrow infers types from it.
+"""How deeply JSON is nested, before Arrow infers types from it; files that it parses as a whole.
 
 That recurses: 200 KB of brackets ended the process. With types that are given it does not.
 """
@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.nesting import MAX_NESTING, without_json_strings
+from glaive.ingestion.formats.json_cells import refuse_many_cells
 
-__all__ = ["refuse_deep", "refuse_deep_files"]
+__all__ = ["check_files", "refuse_deep"]
 
 _SUFFIXES: Final[dict[str, Literal["brotli", "detect", "gzip", "zstd"]]] = {
     ".brotli": "brotli",
@@ -24,6 +25,9 @@ _SUFFIXES: Final[dict[str, Literal["brotli", "detect", "gzip", "zstd"]]] = {
 """Codecs that Arrow's datasets know by these suffixes, too, besides those of its streams."""
 
 _BLOCK_BYTES: Final = 16 << 20
+_PARSED_BYTES: Final = 1 << 20
+"""That Arrow's datasets parse at a time. The first of these have the names of all columns."""
+
 _LONGEST_LINE: Final = 1 << 30
 """Of a file that may be compressed, where a few bytes can stand for any number."""
 
@@ -57,29 +61,38 @@ def refuse_deep(text: bytes | memoryview) -> None:
         depth, lowest = int(depths[-1]), int(lowest_yet[-1])
 
 
-def refuse_deep_files(paths: Iterable[str]) -> None:
-    """The same for files; of compressed ones, for what they hold.
+def check_files(paths: Iterable[str]) -> None:
+    """Check files, before a dataset of Arrow parses them; of compressed ones, what they hold.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        A file is nested too deeply, or has a line of more than 1 GiB.
+        A file is nested too deeply, has a line of more than 1 GiB, or stands for too many values.
     """
+    columns = 0
     for path in paths:
         try:
-            _refuse_deep_file(path)
+            columns = _check_file(path, columns)
         except pa.ArrowInvalid as error:
             raise pa.ArrowInvalid(f"{path}: {error}") from None
 
 
-def _refuse_deep_file(path: str) -> None:
-    codec = _SUFFIXES.get(Path(path).suffix, "detect")
+def _check_file(path: str, columns: int) -> int:
+    """Check a file, given the columns of those before it; returns how many there are then."""
+    codec, first = _SUFFIXES.get(Path(path).suffix, "detect"), True
     with pa.input_stream(path, compression=codec) as source:
         rest = b""
-        # More at a time of a long line, which would be copied again with each part.
-        while data := source.read(max(_BLOCK_BYTES, min(len(rest), 16 * _BLOCK_BYTES))):
-            lines, _, rest = (rest + data).rpartition(b"\n")
+        while True:
+            # More at a time of a long line, which would be copied again with each part.
+            data = source.read(max(_BLOCK_BYTES, min(len(rest), 16 * _BLOCK_BYTES)))
+            lines, _, rest = (rest + data).rpartition(b"\n") if data else (rest, b"", b"")
             refuse_deep(lines)
+            for start in range(0, len(lines), _PARSED_BYTES):
+                part = pa.py_buffer(lines).slice(start, min(_PARSED_BYTES, len(lines) - start))
+                if first:
+                    columns, first = max(columns, refuse_many_cells(part)), False
+                refuse_many_cells(part, columns)
+            if not data:
+                return columns
             if len(rest) > _LONGEST_LINE:
                 raise pa.ArrowInvalid(f"a line has more than {_LONGEST_LINE:,} bytes")
-        refuse_deep(rest)
