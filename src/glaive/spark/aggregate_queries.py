@@ -38,7 +38,8 @@ from glaive.spark.partial_aggregates import (
     PartialAggregates,
     Value,
 )
-from glaive.spark.query_tables import TableUse, clause, column_path
+from glaive.spark.query_conditions import column_path
+from glaive.spark.query_tables import TableUse, clause
 from glaive.spark.unscaled import LONG_DIGITS
 
 if TYPE_CHECKING:

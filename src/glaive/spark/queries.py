@@ -40,6 +40,14 @@ INSTEAD = {
 }
 """What to use for statements that are no queries, by their kind."""
 
+MAY_DIFFER = {
+    "|>": None,  # sqlglot makes one select of steps that Spark evaluates one after the other
+    "${": None,  # Spark puts the value of a variable there, also within a text
+    '"': "spark.sql.ansi.doubleQuotedIdentifiers",
+    "\\": "spark.sql.parser.escapedStringLiterals",
+}
+"""Signs that Spark may read in another way than sqlglot, and the settings by which it does."""
+
 
 def sql(
     spark: SparkSession, query: str, **tables: str | os.PathLike[str] | Mapping[str, Any]
@@ -161,6 +169,8 @@ def _with_frames(
     sources = {name: _open(options) for name, options in given.items()}
     schemas = {name: schema for name, (_, schema, _) in sources.items()}
     uses = table_uses(statement, schemas, by_path)
+    if _may_differ(spark, query):
+        uses = [use.whole(schemas[use.name]) for use in uses]
     frames: dict[str, Any] = {}
     known: dict[object, str] = {}
     pieces, done = [], 0
@@ -187,6 +197,14 @@ def _with_frames(
             pieces.append(f" AS {quoted_name(use.table.name)}")
     columns = [column for schema in schemas.values() for column in schema.names]
     return "".join([*pieces, _escaped(query[done:])]), frames, columns
+
+
+def _may_differ(spark: SparkSession, query: str) -> bool:
+    """Whether Spark may read a text in another way than it was parsed."""
+    return any(
+        sign in query and (setting is None or spark.conf.get(setting, "false") == "true")
+        for sign, setting in MAY_DIFFER.items()
+    )
 
 
 def _identifier(table: Any) -> str:

@@ -8,66 +8,18 @@ would drop the rows that fail it. Spark evaluates the query as it is.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from datetime import date
-from decimal import Decimal
-from itertools import islice
+from dataclasses import replace
 from typing import Any
 
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-    StringStartsWith,
-)
-from pyspark.sql.types import (
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.datasource import Filter
+from pyspark.sql.types import StructType
 from sqlglot import TokenType, exp, tokenize
-from sqlglot.errors import SqlglotError
-from sqlglot.optimizer.simplify import simplify
 
 from glaive.dataclass import dataclass
 from glaive.spark.column_tests import Compared
+from glaive.spark.query_conditions import conditions
 
-__all__ = ["TableUse", "clause", "column_path", "is_given", "select_span", "table_uses"]
-
-COMPARISONS: dict[Any, tuple[type[Filter], type[Filter]]] = {
-    exp.EQ: (EqualTo, EqualTo),
-    exp.GT: (GreaterThan, LessThan),
-    exp.GTE: (GreaterThanOrEqual, LessThanOrEqual),
-    exp.LT: (LessThan, GreaterThan),
-    exp.LTE: (LessThanOrEqual, GreaterThanOrEqual),
-}
-"""Comparisons, and what they are with their sides exchanged."""
-
-HIGHEST: dict[type[DataType], int] = {
-    ByteType: 2**7 - 1,
-    ShortType: 2**15 - 1,
-    IntegerType: 2**31 - 1,
-    LongType: 2**63 - 1,
-}
-"""The highest value of each type of integers."""
-
-_MOST_SIMPLIFIED = 200
-"""Words AND and OR of a condition that is simplified, which takes the square of their number."""
-
-_MOST_DIGITS = 100
-"""Characters of a number that may be a value of a column: decimals have 38 digits."""
+__all__ = ["TableUse", "clause", "is_given", "select_span", "table_uses"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +45,10 @@ class TableUse:
     columns: tuple[str, ...]
     tests: tuple[Filter | Compared, ...]
     decided: bool = False
+
+    def whole(self, schema: StructType) -> TableUse:
+        """All columns and rows, for a query that Spark may read in another way."""
+        return replace(self, columns=tuple(schema.names), tests=(), decided=False)
 
 
 def table_uses(
@@ -121,6 +77,8 @@ def table_uses(
         select = table.find_ancestor(exp.Select)
         renamed = bool(table.alias_column_names)
         whole = unnamed or renamed or select is None or _selects_all(select, table)
+        # All columns that a pivot does not name are grouped by.
+        whole = whole or select.find(exp.Pivot) is not None
         wanted = named.get("", set()) | named.get(table.alias_or_name.lower(), set())
         columns = tuple(field for field in schema.names if whole or field.lower() in wanted)
         tests, decided = ([], False) if select is None else _tests(select, table, schema)
@@ -235,42 +193,30 @@ def _tests(select: Any, table: Any, schema: StructType) -> tuple[list[Filter | C
 
     None of them holds for null, so they hold for no row that an outer join has made up.
     """
+    if not _shows_its_rows(select, table):
+        return [], False
     where = select.args.get("where")
     if where is None:
         return [], True
-    if table.args.get("sample") or isinstance(table.parent, exp.TableSample):
-        return [], False
     others = {source.alias_or_name.lower() for source in _sources(select) if source is not table}
     alias = table.alias_or_name
-    if alias.lower() in others:
-        return [], False
-    written = [_test(part, alias, schema) for part in _conjuncts(where.this)]
-    if None not in written and where.find(exp.Like) is None:  # of which only prefixes are tested
-        return [test for test in written if test is not None], True
-    joined = islice(where.find_all(exp.Connector), _MOST_SIMPLIFIED + 1)
-    if sum(1 for _ in joined) > _MOST_SIMPLIFIED:
-        return [test for test in written if test is not None], False
-    try:
-        condition = simplify(where.this.copy(), dialect="spark")
-    except SqlglotError:
-        return [], False
-    found = [_test(part, alias, schema) for part in _conjuncts(condition)]
-    return [test for test in found if test is not None], False
+    return ([], False) if alias.lower() in others else conditions(where.this, alias, schema)
 
 
-def _conjuncts(condition: Any) -> Iterator[Any]:
-    """The parts of which all have to hold."""
-    if isinstance(condition, exp.Paren):
-        yield from _conjuncts(condition.this)
-    elif isinstance(condition, exp.And):
-        for part in condition.flatten():
-            yield from _conjuncts(part)
-    elif isinstance(condition, exp.Between):
-        low, high = condition.args["low"], condition.args["high"]
-        yield exp.GTE(this=condition.this.copy(), expression=low.copy())
-        yield exp.LTE(this=condition.this.copy(), expression=high.copy())
-    else:
-        yield condition
+def _shows_its_rows(select: Any, table: Any) -> bool:
+    """Whether ``where`` sees all rows of a table, and its columns by their names.
+
+    What it names are other columns where these are renamed or turned into rows, and those of the
+    other table behind a semi or anti join.
+    """
+    node = table
+    while node is not select:
+        if node.args.get("sample") or node.alias_column_names:
+            return False
+        if isinstance(node, exp.TableSample) or getattr(node, "kind", "") in ("SEMI", "ANTI"):
+            return False
+        node = node.parent
+    return select.find(exp.Pivot) is None
 
 
 def _sources(select: Any) -> Iterator[Any]:
@@ -279,98 +225,3 @@ def _sources(select: Any) -> Iterator[Any]:
         yield first.this
     for join in select.args.get("joins") or ():
         yield join.this
-
-
-def _test(part: Any, alias: str, schema: StructType) -> Filter | Compared | None:
-    if isinstance(part, exp.Paren):
-        return _test(part.this, alias, schema)
-    if type(part) in COMPARISONS:
-        straight, exchanged = COMPARISONS[type(part)]
-        for column, constant, kind in (
-            (part.left, part.right, straight),
-            (part.right, part.left, exchanged),
-        ):
-            path = column_path(column, alias, schema)
-            value = None if path is None else _constant(constant, schema[path[0]].dataType)
-            if path is not None and value is not None:
-                return kind(path, value)  # type: ignore[call-arg]  # all of them take these two
-        first, second = (column_path(side, alias, schema) for side in (part.left, part.right))
-        return None if first is None or second is None else Compared(first, second, straight)
-    path = column_path(part.this, alias, schema)
-    if path is None:
-        return None
-    if isinstance(part, exp.In) and part.expressions and not part.args.get("query"):
-        values = [_constant(value, schema[path[0]].dataType) for value in part.expressions]
-        return None if None in values else In(path, tuple(values))
-    if isinstance(part, exp.Like) and isinstance(schema[path[0]].dataType, StringType):
-        return _prefix(part, path)
-    if isinstance(part, exp.Not) and isinstance(part.this.expression, exp.Null):
-        return IsNotNull(path)
-    return None
-
-
-def column_path(node: Any, alias: str, schema: StructType) -> tuple[str] | None:
-    """The column that a node names, if it is one of the table.
-
-    A name without a table is the table's, if it has such a column, or Spark refuses the query.
-    """
-    if isinstance(node, exp.Is):
-        node = node.this
-    if not isinstance(node, exp.Column) or node.args.get("db") is not None:
-        return None
-    if node.table and node.table.lower() != alias.lower():
-        return None
-    matching = [name for name in schema.names if name.lower() == node.name.lower()]
-    return (matching[0],) if len(matching) == 1 else None
-
-
-def _prefix(like: Any, path: tuple[str]) -> Filter | None:
-    pattern = like.expression
-    if like.args.get("escape") or not isinstance(pattern, exp.Literal) or not pattern.is_string:
-        return None
-    prefix = pattern.this.split("%")[0]
-    if not prefix or "_" in prefix or "\\" in prefix:
-        return None
-    return StringStartsWith(path, prefix)
-
-
-def _constant(node: Any, data_type: DataType) -> Any:
-    """The value that Spark compares a column of a type with; ``None`` if that is not certain."""
-    if isinstance(node, exp.Neg):
-        value = _constant(node.this, data_type)
-        return -value if isinstance(value, int | float | Decimal) else None
-    if isinstance(node, exp.Cast) and isinstance(data_type, DateType):
-        return _date(node.this) if node.to.this == exp.DataType.Type.DATE else None
-    if isinstance(node, exp.Boolean) and isinstance(data_type, BooleanType):
-        return bool(node.this)
-    if not isinstance(node, exp.Literal):
-        return None
-    text = node.this
-    if node.is_string:
-        if isinstance(data_type, DateType):
-            return _date(node)
-        return text if isinstance(data_type, StringType) else None
-    if len(text) > _MOST_DIGITS or not text.replace(".", "", 1).isdecimal():  # or exponents
-        return None
-    if type(data_type) in HIGHEST:
-        return int(text) if text.isdecimal() and int(text) <= HIGHEST[type(data_type)] else None
-    if isinstance(data_type, DecimalType):
-        return _decimal(text, data_type)
-    return float(text) if isinstance(data_type, DoubleType) else None
-
-
-def _decimal(text: str, data_type: DecimalType) -> Decimal | None:
-    """A number with the digits of a column, if it has no more."""
-    whole, _, fraction = text.partition(".")
-    digits = data_type.precision - data_type.scale
-    if len(fraction.rstrip("0")) > data_type.scale or len(whole.lstrip("0")) > digits:
-        return None
-    return Decimal(f"{whole or 0}.{fraction[: data_type.scale]:0<{data_type.scale}}")
-
-
-def _date(node: Any) -> date | None:
-    text = node.this if isinstance(node, exp.Literal) and node.is_string else ""
-    try:
-        return date.fromisoformat(text) if len(text) == 10 else None
-    except ValueError:
-        return None
