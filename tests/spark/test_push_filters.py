@@ -366,3 +366,19 @@ def test_a_frame_may_be_used_with_several_filters(spark: SparkSession, numbers: 
         assert frame.where("id < 10").union(frame.where("id >= 980")).count() == 15
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+
+
+@pytest.mark.parametrize(
+    ("name", "constant"),
+    [("day", "date'1582-10-10'"), ("moment", "timestamp'1582-10-10 12:00:00Z'")],
+)
+def test_days_that_spark_takes_for_the_first_of_the_gregorian_calendar_are_left_to_it(
+    spark: SparkSession, uri: str, name: str, constant: str
+) -> None:
+    days = [dt.date(1582, 10, day) for day in range(3, 18)]
+    moments = [dt.datetime(day.year, day.month, day.day, 12, tzinfo=UTC) for day in days]
+    glaive.write_dataset(pa.table({"day": days, "moment": moments}), uri)
+
+    for operator, expected in (("=", 1), ("<=", 8), (">", 7)):
+        frame = glaive.spark.read(spark, uri, push_filters=True)
+        assert frame.where(f"{name} {operator} {constant}").count() == expected

@@ -27,6 +27,12 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 _SHOWN_PER_SECOND = 10**6
 
+_FIRST_DAY = date(1582, 10, 15)
+"""Of the Gregorian calendar. Spark passes on this day instead of the ten before it."""
+
+_UNKNOWN = datetime(1582, 10, 14), datetime(1582, 10, 17)  # noqa: DTZ001  # of any zone
+"""Between these, in UTC, an instant may have been moved by up to ten days."""
+
 Span = tuple[int, int]
 """Least and greatest stored value; empty if the first exceeds the second."""
 
@@ -132,15 +138,16 @@ def _decimal(unscaled: int, scale: int) -> Decimal:
 
 
 def _days(value: Any) -> tuple[int, int] | None:
-    if isinstance(value, date) and not isinstance(value, datetime):
+    if isinstance(value, date) and not isinstance(value, datetime) and value != _FIRST_DAY:
         return value.toordinal() - _EPOCH_DAY, 1
     return None
 
 
 def _instant(value: Any) -> tuple[int, int] | None:
     if isinstance(value, datetime) and value.tzinfo is not None:
-        offset = value.utcoffset() or timedelta()
-        return (value.replace(tzinfo=None) - _EPOCH - offset) // _MICROSECOND, 1
+        since = value.replace(tzinfo=None) - _EPOCH - (value.utcoffset() or timedelta())
+        if not _UNKNOWN[0] - _EPOCH <= since < _UNKNOWN[1] - _EPOCH:
+            return since // _MICROSECOND, 1
     return None
 
 
