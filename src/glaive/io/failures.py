@@ -74,7 +74,9 @@ def not_a_file(path: str, mode: int) -> StoreError:
 
 
 def from_object_store(error: Exception, path: str, doing: str) -> StoreError:
-    """Translate an error that obstore raised."""
+    """Translate an error that obstore raised; one of ours says already what happened."""
+    if isinstance(error, StoreError):
+        return error
     name = type(error).__name__
     if isinstance(error, FileNotFoundError):
         return ObjectNotFoundError(

@@ -15,6 +15,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import MemoryStore
 
 from glaive.errors import StoreError
+from glaive.io.client_threads import require_client_threads
 from glaive.io.failures import check_ranges, from_object_store
 from glaive.io.object_path import check_object_path
 from glaive.io.ranges import aligned, coalesce, split
@@ -31,6 +32,8 @@ T = TypeVar("T")
 
 _PART = 8 * 1024 * 1024
 """Bytes per part of a multipart upload."""
+_WHOLE = 1 << 62
+"""The same in memory: parts would need threads, which forked children do not have."""
 _MAX_CONCURRENT = 10
 """Concurrent requests of obstore for one call."""
 _REFUSALS = (BaseError, OSError, ValueError)
@@ -108,8 +111,13 @@ class ObjectStoreAdapter(ObjectStore):
         """Make a reader; no request yet."""
         return ObjectReader(self, self._store, self._key(path), self.full(path), size)
 
+    def _require_client(self) -> None:
+        """Check that requests can be made: not in a child forked after the first one."""
+        require_client_threads(self.uri, is_remote=self.is_remote)
+
     def reading(self, requests: int, read: Callable[[], T]) -> T:
         """Return what ``read`` returns, once so many requests may begin."""
+        self._require_client()
         with self.request_limit.acquire(min(requests, _MAX_CONCURRENT)):
             return repeating(read, self.download_retries, refusals=_REFUSALS)
 
@@ -125,6 +133,7 @@ class ObjectStoreAdapter(ObjectStore):
 
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
         """Write a whole object with one conditional or unconditional request."""
+        self._require_client()
         parts = list(byte_views(data))
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         key = self._key(path)
@@ -154,7 +163,9 @@ class ObjectStoreAdapter(ObjectStore):
 
     def create(self, path: str) -> ObjectSink:
         """Start a multipart upload."""
-        return ObjectSink(self._store, self._key(path), self.full(path), self.counters)
+        self._require_client()
+        part = _PART if self.is_remote else _WHOLE
+        return ObjectSink(self._store, self._key(path), self.full(path), self.counters, part)
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """Objects directly under a prefix, in key order, page by page."""
@@ -169,6 +180,7 @@ class ObjectStoreAdapter(ObjectStore):
         self, prefix: str, start: str | None, stop: str | None
     ) -> Iterator[ObjectMeta]:
         """The same; pages begin at ``start`` where the store can do that, and end at ``stop``."""
+        self._require_client()
         cut = len(self._prefix) + 1 if self._prefix else 0
         key = self._key(prefix) or None
         after = None if start is None else self._key(_before(start))
@@ -211,6 +223,7 @@ class ObjectStoreAdapter(ObjectStore):
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects, many per request if the store can; missing ones are no error."""
+        self._require_client()
         keys = [self._key(path) for path in paths]
         # In memory, a missing object ends a batch, so objects are deleted one by one.
         step = 1 if isinstance(self._store, MemoryStore) else 1000
@@ -321,10 +334,10 @@ class ObjectSink(RemoteSink):
     refusals = _REFUSALS
     failed = staticmethod(from_object_store)
 
-    def __init__(self, store: Any, key: str, full: str, counters: IoCounters) -> None:
+    def __init__(self, store: Any, key: str, full: str, counters: IoCounters, part: int) -> None:
         self._counters = counters
         try:
-            super().__init__(obstore.open_writer(store, key, buffer_size=_PART), full)
+            super().__init__(obstore.open_writer(store, key, buffer_size=part), full)
         except _REFUSALS as error:
             raise from_object_store(error, full, "write") from None
 
