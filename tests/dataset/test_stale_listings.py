@@ -11,9 +11,11 @@ import pytest
 from tests.table.places import StaleListing
 
 import glaive
-from glaive import LanceDataset
+from glaive import LanceDataset, LanceOperation
+from glaive.errors import VersionNotFoundError
 from glaive.format.paths import HINT, manifest_path
 from glaive.format.transaction import Transaction
+from glaive.fragment import write_fragments
 from glaive.spark.streams.options import StreamOptions
 from glaive.spark.streams.timeline import Timeline
 from glaive.table.commit import commit_transaction
@@ -120,6 +122,18 @@ def test_a_change_that_is_made_again_starts_at_the_version_of_the_conflict(
     handle.update({"n": "n + 1"})
     assert handle.version == 4
     assert handle.to_table(filter="id = 7")["n"].to_pylist() == [11]
+
+
+@pytest.mark.spec("rel-37")
+def test_a_commit_by_hand_is_not_refused_where_a_listing_lacks_the_version_that_was_read(
+    newest: LanceDataset,
+) -> None:
+    part = write_fragments(pa.table({"id": [10], "n": [0]}), newest)
+    handle = with_stale_listing(newest, listed=1)
+    made = LanceDataset.commit(handle, LanceOperation.Append(part), read_version=2)
+    assert (made.version, made.count_rows()) == (3, 11)
+    with pytest.raises(VersionNotFoundError, match=r"version 5 .* the newest is 3"):
+        LanceDataset.commit(handle, LanceOperation.Append(part), read_version=5)
 
 
 def test_a_stream_does_not_take_a_stale_listing_for_another_dataset(newest: LanceDataset) -> None:

@@ -30,6 +30,7 @@ from glaive.table.load import (
     each_manifest,
     load_manifest,
     open_latest,
+    open_latest_since,
     open_version,
     read_transaction,
 )
@@ -250,13 +251,14 @@ def _commit(
 
 def _check_version(store: ObjectStore, transaction: stored.Transaction) -> None:
     """Check that the dataset exists, unless it is created, and so does the read version."""
+    known = 0 if transaction.read_version & DETACHED else transaction.read_version
     try:
-        newest = open_latest(store).version
+        newest = open_latest_since(store, known).version
     except DatasetNotFoundError:
         if isinstance(transaction.operation, Overwrite):
             return
         raise
-    if newest < transaction.read_version < DETACHED:
+    if newest < known:
         raise VersionNotFoundError(
             f"read_version: version {transaction.read_version} of {store.uri} was not found; the "
             f"newest is {newest}"
