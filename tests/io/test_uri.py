@@ -12,6 +12,7 @@ import glaive
 from glaive.errors import OptionError, StoreError
 from glaive.io.local import LocalStore
 from glaive.io.uri import open_store
+from glaive.io.wrapped import WrappedStore
 
 
 def test_paths_and_file_uris_are_the_same_location(
@@ -25,6 +26,22 @@ def test_paths_and_file_uris_are_the_same_location(
     assert open_store(f"file://{tmp_path}/a%20b") == expected
     assert open_store(f"file:{tmp_path}/a%20b") == expected
     assert open_store(f"file://localhost{tmp_path}/a%20b") == expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "in_order"),
+    [
+        ("s3://bucket/t", True),
+        ("s3://bucket--use1-az4--x-s3/t", False),
+        ("s3://point--use1-az4--xa-s3/t", False),
+        ("gs://bucket--x-s3/t", True),
+        ("memory://bucket/t", True),
+    ],
+)
+def test_only_directory_buckets_of_s3_list_in_no_order(uri: str, *, in_order: bool) -> None:
+    store = open_store(uri)
+    assert store.lists_in_order == in_order
+    assert WrappedStore(store).lists_in_order == in_order
 
 
 def test_a_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

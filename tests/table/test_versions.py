@@ -54,6 +54,35 @@ def test_the_newest_version_is_opened(store: ObjectStore, options: CommitOptions
     assert open_version(store, 3).num_fragments == 3
 
 
+class DirectoryBucket(WrappedStore):
+    """A store whose listings are in no order, as those of S3 Express One Zone are."""
+
+    lists_in_order = False  # type: ignore[assignment]  # a property of the base class
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        found = list(super().list(prefix))
+        return iter(found[2:] + found[:2])
+
+    def names(self, prefix: str) -> None:
+        return None
+
+    def folder_state(self, prefix: str) -> None:
+        return None
+
+
+@pytest.mark.spec("latest-1")
+@pytest.mark.parametrize("options", [CommitOptions(), V1], ids=["V2", "V1"])
+def test_the_newest_version_is_opened_where_listings_are_in_no_order(
+    store: ObjectStore, options: CommitOptions
+) -> None:
+    base = create(store, options=options)
+    for _ in range(4):
+        base = commit_transaction(store, append(base), base=base)
+    bucket = DirectoryBucket(store)
+    assert open_latest(bucket).version == 5
+    assert [one.version for one in list_versions(bucket)] == [1, 2, 3, 4, 5]
+
+
 def test_opening_costs_one_listing_and_one_read(store: ObjectStore) -> None:
     create(store)
     counting = CountingStore(store)

@@ -34,6 +34,8 @@ _PART = 8 * 1024 * 1024
 """Bytes per part of a multipart upload."""
 _WHOLE = 1 << 62
 """The same in memory: parts would need threads, which forked children do not have."""
+_DIRECTORY_BUCKETS = ("--x-s3", "--xa-s3")
+"""How names of buckets of S3 Express One Zone, and of access points to them, end."""
 _MAX_CONCURRENT = 10
 """Concurrent requests of obstore for one call."""
 _REFUSALS = (BaseError, OSError, ValueError)
@@ -49,6 +51,7 @@ class ObjectStoreAdapter(ObjectStore):
 
     __slots__ = (
         "_base",
+        "_in_order",
         "_prefix",
         "_store",
         "counters",
@@ -77,6 +80,7 @@ class ObjectStoreAdapter(ObjectStore):
         self._store, self._base, self._prefix, self.options = store, base, prefix, options
         self.download_retries, self.counters = download_retries, counters
         self.request_limit = request_limit
+        self._in_order = not (base.startswith("s3://") and base.endswith(_DIRECTORY_BUCKETS))
 
     def __repr__(self) -> str:
         return f"ObjectStoreAdapter({self.uri!r})"
@@ -93,6 +97,11 @@ class ObjectStoreAdapter(ObjectStore):
     def is_remote(self) -> bool:
         """Whether bytes go over a network: unless they are in the memory of this process."""
         return not self._base.startswith("memory://")
+
+    @property
+    def lists_in_order(self) -> bool:
+        """Whether objects are listed by name: not in directory buckets."""
+        return self._in_order
 
     @property
     def uri(self) -> str:
@@ -168,35 +177,39 @@ class ObjectStoreAdapter(ObjectStore):
         return ObjectSink(self._store, self._key(path), self.full(path), self.counters, part)
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Objects directly under a prefix, in key order, page by page."""
+        """Objects directly under a prefix, page by page."""
         cut = len(prefix) + 1 if prefix else 0
         return (meta for meta in self.walk(prefix) if "/" not in meta.path[cut:])
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Objects at any depth under a prefix, in key order, page by page."""
+        """Objects at any depth under a prefix, page by page."""
         return self.walk_between(prefix, None, None)
 
     def walk_between(
         self, prefix: str, start: str | None, stop: str | None
     ) -> Iterator[ObjectMeta]:
-        """The same; pages begin at ``start`` where the store can do that, and end at ``stop``."""
+        """The same; where they are in order, pages begin at ``start``, and end at ``stop``."""
         self._require_client()
         cut = len(self._prefix) + 1 if self._prefix else 0
         key = self._key(prefix) or None
-        after = None if start is None else self._key(_before(start))
+        after = self._key(_before(start)) if start is not None and self._in_order else None
         try:
             for page in self._pages(key, after):
                 for meta in page:
                     path = meta["path"][cut:]
                     if stop is not None and path >= stop:
-                        return
-                    if start is None or path >= start:
+                        if self._in_order:
+                            return
+                    elif start is None or path >= start:
                         yield ObjectMeta(path, meta["size"], meta["last_modified"])
         except _REFUSALS as error:
             raise from_object_store(error, self.full(prefix), "list") from None
 
     def _pages(self, key: str | None, after: str | None) -> Iterator[Any]:
-        """Pages of a listing after a key; continued from the last one if it breaks off."""
+        """Pages of a listing after a key; continued from the last one if it breaks off.
+
+        Where they are in no order, only one that breaks off before its first page is repeated.
+        """
         last = after
         for attempt in range(self.download_retries + 1):
             try:
@@ -205,7 +218,8 @@ class ObjectStoreAdapter(ObjectStore):
                     last = page[-1]["path"] if page else last
                     yield page
             except _REFUSALS as error:
-                if attempt == self.download_retries or not is_transient(error):
+                may_go_on = self._in_order or last == after
+                if attempt == self.download_retries or not may_go_on or not is_transient(error):
                     raise
                 pause(attempt)
             else:

@@ -156,11 +156,14 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Objects whose directory is ``prefix`` (not deeper), in name order; none if absent."""
+        """Objects whose directory is ``prefix`` (not deeper); none if absent.
+
+        In name order, where :attr:`lists_in_order`.
+        """
 
     @abstractmethod
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
-        """All objects below ``prefix`` at any depth, in name order."""
+        """All objects below ``prefix`` at any depth, in the same order."""
 
     def walk_between(
         self, prefix: str, start: str | None, stop: str | None
@@ -171,8 +174,9 @@ class ObjectStore(ABC):
         """
         for meta in self.walk(prefix):
             if stop is not None and meta.path >= stop:
-                return
-            if start is None or meta.path >= start:
+                if self.lists_in_order:
+                    return
+            elif start is None or meta.path >= start:
                 yield meta
 
     @abstractmethod
@@ -204,6 +208,11 @@ class ObjectStore(ABC):
     def is_remote(self) -> bool:
         """Whether bytes come and go over a network."""
         return not self.is_local
+
+    @property
+    def lists_in_order(self) -> bool:
+        """Whether objects are listed by name; directory buckets of S3 list them in any order."""
+        return True
 
     # ------------------------------------------------------------ directories
 

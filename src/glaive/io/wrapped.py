@@ -49,6 +49,10 @@ class WrappedStore(ObjectStore):
     def is_remote(self) -> bool:
         return self.inner.is_remote
 
+    @property
+    def lists_in_order(self) -> bool:
+        return self.inner.lists_in_order
+
     def full(self, path: str) -> str:
         return self.inner.full(path)
 

@@ -106,8 +106,8 @@ def is_finished(store: ObjectStore, location: ManifestLocation) -> bool:
 def newest_name(store: ObjectStore) -> ManifestLocation:
     """The newest version by the names of manifests; its manifest may be empty.
 
-    One listing, or one query of the register of manifests if there is one. Web servers have no
-    listings: there the search starts at the hint.
+    One listing, or one query of the register of manifests if there is one; of a listing in order
+    the first page will do. Web servers have no listings: there the search starts at the hint.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
             raise _mixed(store, newest, location)
         elif location.version > newest.version:
             newest = location
-        if newest.scheme == "V2":
+        if newest.scheme == "V2" and store.lists_in_order:
             return newest
     if newest is None:
         raise DatasetNotFoundError(
