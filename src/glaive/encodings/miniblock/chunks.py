@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
 from glaive.arrow.slices import slice_block
+from glaive.encodings.compression import check_decoded
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.errors import CorruptFileError
@@ -16,6 +17,10 @@ from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, Where
 
 __all__ = ["ChunkReader", "Items", "ValuePieces"]
+
+
+_LEAST_BITS = 32
+"""Bits of the offset that an item of variable width takes in memory besides its bytes."""
 
 
 class ValuePieces(NamedTuple):
@@ -56,9 +61,18 @@ class Items(NamedTuple):
             That of page i is ``data[starts[i] : starts[i] + sizes[i]]``.
         counts, chunks
             Items of each dictionary, and chunks of each page.
+
+        Raises
+        ------
+        CorruptFileError
+            A dictionary is damaged.
+        UnsupportedFeatureError
+            They are larger than ``max_decoded_bytes_per_page``, and few bytes stand for them.
         """
-        block = encoding.decode_blocks(data, starts, sizes, counts, where)
         total = int(counts.sum())
+        bits = encoding.number_bits or _LEAST_BITS
+        check_decoded(total * bits // 8, int(sizes.sum()), where)
+        block = encoding.decode_blocks(data, starts, sizes, counts, where)
         if len(counts) == 1:
             return cls(block, total)
         bases = np.cumsum(counts) - counts

@@ -36,6 +36,7 @@ import pyarrow as pa
 from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
 from glaive.arrow.buffers import spread
 from glaive.dataclass import dataclass
+from glaive.encodings.compression import check_decoded
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import LevelLimits, check_levels, level_limits, read_layers
@@ -189,6 +190,8 @@ class ConstantPage(PageReader):
         rep = definition = None
         if len(buffers) >= 2:
             rows = None if self.limits.max_rep else self.rows
+            if rows is None:
+                self._check_levels(buffers)
             rep = _read_levels("repetition", buffers[-2], self.rep, rows, where)
             definition = _read_levels("definition", buffers[-1], self.definition, rows, where)
         check_levels(rep, definition, self.limits, where)
@@ -201,6 +204,13 @@ class ConstantPage(PageReader):
             )
         self.loaded = _Loaded(scalar, rep, definition, self._row_starts(rep, definition))
         return self.loaded
+
+    def _check_levels(self, buffers: list[pa.Buffer]) -> None:
+        """Check what levels and the starts of rows take in memory: runs describe any number."""
+        levels = sum(min(count, _MAX_LEVELS) for how, count in (self.rep, self.definition) if how)
+        check_decoded(
+            2 * levels + 8 * self.rows, sum(part.size for part in buffers), self.page.where
+        )
 
     def _row_starts(self, rep: UInt16s | None, definition: UInt16s | None) -> Int64s | None:
         """Entry at which each row starts, with the number of entries at the end."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
+from glaive.encodings.compression import check_decoded
 from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.integer_sequence import read_numbers
 from glaive.encodings.leaf import Layer, Leaf
@@ -91,6 +92,7 @@ class _IndexedSlots(SlotValues):
     def _load(self, buffers: list[pa.Buffer]) -> Indices:
         data = buffers[0] if buffers else pa.py_buffer(b"")
         where, count = self._page.where, self._items.rows
+        check_decoded(self._slots * _INDEX_BITS // 8, data.size, where)
         indices = read_numbers(self._encoding, data, self._slots, _INDEX_BITS, "indices", where)
         if len(indices) and int(indices.max()) >= count:
             raise CorruptFileError(

@@ -9,14 +9,15 @@ lists with items, their counts, the positions of validity.
 
 The sequences are read once and kept: 8 bytes for each null or valid slot listed, 16 for each
 list with items. Positions ascend and counts are at least 1, so that the slots of the layer
-(4,294,967,295 at most) limit their number.
+(4,294,967,295 at most) limit their number. As some bytes of the message can describe all of
+them, what a page lists in all is compared with the limit of a page first.
 
 Specification: "Sparse structure" in ``docs/format/planes.md``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import Any, ClassVar
@@ -25,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block
+from glaive.encodings.compression import check_decoded
 from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.leaf import Layer, Leaf, Slots
 from glaive.encodings.levels.sparse import ListSlots, Validity, bitmap_of
@@ -157,6 +159,7 @@ class SparsePage(PageReader):
     def _load(self, got: list[pa.Buffer]) -> _Structure:
         """Read and check all sequences, and keep them."""
         buffers, where = iter(got), self._page.where
+        check_decoded(_listed_bytes(self._layouts), sum(part.size for part in got), where)
         layers = []
         for layout in self._layouts:
             # In the order of the buffers.
@@ -208,6 +211,24 @@ class SparsePage(PageReader):
         if not len(at):
             return finish(None)
         return and_then(self._values.take(at, structure.leaves), finish)
+
+
+def _listed_bytes(layouts: Sequence[LayerLayout]) -> int:
+    """Bytes of all sequences in memory.
+
+    Validity above lists of a fixed size is listed once more, for each of their items.
+    """
+    numbers = repeated = 0
+    for layout in layouts:
+        validity = layout.validity.positions.length
+        numbers += validity
+        if layout.lists is not None:
+            numbers += layout.lists.positions.length + layout.lists.counts.length
+            repeated = 0
+        else:
+            repeated = (repeated + validity) * layout.dimension
+            numbers += repeated if layout.dimension > 1 else 0
+    return 8 * numbers
 
 
 def _leaf(shape: list[Slots], rows: int, values: Block | None) -> Leaf:

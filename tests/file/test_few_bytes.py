@@ -1,0 +1,203 @@
+"""Few bytes of a file can stand for many values: what a page makes of them has a limit."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.damage import page_message, rewritten
+
+import glaive
+from glaive.errors import UnsupportedFeatureError
+from glaive.file.open import create_writer, open_reader
+from glaive.file.protocol import BoundColumns
+from glaive.format.fields import LanceSchema
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.format.pb import encodings23_pb2 as pb23
+from glaive.io.local import LocalStore
+
+MANY = 2**27
+"""Rows of pages that a few hundred bytes describe."""
+
+MOST_MEMORY = 64 * 1024 * 1024
+"""Bytes that refusing a file may take."""
+
+FIXED = 16
+"""Items of lists of a fixed size."""
+
+
+def constant(number: int, width: int) -> pb.CompressiveEncoding:
+    return pb.CompressiveEncoding(constant=pb.Constant(value=number.to_bytes(width, "little")))
+
+
+def flat(bits: int) -> pb.CompressiveEncoding:
+    return pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=bits))
+
+
+def laid_out(change: Callable[[Any], object], *, buffers: int | None = None) -> Any:
+    """A change to the message of a page's layout; the page keeps some of its buffers."""
+
+    def change_page(page: Any) -> None:
+        if buffers is not None:
+            del page.buffer_offsets[buffers:], page.buffer_sizes[buffers:]
+        page_message(page, change)
+
+    return change_page
+
+
+ONES = constant(1, 8)
+POSITIONS = pb.CompressiveEncoding(range=pb.Range(uncompressed_bits_per_value=64, start=0, step=1))
+ALL_VALID = pb23.SparseValiditySet(
+    meaning=pb23.SPARSE_VALIDITY_NULL_POSITIONS, positions=ONES, num_positions=0
+)
+
+
+def columns_of(
+    folder: Path,
+    array: pa.Array,
+    version: str,
+    change: Callable[[Any], object],
+    *,
+    rows: int,
+    entries: int | None = None,
+) -> BoundColumns:
+    """A file whose first page is all there is, after ``change``; it says so many rows."""
+    store = LocalStore(folder)
+    schema = LanceSchema.from_arrow(pa.schema([pa.field("c", array.type)]))
+    writer = create_writer(store, "a.lance", schema, version)
+    writer.write(pa.table({"c": array}))
+    writer.finish()
+
+    def claim(descriptor: Any, columns: list[Any]) -> None:
+        descriptor.length = rows
+        for column in columns:
+            del column.pages[1:]
+            page = column.pages[0]
+            page.length = entries or rows
+            change(page)
+
+    store.put("a.lance", [rewritten(store.get("a.lance").to_pybytes(), claim)])
+    file = open_reader(store, "a.lance")
+    return file.bind(file.schema.fields)
+
+
+def lists_in_lists(message: Any) -> None:
+    """Every list has one item, three lists deep."""
+    message.Clear()
+    lists = pb23.SparseListLayer(
+        num_child_slots=MANY,
+        non_empty_positions=POSITIONS,
+        num_non_empty_positions=MANY,
+        counts=ONES,
+        validity=ALL_VALID,
+    )
+    layers = message.structure.sparse.layers
+    for _ in range(3):
+        layers.add().list.CopyFrom(lists)
+    layers.add().validity.CopyFrom(ALL_VALID)
+    message.values.constant.scalar = bytes(4)
+
+
+def nulls_in_fixed_lists(message: Any) -> None:
+    """Nearly all lists of a fixed size are null: so are their items."""
+    message.Clear()
+    nulls = pb23.SparseValiditySet(
+        meaning=pb23.SPARSE_VALIDITY_NULL_POSITIONS,
+        positions=POSITIONS,
+        num_positions=MANY // FIXED - 1,
+    )
+    layers = message.structure.sparse.layers
+    layers.add().fixed_size_list.CopyFrom(
+        pb23.SparseFixedSizeListLayer(dimension=FIXED, validity=nulls)
+    )
+    for _ in range(2):
+        layers.add().validity.CopyFrom(ALL_VALID)
+    message.values.constant.scalar = bytes(4)
+
+
+def equal_indices(message: Any) -> None:
+    """All slots have the first of the items."""
+    message.Clear()
+    message.structure.sparse.layers.add().validity.CopyFrom(ALL_VALID)
+    message.values.indexed.indices.CopyFrom(constant(0, 4))
+    message.values.indexed.items.CopyFrom(
+        pb23.ZippedValues(
+            value_compression=flat(32), bits_per_value=32, num_items=27, num_visible_items=27
+        )
+    )
+
+
+def empty_lists(message: Any) -> None:
+    """All levels are equal."""
+    levels = message.constant_layout
+    levels.rep_compression.CopyFrom(constant(1, 2))
+    levels.def_compression.CopyFrom(constant(1, 2))
+    levels.num_rep_values = levels.num_def_values = MANY
+
+
+def one_item(message: Any) -> None:
+    """All items of a dictionary are one of another dictionary."""
+    page = message.mini_block_layout
+    page.dictionary.CopyFrom(
+        pb.CompressiveEncoding(
+            dictionary=pb.Dictionary(indices=constant(0, 4), items=flat(32), num_dictionary_items=1)
+        )
+    )
+    page.num_dictionary_items = 2**31 - 1
+
+
+def structs() -> pa.Array:
+    items = pa.array([{"x": 1}] * 4 * FIXED, pa.struct([("x", pa.int32())]))
+    return pa.FixedSizeListArray.from_arrays(items, FIXED)
+
+
+NESTED = pa.list_(pa.list_(pa.list_(pa.int32())))
+INTEGERS = pa.array([1, 2, 3] * 9, pa.int32())
+EMPTY = pa.array([[], None] * 9, pa.list_(pa.int32()))
+TEXTS = pa.array([f"text {at % 3}" for at in range(900)])
+CASES: dict[str, tuple[pa.Array, str, Any, dict[str, int]]] = {
+    "lists": (pa.array([[[[7]]]] * 3, NESTED), "2.3", laid_out(lists_in_lists, buffers=0), {}),
+    "lists of a fixed size": (
+        structs(),
+        "2.3",
+        laid_out(nulls_in_fixed_lists, buffers=0),
+        {"rows": MANY // FIXED, "entries": MANY},
+    ),
+    "indices": (INTEGERS, "2.3", laid_out(equal_indices, buffers=1), {"rows": 2**31}),
+    "levels": (EMPTY, "2.2", laid_out(empty_lists, buffers=2), {}),
+    "a dictionary": (TEXTS, "2.1", laid_out(one_item), {"rows": 900}),
+}
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.filterwarnings("ignore:Format 2.3")
+@pytest.mark.parametrize("name", CASES)
+def test_what_some_bytes_describe_is_not_made_for_a_single_row(tmp_path: Path, name: str) -> None:
+    array, version, change, claims = CASES[name]
+    columns = columns_of(tmp_path, array, version, change, **{"rows": MANY, **claims})
+    pool = pa.default_memory_pool()
+    watched = pa.proxy_memory_pool(pool)
+    pa.set_memory_pool(watched)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnsupportedFeatureError, match="GLAIVE_MAX_DECODED_BYTES_PER_PAGE"):
+            columns.take(np.array([0]))
+        with pytest.raises(UnsupportedFeatureError, match="GLAIVE_MAX_DECODED_BYTES_PER_PAGE"):
+            columns.read(0, 2)
+        used = tracemalloc.get_traced_memory()[1] + (watched.max_memory() or 0)
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(pool)
+    assert used < MOST_MEMORY
+
+
+def test_lists_that_the_message_describes_are_read(tmp_path: Path) -> None:
+    """A hundred thousand rows are no reason to refuse them."""
+    array = pa.array([[[[7]]]] * 100_000, NESTED)
+    glaive.write_dataset({"c": array}, tmp_path / "t", data_storage_version="2.3")
+    assert glaive.dataset(tmp_path / "t").to_table()["c"].combine_chunks() == array
