@@ -13,7 +13,7 @@ import pytest
 from tests.damage import page_message, rewritten
 
 import glaive
-from glaive.errors import UnsupportedFeatureError
+from glaive.errors import CapacityError, UnsupportedFeatureError
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumns
 from glaive.format.fields import LanceSchema
@@ -201,3 +201,51 @@ def test_lists_that_the_message_describes_are_read(tmp_path: Path) -> None:
     array = pa.array([[[[7]]]] * 100_000, NESTED)
     glaive.write_dataset({"c": array}, tmp_path / "t", data_storage_version="2.3")
     assert glaive.dataset(tmp_path / "t").to_table()["c"].combine_chunks() == array
+
+
+LONG = 500_000
+"""Bytes of each text of a dictionary."""
+
+
+@pytest.mark.spec("rel-23", "rel-24")
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+def test_texts_of_a_dictionary_of_2_0_that_fit_no_array_are_read_in_parts(
+    tmp_path: Path, kind: Any
+) -> None:
+    """Offsets of 32 bits wrapped around, and led to memory of others."""
+    texts = [letter * LONG for letter in "\0\1\2"]
+    rows = 2**32 // LONG + 100
+
+    def dictionary(message: Any) -> None:
+        items = type(message).FromString(message.SerializeToString())
+        message.dictionary.items.CopyFrom(items)
+        message.dictionary.num_dictionary_items = len(texts)
+        flat_indices = message.dictionary.indices.flat
+        flat_indices.bits_per_value, flat_indices.buffer.buffer_index = 8, 2
+
+    def indices_among_the_texts(page: Any) -> None:
+        page.buffer_offsets.append(page.buffer_offsets[1] + LONG)
+        page.buffer_sizes.append(rows)
+        page_message(page, dictionary)
+
+    columns = columns_of(tmp_path, pa.array(texts, kind), "2.0", indices_among_the_texts, rows=rows)
+    with pytest.raises(CapacityError):
+        columns.read(0, rows)
+    (some,) = columns.read(rows - 3, rows)
+    assert some.equals(pa.array(texts[:1] * 3, kind))  # the first number is that of null
+    (taken,) = columns.take(np.array([rows - 1, 5]))
+    assert taken.equals(pa.array(texts[:1] * 2, kind))
+
+
+@pytest.mark.spec("rel-24")
+def test_a_repeated_text_of_2_0_is_made_in_parts(tmp_path: Path) -> None:
+    def one_text(message: Any) -> None:
+        message.Clear()
+        message.constant.value = b"x" * LONG
+
+    rows = 2**40 // LONG
+    change = laid_out(one_text, buffers=0)
+    columns = columns_of(tmp_path, pa.array(["a", "b"] * 9), "2.0", change, rows=rows)
+    with pytest.raises(CapacityError, match="bytes of string in one array"):
+        columns.read(0, rows)
+    assert columns.read(7, 9)[0].to_pylist() == ["x" * LONG] * 2

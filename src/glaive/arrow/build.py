@@ -25,6 +25,7 @@ __all__ = [
     "MAX_IMPLIED_BYTES",
     "all_null",
     "block_from_array",
+    "check_implied",
     "is_stored_as",
     "leaf_bits",
     "list_array",
@@ -96,7 +97,7 @@ def all_null(kind: pa.DataType, count: int) -> pa.Array:
             raise CapacityError(f"{count} nulls in one array: read fewer rows", parts=count >> 61)
         # Without the bitmap that Arrow would make and never read.
         return pa.Array.from_buffers(kind, count, [None], count)
-    _check_implied(_null_bits(kind) * count, kind)
+    check_implied(_null_bits(kind) * count, kind)
     nulls: Any = pa.nulls
     return cast("pa.Array", nulls(count, kind))
 
@@ -120,7 +121,8 @@ def _null_bits(kind: Any) -> int:
     return 129  # offsets, or a view
 
 
-def _check_implied(bits: int, kind: pa.DataType) -> None:
+def check_implied(bits: int, kind: pa.DataType) -> None:
+    """Refuse more than ``MAX_IMPLIED_BYTES`` of values without bytes, before memory is taken."""
     if bits > 8 * MAX_IMPLIED_BYTES:
         raise CapacityError(
             f"{bits // 8} bytes of {kind} in one array of nulls or of one repeated value: at most "
@@ -274,18 +276,18 @@ def _repeat(
     if isinstance(value, FixedWidth):
         storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
         if storage.id == pa.bool_().id and value.bits == 8:
-            _check_implied(block.count, kind)
+            check_implied(block.count, kind)
             bit = int(items_of(value.values, np.uint8, 1)[0]) & 1
             fill = np.full((block.count + 7) // 8, 0xFF if bit else 0, np.uint8)
             repeated: Block = FixedWidth(as_buffer(fill), 1, block.count)
             return to_array(repeated, kind, validity, null_count, where)
     if isinstance(value, FixedWidth) and value.bits in (8, 16, 32, 64):
-        _check_implied(block.count * value.bits, kind)
+        check_implied(block.count * value.bits, kind)
         word = items_of(value.values, f"<u{value.bits // 8}", 1)[0]
         filled = FixedWidth(as_buffer(np.full(block.count, word)), value.bits, block.count)
         return to_array(filled, kind, validity, null_count, where)
     # Positions take 8 bytes each.
-    _check_implied(block.count * max(64, _value_bits(value)), kind)
+    check_implied(block.count * max(64, _value_bits(value)), kind)
     repeated = take_block(value, np.zeros(block.count, np.int64))
     return to_array(repeated, kind, validity, null_count, where)
 

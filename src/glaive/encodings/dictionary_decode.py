@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, Variable
 from glaive.arrow.gather import take_block
-from glaive.kernels.dictionary import expand_dictionary, take_items
+from glaive.kernels.dictionary import check_total, expand_dictionary, take_items
 from glaive.kernels.strings import Strings
 from glaive.memory import as_array
 from glaive.types import MAX_OFFSET
@@ -27,7 +27,13 @@ _ITEMS_PER_VALUE: Final = 4
 
 
 def expand(block: Dictionary) -> Block:
-    """Replace every index by its item."""
+    """Replace every index by its item.
+
+    Raises
+    ------
+    CapacityError
+        Several values take 2 GiB or more: few bytes of a file can stand for so many.
+    """
     items, indices = block.items, block.indices
     if isinstance(items, Variable) and items.count:
         strings = Strings(items.offsets, items.offset_bits, items.data)
@@ -41,8 +47,11 @@ def expand(block: Dictionary) -> Block:
         if items.count <= _ITEMS_PER_VALUE * block.count:
             strings = expand_dictionary(indices.values, indices.bits, block.count, strings)
             return Variable(strings.offsets, strings.offset_bits, strings.data, block.count)
-    positions = as_array(indices.values, f"<u{indices.bits // 8}")[: block.count]
-    return take_block(items, positions.astype(np.int64))
+    positions = as_array(indices.values, f"<u{indices.bits // 8}")[: block.count].astype(np.int64)
+    if isinstance(items, Variable) and items.data.size * block.count > MAX_OFFSET:
+        ends = as_array(items.offsets, f"<i{items.offset_bits // 8}")
+        check_total(int(np.diff(ends)[positions].sum(dtype=np.int64)), block.count)
+    return take_block(items, positions)
 
 
 def _few_items(items: Variable, wanted: list[int]) -> Variable:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.errors import RowIndexError
+from glaive.errors import CapacityError, RowIndexError
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import offsets as compiled
@@ -18,7 +18,7 @@ from glaive.kernels.strings import SLACK, Strings, as_offsets, check_offsets
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import MAX_OFFSET, UInt32s
 
-__all__ = ["exercise", "expand_dictionary", "take_items"]
+__all__ = ["check_total", "exercise", "expand_dictionary", "take_items"]
 
 _ROOM: Final = 32
 """Bytes of an item for which there is room at first."""
@@ -45,6 +45,8 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
 
     Raises
     ------
+    CapacityError
+        Several values take 2 GiB or more; nothing was allocated for them.
     RowIndexError
         An index is not below the number of items.
     """
@@ -95,6 +97,18 @@ def _beyond(index: int, number: int) -> RowIndexError:
     return RowIndexError(f"index {index} of a dictionary of {number} items")
 
 
+def check_total(total: int, count: int) -> None:
+    """Check what values of a dictionary take in one array, before memory is taken for them.
+
+    Raises
+    ------
+    CapacityError
+        Several values take 2 GiB or more.
+    """
+    if total > MAX_OFFSET and count > 1:
+        raise CapacityError.of(total, "bytes of values of a dictionary", where=f"{count} values")
+
+
 def _expand_compiled(wanted: UInt32s, ends: NDArray[Any], items: Strings) -> Strings:
     count, number = len(wanted), len(ends) - 1
     longest = int(np.diff(ends).max(initial=0))
@@ -118,6 +132,7 @@ def _expand_compiled(wanted: UInt32s, ends: NDArray[Any], items: Strings) -> Str
     if bad >= 0:
         raise _beyond(int(wanted[bad]), number)
     total = int(size[0])
+    check_total(total, count)
     out_bits = 64 if total > MAX_OFFSET else items.offset_bits
     offsets, out = allocate((count + 1) * (out_bits // 8)), allocate_with_slack(total, SLACK)
     compiled.expand(
@@ -131,11 +146,12 @@ def _expand_numpy(rows: NDArray[Any], ends: NDArray[Any], items: Strings) -> Str
     number = len(ends) - 1
     if len(rows) and int(rows.max()) >= number:
         raise _beyond(int(rows.max()), number)
+    stops = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(np.diff(ends).astype(np.int64)[rows], out=stops[1:])
+    check_total(int(stops[-1]), len(rows))
     memory = memoryview(items.data)
     values = [memory[a:b] for a, b in pairwise(ends.tolist())]
     joined = b"".join(map(values.__getitem__, rows.tolist()))
-    stops = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(np.diff(ends).astype(np.int64)[rows], out=stops[1:])
     out_bits = 64 if len(joined) > MAX_OFFSET else items.offset_bits
     offsets = stops if out_bits == 64 else stops.astype(np.int32)
     return Strings(as_buffer(offsets), out_bits, pa.py_buffer(joined))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.build import offset_bits
+from glaive.arrow.build import check_implied, offset_bits
 from glaive.arrow.chunked import take_values
 from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import ArrayEncoding, Source, wrong_type
@@ -55,6 +55,8 @@ class Constant(ArrayEncoding):
             offsets = as_buffer(np.array([0, len(self.value)], f"<i{bits // 8}"))
             buffers = [None, offsets, pa.py_buffer(self.value)]
         value = pa.Array.from_buffers(self.kind, 1, buffers, 0)
+        # Positions take 8 bytes each.
+        check_implied((stop - start) * max(64, 8 * len(self.value)), self.kind)
         return take_values(value, np.zeros(stop - start, np.int64))
 
     def take(self, source: Source, rows: Int64s) -> Any:

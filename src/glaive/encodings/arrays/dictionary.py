@@ -28,14 +28,14 @@ from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.predicate import PagePredicate, RowBits, array_matches, match_array
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
-from glaive.errors import CorruptFileError
+from glaive.errors import CapacityError, CorruptFileError
 from glaive.format.pb import encodings20_pb2 as pb
 from glaive.kernels.dictionary import expand_dictionary
 from glaive.kernels.match import test_of_flags
 from glaive.kernels.strings import Strings
 from glaive.memory import as_array, as_buffer
 from glaive.named_tuple import NamedTuple
-from glaive.types import Flags, Int64s, Where
+from glaive.types import MAX_OFFSET, Flags, Int64s, Where
 
 __all__ = ["Dictionary"]
 
@@ -169,6 +169,9 @@ class Dictionary(ArrayEncoding):
         validity = as_buffer(np.packbits(flags, bitorder="little")) if nulls else None
         wide = offset_bits(self.kind)
         offsets = strings.offsets
+        if wide == 32 and strings.data.size > MAX_OFFSET:  # a single value
+            what, instead = f"bytes of {self.kind}", f"large_{self.kind}"
+            raise CapacityError.of(strings.data.size, what, where=where, instead=instead)
         if strings.offset_bits != wide:
             ends = as_array(offsets, np.dtype(f"<i{strings.offset_bits // 8}"))
             offsets = as_buffer(ends.astype(f"<i{(wide or 32) // 8}"))

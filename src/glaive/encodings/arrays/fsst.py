@@ -15,7 +15,7 @@ from glaive.encodings.array_protocol import ArrayEncoding, Source, wrong_type
 from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
-from glaive.errors import SchemaError
+from glaive.errors import CapacityError
 from glaive.format.pb import encodings20_pb2 as pb
 from glaive.kernels.fsst import decode_strings
 from glaive.kernels.strings import Strings
@@ -71,9 +71,7 @@ class Fsst(ArrayEncoding):
             return encoded
         strings = decode_strings(self.table, Strings(offsets, bits, data), count, source.where)
         if strings.offset_bits != bits:
-            raise SchemaError(
-                f"text of {strings.data.size} bytes in one array of {self.kind} (in "
-                f"{source.where}): read fewer rows at a time, or declare the column large_string"
-            )
+            what, instead = f"bytes of {self.kind}", f"large_{self.kind}"
+            raise CapacityError.of(strings.data.size, what, where=source.where, instead=instead)
         buffers = [validity, strings.offsets, strings.data]
         return pa.Array.from_buffers(self.kind, count, buffers, encoded.null_count)
