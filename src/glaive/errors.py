@@ -371,6 +371,9 @@ class RowIndexError(GlaiveError, IndexError, OverflowError, ValueError, OSError)
 class StoreError(GlaiveError, OSError):
     """The file system or object store refused or failed."""
 
+    is_unanswered: bool = False
+    """Whether a request to it had no answer, and may still have its effect."""
+
 
 class UnreachableError(StoreError, ValueError):
     """A dataset was not opened, because its store refused or failed."""
@@ -381,10 +384,7 @@ class AccessError(StoreError, PermissionError):
 
 
 class NotForcedError(StoreError):
-    """With ``fsync``: a file has its name, but the name could not be forced to disk.
-
-    Others see the file. A power failure may undo it.
-    """
+    """With ``fsync``: others see a file whose name a power failure may undo."""
 
 
 class ObjectNotFoundError(StoreError, FileNotFoundError):

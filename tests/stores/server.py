@@ -16,7 +16,7 @@ import boto3
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-Kind = Literal["error", "throttle", "reset", "cut", "lie"]
+Kind = Literal["error", "throttle", "conflict", "reset", "late", "cut", "lie"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,10 @@ class Call:
 class Failing:
     """Requests that go wrong: those that ``matches``, after ``after`` others, ``times`` times.
 
-    ``error`` answers 500, ``throttle`` 503; ``reset`` closes the connection without an answer
-    and does nothing; ``lie`` does what was asked and then closes it; ``cut`` sends half of
-    the answer.
+    ``error`` answers 500, ``throttle`` 503, ``conflict`` 409 as for a request under way; ``reset``
+    closes the connection without an answer and does nothing; ``late`` does what was asked when
+    ``Server.arrive`` is called; ``lie`` does it and then closes the connection; ``cut`` sends half
+    of the answer.
     """
 
     kind: Kind
@@ -54,12 +55,19 @@ class Server:
     failing: list[Failing] = field(default_factory=list)
     lock: Any = field(default_factory=Lock)
     clients: dict[str, Any] = field(default_factory=dict)
+    under_way: list[Callable[[], object]] = field(default_factory=list)
 
     def reset(self) -> None:
         """Forget what was asked, and go wrong no more."""
         with self.lock:
             self.calls.clear()
             self.failing.clear()
+            self.under_way.clear()
+
+    def arrive(self) -> None:
+        """Carry out the requests that were late."""
+        while self.under_way:
+            self.under_way.pop(0)()
 
     @contextmanager
     def slow(self, seconds: float) -> Iterator[Server]:
@@ -177,7 +185,13 @@ class Server:
                 status = "500 Internal Server Error" if kind == "error" else "503 Slow Down"
                 start_response(status, [("Content-Length", "0")])
                 return [b""]
-            if kind == "reset":
+            if kind == "conflict":
+                start_response("409 Conflict", [("Content-Length", "0")])
+                return [b""]
+            if kind == "late":
+                later = dict(environ)
+                self.under_way.append(lambda: b"".join(inner(later, lambda *_: None)))
+            if kind in ("reset", "late"):
                 environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
                 return [b""]
             answer = b"".join(inner(environ, start_response))

@@ -341,6 +341,19 @@ class TestCrashes:
             assert glaive.write_dataset(ROWS, dataset, mode="append").version == 2
             assert place.open().count_rows() == 20
 
+    @pytest.mark.spec("rel-8")
+    def test_a_version_that_may_yet_be_registered_is_not_said_to_have_failed(
+        self, place: Place
+    ) -> None:
+        place.write("create")
+        register, lost = Faulty(place.register), StoreError("no answer")
+        lost.is_unanswered = True
+        register.before = {"put_if_absent": lost}
+        store = RootStore(open_root(place.uri, place.options), register=register)
+        dataset = glaive.LanceDataset.of(store, open_latest(store))
+        with pytest.raises(CommitError, match=r"version 2 .* may or may not have been committed"):
+            glaive.write_dataset(ROWS, dataset, mode="append")
+
     def test_an_outcome_that_cannot_be_learned_is_said_so(self, place: Place) -> None:
         place.write("create")
         register = Faulty(place.register)
@@ -391,8 +404,18 @@ class TestDynamo:
 
     def test_a_missing_table_is_named(self, server: Server) -> None:
         uri = f"s3+ddb://{server.bucket()}/t?ddbTableName=Nowhere"
-        with pytest.raises(StoreError, match="DynamoDB table Nowhere"):
+        with pytest.raises(StoreError, match="DynamoDB table Nowhere") as refused:
             glaive.write_dataset(ROWS, uri, storage_options=server.options)
+        assert not refused.value.is_unanswered
+
+    def test_a_table_that_does_not_answer_may_yet_do_what_it_was_asked(
+        self, server: Server
+    ) -> None:
+        options = server.options | {"dynamodb_endpoint": "http://127.0.0.1:9"}
+        register = DynamoManifestStore("T", options)
+        with pytest.raises(StoreError, match="DynamoDB table T failed") as failed:
+            register.put_if_absent("s3://b/t", ManifestEntry(version=1, path="_versions/p"))
+        assert failed.value.is_unanswered
 
     @pytest.mark.interop
     def test_pylance_and_we_take_turns(self, server: Server) -> None:

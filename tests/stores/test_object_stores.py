@@ -23,7 +23,13 @@ from tests.strangers import listening
 
 import glaive
 from glaive.cli.main import cli
-from glaive.errors import AccessError, DatasetExistsError, GlaiveError, StoreError
+from glaive.errors import (
+    AccessError,
+    CommitError,
+    DatasetExistsError,
+    GlaiveError,
+    StoreError,
+)
 from glaive.format.paths import DETACHED, parse_manifest_name
 
 from .server import Failing, Kind, Server
@@ -48,6 +54,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
             return f"fsspec+file://{tmp_path}/t", {}
         case scheme:
             return f"{scheme}://{uuid4().hex}/t", {}
+
+
+def of_manifests(method: str, path: str) -> bool:
+    """Whether a request puts a manifest."""
+    return method == "PUT" and "_versions/1" in path
 
 
 class TestEverywhere:
@@ -151,13 +162,39 @@ class TestS3:
 
     @pytest.mark.spec("rel-6", "rel-21")
     def test_a_lost_answer_to_the_commit_is_no_failure(self, server: Server, uri: str) -> None:
-        def of_manifests(method: str, path: str) -> bool:
-            return method == "PUT" and "_versions/1" in path
-
         server.failing.append(Failing("lie", of_manifests))
         made = glaive.write_dataset(ROWS, uri, mode="append", storage_options=server.options)
         assert made.version == 2
         assert glaive.dataset(uri, storage_options=server.options).version == 2
+
+    @pytest.mark.spec("rel-8")
+    def test_a_commit_that_may_be_under_way_is_not_said_to_have_failed(
+        self, server: Server, uri: str
+    ) -> None:
+        server.failing.append(Failing("late", of_manifests))
+        options = server.options | {"client_max_retries": "0"}
+        with pytest.raises(CommitError, match=r"version 2 .* may or may not have been committed"):
+            glaive.write_dataset(ROWS, uri, mode="append", storage_options=options)
+        assert glaive.dataset(uri, storage_options=server.options).version == 1
+        server.arrive()
+        assert glaive.dataset(uri, storage_options=server.options).count_rows() == 10_000
+
+    @pytest.mark.spec("rel-8")
+    def test_a_commit_that_the_store_refused_is_no_version(self, server: Server, uri: str) -> None:
+        server.failing.append(Failing("error", of_manifests))
+        options = server.options | {"client_max_retries": "0"}
+        with pytest.raises(StoreError, match="500"):
+            glaive.write_dataset(ROWS, uri, mode="append", storage_options=options)
+        assert glaive.dataset(uri, storage_options=server.options).version == 1
+
+    def test_a_commit_that_meets_a_request_under_way_is_tried_again(
+        self, server: Server, uri: str
+    ) -> None:
+        server.failing.append(Failing("conflict", of_manifests))
+        made = glaive.write_dataset(ROWS, uri, mode="append", storage_options=server.options)
+        assert server.failing[0].times == 0
+        assert made.version == 2
+        assert made.count_rows() == 10_000
 
     def test_a_store_that_keeps_failing_is_an_error_with_the_path(
         self, server: Server, uri: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Sequence
 from stat import S_ISDIR
 
@@ -37,6 +38,8 @@ _REMEDIES = {
     errno.ENOMEM: "No memory or address space left; read fewer files at once",
     errno.EIO: "The disk reports an error; check the device",
 }
+_UNANSWERED = re.compile(r"HTTP error|after [1-9]\d* retries")
+"""In messages of clients: no answer came to a request, or perhaps to one before it was repeated."""
 _OBJECT_REMEDIES = {
     "PermissionDeniedError": "Check that the credentials may do this",
     "UnauthenticatedError": "Check the credentials in storage_options or the environment",
@@ -88,7 +91,9 @@ def from_object_store(error: Exception, path: str, doing: str) -> StoreError:
         return ObjectExistsError(f"cannot {doing} {path}: another writer was first.")
     first_line = str(error).split("\n", 1)[0].rstrip(".")
     remedy = _OBJECT_REMEDIES.get(name, "Check storage_options and the network, then try again")
-    return StoreError(f"cannot {doing} {path}: {first_line}. {remedy}.")
+    failed = StoreError(f"cannot {doing} {path}: {first_line}. {remedy}.")
+    failed.is_unanswered = _UNANSWERED.search(str(error)) is not None
+    return failed
 
 
 def check_ranges(path: str, ranges: Sequence[ByteRange], size: int) -> None:

@@ -157,11 +157,14 @@ class ObjectStoreAdapter(ObjectStore):
             raise from_object_store(error, self.full(path), "write") from None
 
     def _put_over_empty(self, key: str, body: bytes | memoryview) -> bool:
-        """Replace an empty object; ``False`` if it is not empty.
+        """Replace an empty object; ``False`` if it is not empty, or is only about to be made.
 
         The store rejects it if the object changes meanwhile.
         """
-        meta = obstore.head(self._store, key)
+        try:
+            meta = obstore.head(self._store, key)
+        except FileNotFoundError:  # a conflict with a request of another writer that is under way
+            return False
         if meta["size"] or not meta["e_tag"]:
             return False
         unchanged: Any = {"e_tag": meta["e_tag"]}

@@ -49,8 +49,8 @@ def put_manifest(
     StoreError
         The store failed, and the version was not committed.
     CommitError
-        The store failed, and whether the version was committed is unknown; or, with ``fsync``, it
-        was, but may not be on disk.
+        The store failed, and whether the version was or will be committed is unknown; or, with
+        ``fsync``, it was, but may not be on disk.
     """
     lock = lock_of(store)
     try:
@@ -85,6 +85,8 @@ def _put(
         try:
             existing = load_numbered(store, version, scheme)
         except ObjectNotFoundError:
+            if error.is_unanswered:  # it may be under way
+                raise _unknown(store, version, error) from error
             raise error from None
         except StoreError as again:
             why = f"{error} The check for it failed as well: {again}"

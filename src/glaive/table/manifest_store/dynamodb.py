@@ -138,10 +138,12 @@ class DynamoManifestStore:
         except client.exceptions.ConditionalCheckFailedException:
             return {"refused": True}
         except Exception as error:
-            raise StoreError(
+            failed = StoreError(
                 f"the DynamoDB table {self.table} failed: {error}. Check its name, the "
                 "credentials and the network, then try again."
-            ) from None
+            )
+            failed.is_unanswered = not isinstance(error, client.exceptions.ClientError)
+            raise failed from None
         return answer
 
     def _connected(self) -> Any:

@@ -180,19 +180,25 @@ def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) ->
     try:
         registered = register.get(store.uri, entry.version)
     except StoreError as again:
-        raise CommitError(
-            f"version {entry.version} of {store.uri} may or may not have been committed: "
-            f"{failure or again} The check for it failed as well. When the manifest store is "
-            "available again, repeat the commit with the same transaction; an earlier success is "
-            "recognised."
-        ) from (failure or again)
+        why = f"{failure or again} The check for it failed as well."
+        raise _unknown(store, entry, why) from (failure or again)
     if registered is not None:
         # A reader may have finalised it already. Then the commit is found by its transaction.
         return registered.path == entry.path
     if failure is not None:
         # Its request may still be under way, so the staged manifest stays: a clean-up deletes it.
+        if failure.is_unanswered:
+            raise _unknown(store, entry, failure) from failure
         raise failure
     return False
+
+
+def _unknown(store: ObjectStore, entry: ManifestEntry, why: object) -> CommitError:
+    return CommitError(
+        f"version {entry.version} of {store.uri} may or may not have been committed: {why} When "
+        "the manifest store is available again, repeat the commit with the same transaction; an "
+        "earlier success is recognised."
+    )
 
 
 def _finalised(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) -> str:
