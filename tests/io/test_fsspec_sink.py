@@ -11,6 +11,7 @@ import pytest
 
 import glaive
 from glaive.errors import ObjectExistsError, StoreError
+from glaive.io.fsspec_sink import failed
 from glaive.io.uri import open_store
 
 fsspec = pytest.importorskip("fsspec", reason="install the extra 'fsspec'")
@@ -98,3 +99,13 @@ def test_a_dataset_is_written_and_read(place: str, tmp_path: Path) -> None:
     glaive.write_dataset(pa.table({"a": [3]}), place, mode="append")
     assert glaive.dataset(tmp_path / "t").to_table()["a"].to_pylist() == [1, 2, 3]
     assert not [name for name in files(tmp_path) if name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_unanswered"),
+    [(TimeoutError("no answer"), True), (ConnectionResetError(), True), (PermissionError(), False)],
+)
+def test_a_request_that_had_no_answer_may_still_have_its_effect(
+    error: OSError, *, is_unanswered: bool
+) -> None:
+    assert failed(error, "sftp://host/t", "write").is_unanswered == is_unanswered

@@ -116,5 +116,7 @@ def failed(error: Exception, path: str, doing: str) -> StoreError:
     if isinstance(error, StoreError):
         return error
     if isinstance(error, OSError):
-        return from_system(error, path, doing)
+        translated = from_system(error, path, doing)
+        translated.is_unanswered = isinstance(error, ConnectionError | TimeoutError)
+        return translated
     return from_object_store(error, path, doing)
