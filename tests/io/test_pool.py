@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -168,3 +171,45 @@ def test_every_item_is_done_however_few_are_under_way(ahead: int, in_order: bool
     results = ordered_map(str, items, ahead=ahead, workers=2, in_order=in_order)
     wanted = [str(item) for item in items]
     assert list(results) == wanted if in_order else sorted(results) == sorted(wanted)
+
+
+AFTER_THE_MAIN_THREAD = """
+import sys, threading, time
+
+import pyarrow as pa
+import glaive
+
+place, is_used_before = sys.argv[1:]
+rows = pa.table({"id": range(40_000)})
+glaive.write_dataset(rows, place, max_rows_per_file=2000)
+if is_used_before == "True":
+    glaive.dataset(place).count_rows("id > 5")
+
+
+def work():
+    threading.main_thread().join()
+    time.sleep(0.05)
+    dataset = glaive.dataset(place)
+    dataset.add_columns({"more": "id + 1"})
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.optimize.compact_files()
+    assert dataset.to_table().num_rows == 40_000
+    print(dataset.count_rows("more > 6"), flush=True)
+
+
+threading.Thread(target=work).start()
+"""
+
+
+@pytest.mark.parametrize("is_used_before", [False, True])
+def test_threads_that_go_on_after_the_main_thread_work_alone(
+    tmp_path: Path, *, is_used_before: bool
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AFTER_THE_MAIN_THREAD, str(tmp_path / "t"), str(is_used_before)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.stdout, done.stderr) == ("39994\n", "")

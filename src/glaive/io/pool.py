@@ -46,6 +46,26 @@ def _executor(workers: int) -> ThreadPoolExecutor:
     return pool
 
 
+def _submitted(workers: int, work: Callable[..., R], *arguments: object) -> Future[R]:
+    """Work that is begun on the pool; done here once the main thread of the program has ended.
+
+    Python lets other threads go on then, but starts no pools for them, and ends those there are.
+    """
+    try:
+        return _executor(workers).submit(work, *arguments)
+    except RuntimeError as error:
+        if "after" not in str(error):  # no thread could be started; the pool has the work
+            raise
+    from concurrent.futures import Future
+
+    done: Future[R] = Future()
+    try:
+        done.set_result(work(*arguments))
+    except BaseException as error:
+        done.set_exception(error)
+    return done
+
+
 def ordered_map(
     work: Callable[[T], R],
     items: Iterable[T],
@@ -82,8 +102,7 @@ def ordered_map(
         return
     from concurrent.futures import FIRST_COMPLETED, wait
 
-    pool = _executor(workers)
-    waiting: deque[Future[R]] = deque(pool.submit(work, item) for item in first)
+    waiting: deque[Future[R]] = deque(_submitted(workers, work, item) for item in first)
     limit = ahead or 2 * workers
     nothing = object()
     try:
@@ -92,7 +111,7 @@ def ordered_map(
                 item = next(source, nothing)
                 if item is nothing:
                     break
-                waiting.append(pool.submit(work, item))  # type: ignore[arg-type]  # a T
+                waiting.append(_submitted(workers, work, item))
             if not waiting:
                 return
             if not in_order and not waiting[0].done():
@@ -147,7 +166,7 @@ def gather(work: Callable[[T], R], items: Iterable[T], *, workers: int | None = 
         if not job.several_remain():
             job.run()
             return job.results()
-        helpers = [_executor(workers).submit(job.run) for _ in range(workers - 1)]
+        helpers = [_submitted(workers, job.run) for _ in range(workers - 1)]
         job.run()
         for helper in helpers:
             if not helper.cancel():

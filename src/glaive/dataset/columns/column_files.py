@@ -6,13 +6,13 @@ A column file covers all physical rows; the values of deleted rows are arbitrary
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from os import cpu_count
+from threading import main_thread
 from typing import Any, Final
 
 import numpy as np
@@ -132,11 +132,15 @@ def for_each(
             done[position] = file
 
     count = threads or min(settings.threads or cpu_count() or 1, _MAX_THREADS, len(wanted) or 1)
+    if not main_thread().is_alive():  # Python starts no pools any more
+        count = 1
     try:
         if count == 1:
             for position in wanted:
                 write_at(position)
         else:
+            from concurrent.futures import ThreadPoolExecutor
+
             with ThreadPoolExecutor(count, "glaive-columns") as pool:
                 # In copies of the context, which has the line of the terminal.
                 tasks = [pool.submit(copy_context().run, write_at, at) for at in wanted]
