@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 import glaive
 from glaive.ingestion.formats.parquet import Parquet
+from glaive.ingestion.formats.parquet_footer import can_be_described
 from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import list_sources
 
@@ -128,6 +131,48 @@ def test_headers_of_pages_that_are_damaged_never_crash(tmp_path: Path) -> None:
             except glaive.errors.FormatError:
                 outcomes.add("refused")
     assert outcomes == {"read", "refused"}
+
+
+FOOTERS = """
+import sys
+from glaive.errors import GlaiveError
+from glaive.ingestion.formats.parquet import Parquet
+from glaive.ingestion.rejects import Rejects
+from glaive.ingestion.sources import list_sources
+
+path = sys.argv[1]
+whole = open(path, "rb").read()
+first = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+for at in range(first, len(whole) - 8):
+    for value in (whole[at] ^ 1, whole[at] + 1 & 255, whole[at] ^ 16):
+        with open(path, "wb") as file:
+            file.write(whole[:at] + bytes([value]) + whole[at + 1 :])
+        source, (listed,) = Parquet({}), list_sources([path])
+        try:
+            schema = source.schema(listed)
+            for piece in source.pieces(listed, 100):
+                list(source.read(piece, schema, Rejects(keep=True)))
+        except (GlaiveError, UnicodeDecodeError):  # the latter of names, which the caller reads
+            pass
+print("survived", len(whole) - 8 - first)
+"""
+
+
+@pytest.mark.spec("rel-23")
+def test_a_footer_that_is_damaged_anywhere_ends_no_process(tmp_path: Path) -> None:
+    table = pa.table({"a": ["x", None] * 20})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=20, compression="none")
+    arguments = [sys.executable, "-c", FOOTERS, str(tmp_path / "a.parquet")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("survived"), done.stderr[:300]
+
+
+def test_whether_columns_can_be_described_is_asked_without_reading(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", pa.table({"few": texts(pa.string())}))
+    footer = pq.ParquetFile(path).metadata
+    assert footer.num_row_groups == 4
+    assert can_be_described(footer, range(4), Path(path).stat().st_size)
+    assert not can_be_described(footer, [], Path(path).stat().st_size)
 
 
 def test_a_column_of_nulls_is_ingested(tmp_path: Path) -> None:

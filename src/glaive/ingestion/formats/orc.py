@@ -61,6 +61,8 @@ def _opened(source: pa.NativeFile, file: SourceFile) -> Any:
     from pyarrow import orc
 
     try:
-        return orc.ORCFile(source)
+        opened = orc.ORCFile(source)
+        _ = opened.schema  # made now, of types that Arrow may not have
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{file.uri} is not an ORC file: {error}") from error
+    return opened

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from glaive.errors import FormatError
 from glaive.ingestion.formats.options import known_options
+from glaive.ingestion.formats.parquet_footer import can_be_described
 from glaive.ingestion.formats.parquet_texts import has_all_items, item_counts, tidied
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.formats.ranges import grouped_pieces
@@ -42,8 +43,10 @@ class Parquet(SourceFormat):
             return [Piece(file, 0, None, file.size)]
         with open_source(file) as source:
             footer = _opened(source, file).metadata
-            groups = range(footer.num_row_groups)
-            sizes = [_compressed_size(footer.row_group(number)) for number in groups]
+        groups = range(footer.num_row_groups)
+        if not can_be_described(footer, groups, file.size):
+            return [Piece(file, 0, None, file.size)]  # its reader says what is wrong
+        sizes = [_compressed_size(footer.row_group(number)) for number in groups]
         return grouped_pieces(file, sizes, target_bytes)
 
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
@@ -56,7 +59,8 @@ class Parquet(SourceFormat):
             names = [name for name in schema.names if name in opened.schema_arrow.names]
             stop = opened.num_row_groups if piece.stop is None else piece.stop
             groups = range(piece.start, stop)
-            counts = item_counts(source, opened, schema, groups)
+            sound = can_be_described(opened.metadata, groups, piece.file.size)
+            counts = item_counts(source, opened, schema, groups) if sound else {}
             encoded = _opened(source, piece.file, counts, opened.metadata) if counts else None
             for at, number in enumerate(groups):
                 try:
