@@ -135,6 +135,14 @@ def test_a_value_that_does_not_fit_is_an_error(values: pa.Array, kind: pa.DataTy
         conform(one(values), to(kind), writing=True)
 
 
+@pytest.mark.parametrize("milliseconds", [2**62, -(2**62), 86_400_000 * 2**31])
+@pytest.mark.parametrize("truncates", [False, True])
+def test_a_day_that_spark_has_not_is_no_other_day(milliseconds: int, truncates: bool) -> None:
+    days = pa.array([None, 0, milliseconds], pa.int64()).view(pa.date64())
+    with pytest.raises(SchemaError, match=r"column 'x'.*days"):
+        conform(one(days), to(pa.date32()), writing=False, allow_truncation=truncates)
+
+
 def test_nulls_are_refused_where_the_dataset_has_none() -> None:
     with pytest.raises(SchemaError, match=r"is not nullable.*found 1 null"):
         conform(one(pa.array([1, None])), to(pa.int64(), nullable=False), writing=True)

@@ -22,6 +22,7 @@ __all__ = ["conform", "validity"]
 
 DECIMAL_ALIGNMENT = 16
 INT32_MAX = 2**31 - 1
+DAY_MS = 86_400_000
 
 
 def conform(
@@ -90,6 +91,8 @@ class _Caster:
     def leaf(self, array: Any, data_type: pa.DataType) -> pa.Array:
         options = pc.CastOptions.safe(data_type)
         options.allow_time_truncate = self.allow_truncation
+        if pa.types.is_date64(array.type) and pa.types.is_date32(data_type):
+            self.refuse_days_out_of_range(array)
         try:
             cast = array.cast(options=options)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -101,6 +104,17 @@ class _Caster:
             )
             raise SchemaError(f"column {self.column!r}: {error}. {remedy}") from error
         return _aligned(cast) if self.writing and pa.types.is_decimal(data_type) else cast
+
+    def refuse_days_out_of_range(self, array: Any) -> None:
+        """Refuse milliseconds of days that Arrow would give other numbers without a word."""
+        ends = pc.min_max(array.view(pa.int64()))
+        known = (ends[end].as_py() for end in ("min", "max"))
+        days = [ms // DAY_MS for ms in known if ms is not None]
+        if any(not -INT32_MAX <= day <= INT32_MAX for day in days):
+            raise SchemaError(
+                f"column {self.column!r}: a date64 is {max(days, key=abs):,} days from 1970-01-01, "
+                f"at most {INT32_MAX:,} fit. Filter such rows out"
+            )
 
     def struct(self, array: Any, data_type: Any) -> Any:
         if data_type.num_fields == 0:
