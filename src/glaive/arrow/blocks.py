@@ -27,7 +27,16 @@ from glaive.dataclass import dataclass
 from glaive.memory import as_buffer
 from glaive.types import MAX_OFFSET, Int64s
 
-__all__ = ["Block", "Constant", "Dictionary", "FixedList", "FixedWidth", "Struct", "Variable"]
+__all__ = [
+    "Block",
+    "Constant",
+    "Dictionary",
+    "FixedList",
+    "FixedWidth",
+    "Struct",
+    "Variable",
+    "block_bytes",
+]
 
 
 @dataclass(slots=True)
@@ -116,3 +125,20 @@ class Struct:
 
 
 Block = FixedWidth | Variable | FixedList | Dictionary | Constant | Struct
+
+
+def block_bytes(block: Block) -> int:
+    """Bytes of memory that the values of a block take."""
+    match block:
+        case FixedWidth():
+            return int(block.values.size)
+        case Variable():
+            return int(block.offsets.size + block.data.size)
+        case FixedList():
+            return block_bytes(block.items) + (block.validity.size if block.validity else 0)
+        case Dictionary():
+            return block_bytes(block.indices) + block_bytes(block.items)
+        case Constant():
+            return block_bytes(block.value)
+        case Struct():
+            return sum(map(block_bytes, block.members))

@@ -25,6 +25,7 @@ from glaive.encodings.arrays.binary import Binary
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
 from glaive.encodings.fetch import Fetch, and_then, join
+from glaive.encodings.kept import Kept
 from glaive.encodings.predicate import PagePredicate, RowBits, array_matches, match_array
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
@@ -141,13 +142,14 @@ class Dictionary(ArrayEncoding):
 
     def _with_items(self, source: Source, indices: Any) -> Fetch[pa.Array] | pa.Array:
         text = not pa.types.is_dictionary(self.kind)
-        if self in source.kept:
-            items = source.kept[self]
-        else:
+        kept: Kept[Any] = source.kept.setdefault(self, Kept())
+        items = kept.get()
+        if items is None:
 
             def keep(read: Any) -> Any:
-                source.kept[self] = _Text.of(read) if text else _Items.of(read)
-                return source.kept[self]
+                made = _Text.of(read) if text else _Items.of(read)
+                stored = sum(part.size for part in source.page.ranges)
+                return kept.keep(made, read.nbytes, stored)
 
             items = and_then(self.items.read(source, 0, self.num_items), keep)
 

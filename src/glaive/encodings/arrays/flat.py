@@ -30,6 +30,7 @@ from glaive.encodings.array_protocol import (
 )
 from glaive.encodings.compression import Scheme, compress, decompress
 from glaive.encodings.fetch import Fetch
+from glaive.encodings.kept import Kept
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
@@ -112,21 +113,24 @@ class Flat(ArrayEncoding):
         if self.scheme is None:
             ranges = [BufferRange(self.buffer, first, size)]
             return source.fetch(ranges, lambda buffers: self._array(buffers[0], start, stop))
-        if self in source.kept:
-            return self._part(source, first, size, start, stop)
+        kept: Kept[pa.Buffer] = source.kept.setdefault(self, Kept())
+        plain = kept.get()
+        if plain is not None:
+            return self._part(source, plain, first, size, start, stop)
         whole = BufferRange(self.buffer, 0, source.page.ranges[self.buffer].size)
 
         def unpack(buffers: list[pa.Buffer]) -> pa.Array:
             bounds = np.zeros(1, np.int64), np.array([buffers[0].size], np.int64)
-            source.kept[self], _ = decompress(
-                self.scheme or "zstd", buffers[0], *bounds, source.where
-            )
-            return self._part(source, first, size, start, stop)
+            plain, _ = decompress(self.scheme or "zstd", buffers[0], *bounds, source.where)
+            # In proportion or not: a stream would keep all values of the file.
+            kept.keep(plain, plain.size, 0)
+            return self._part(source, plain, first, size, start, stop)
 
         return source.fetch([whole], unpack)
 
-    def _part(self, source: Source, first: int, size: int, start: int, stop: int) -> pa.Array:
-        plain = source.kept[self]
+    def _part(
+        self, source: Source, plain: pa.Buffer, first: int, size: int, start: int, stop: int
+    ) -> pa.Array:
         if first + size > plain.size:
             raise CorruptFileError(
                 f"page buffer {self.buffer}",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.blocks import block_bytes
 from glaive.dataclass import dataclass
+from glaive.encodings.kept import Kept
 from glaive.encodings.miniblock.chunk_table import ChunkTable, PageClaims
 from glaive.encodings.miniblock.chunks import ChunkReader, Items
 from glaive.encodings.miniblock.layout import MiniBlockLayout
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from glaive.encodings.miniblock.lists import ListReader
     from glaive.kernels.row_takes import RowPages
 
-__all__ = ["Dictionaries", "Opened", "without_chunks"]
+__all__ = ["Dictionaries", "KeptOpened", "Opened", "without_chunks"]
 
 T = TypeVar("T")
 
@@ -75,6 +77,21 @@ class Opened:
         lists = ListReader(layout, reader, levels, where)
         item_lists = ItemListReader.of(layout, table, lists.page, items)
         return cls(table, items, reader, levels, lists, item_lists)
+
+
+class KeptOpened(Kept[Opened]):
+    """What the small buffers of a page say; the dictionary may be out of proportion to them."""
+
+    __slots__ = ()
+
+    def of(self, load: Callable[[list[pa.Buffer]], Opened], buffers: list[pa.Buffer]) -> Opened:
+        """What was kept, else what ``load`` makes of the small buffers."""
+        found = self.get()
+        if found is None:
+            found = load(buffers)
+            size = 0 if found.items is None else block_bytes(found.items.block)
+            self.keep(found, size, sum(buffer.size for buffer in buffers))
+        return found
 
 
 def without_chunks(buffers: Sequence[T]) -> list[T]:

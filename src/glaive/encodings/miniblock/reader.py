@@ -18,7 +18,7 @@ from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.chunks import ValuePieces
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.miniblock.levels import NULL_BIT, empty_leaf, row_shapes
-from glaive.encodings.miniblock.opened import Opened, without_chunks
+from glaive.encodings.miniblock.opened import KeptOpened, Opened, without_chunks
 from glaive.encodings.miniblock.row_pages import row_pages
 from glaive.encodings.protocol import MemoryRanges, PageBytes, PageReader
 from glaive.errors import RowIndexError
@@ -63,6 +63,7 @@ class MiniBlockReader(PageReader):
         self.num_items = num_items
         self.num_dictionary_items = num_dictionary_items
         self.small: Opened | None = None
+        self._kept = KeptOpened()
 
     @abstractmethod
     def load(self, buffers: list[pa.Buffer]) -> Opened:
@@ -105,7 +106,8 @@ class MiniBlockReader(PageReader):
         at_hand = self.page.at_hand
         if at_hand is None:
             return None
-        small = self.opened(at_hand)
+        if (small := self.opened(at_hand)) is not self.small:  # too large to be kept by takes
+            return None
         small.row_pages = small.row_pages or row_pages(self.layout, small, at_hand[1])
         return small.row_pages
 
@@ -202,8 +204,8 @@ class MiniBlockReader(PageReader):
         return self.small or self._load(without_chunks(at_hand))
 
     def _load(self, buffers: list[pa.Buffer]) -> Opened:
-        """Read the small buffers, and keep what they say."""
-        self.small = small = self.load(buffers)
+        """Read the small buffers, and keep what they say; in ``small`` if it is in proportion."""
+        small, self.small = self._kept.of(self.load, buffers), self._kept.own
         return small
 
     # ------------------------------------------------------------------ ranges
@@ -229,8 +231,7 @@ class MiniBlockReader(PageReader):
         data: pa.Buffer,
         starts: NDArray[np.int64],
     ) -> Leaf:
-        table = small.table
-        counts = table.counts[ids]
+        table, counts = small.table, small.table.counts[ids]
         first = int(table.firsts[ids.start])
         total = int(table.firsts[ids.stop]) - first
         headers = small.chunks.headers(data, starts, table.sizes[ids])

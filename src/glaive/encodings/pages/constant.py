@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -38,6 +39,7 @@ from glaive.arrow.buffers import spread
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import check_decoded
 from glaive.encodings.fetch import Fetch
+from glaive.encodings.kept import Kept
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import LevelLimits, check_levels, level_limits, read_layers
 from glaive.encodings.predicate import PagePredicate, RowBits, leaf_matches
@@ -89,7 +91,7 @@ class ConstantPage(PageReader):
     inline: bytes | None
     rep: tuple[ValueEncoding | None, int]
     definition: tuple[ValueEncoding | None, int]
-    loaded: _Loaded | None = None
+    loaded: Kept[_Loaded] = field(default_factory=Kept)
 
     @classmethod
     def from_wire(cls, message: Any, page: PageBytes) -> Self:
@@ -158,7 +160,7 @@ class ConstantPage(PageReader):
 
     def opening_ranges(self, rows: Int64s) -> MemoryRanges:
         """All buffers."""
-        buffers = None if self.loaded is not None else self.page.at_hand
+        buffers = None if self.loaded.get() is not None else self.page.at_hand
         if not buffers:
             return NO_RANGES
         return np.array([(buffer.address, buffer.size) for buffer in buffers], np.int64)
@@ -173,8 +175,9 @@ class ConstantPage(PageReader):
         return self.page.mapped_end
 
     def _with(self, then: Callable[[_Loaded], Leaf]) -> Fetch[Leaf] | Leaf:
-        if self.loaded is not None:
-            return then(self.loaded)
+        loaded = self.loaded.get()
+        if loaded is not None:
+            return then(loaded)
         if self.page.at_hand is not None:
             return then(self.load(self.page.at_hand))
         return Fetch(self.page.ranges, lambda got: then(self.load(got)))
@@ -202,8 +205,10 @@ class ConstantPage(PageReader):
                 found=str(len(definition)),
                 where=where,
             )
-        self.loaded = _Loaded(scalar, rep, definition, self._row_starts(rep, definition))
-        return self.loaded
+        starts = self._row_starts(rep, definition)
+        arrays = [one for one in (rep, definition, starts) if one is not None]
+        size, stored = sum(one.nbytes for one in arrays), sum(part.size for part in buffers)
+        return self.loaded.keep(_Loaded(scalar, rep, definition, starts), size, stored)
 
     def _check_levels(self, buffers: list[pa.Buffer]) -> None:
         """Check what levels and the starts of rows take in memory: runs describe any number."""
@@ -359,7 +364,7 @@ def encode_constant_page(
             buffers.append(b"".join((head, *scalar)))
     if rep is None and definition is None:
         return EncodedPage(pb.PageLayout(constant_layout=constant), buffers, rows)
-    for levels, encoding, field in ((rep, rep_encoding, "rep"), (definition, def_encoding, "def")):
+    for levels, encoding, name in ((rep, rep_encoding, "rep"), (definition, def_encoding, "def")):
         if levels is None:
             buffers.append(b"")
         elif encoding is None or value is not None:
@@ -368,8 +373,8 @@ def encode_constant_page(
             raw = np.ascontiguousarray(levels, "<u2")
             block = FixedWidth(pa.py_buffer(raw.data), 16, len(raw))
             buffers.append(encoding.encode_blocks(block, np.array([len(raw)])).data)
-            getattr(constant, f"{field}_compression").CopyFrom(encoding.to_wire())
-            setattr(constant, f"num_{field}_values", len(raw))
+            getattr(constant, f"{name}_compression").CopyFrom(encoding.to_wire())
+            setattr(constant, f"num_{name}_values", len(raw))
     return EncodedPage(pb.PageLayout(constant_layout=constant), buffers, rows)
 
 

@@ -20,6 +20,7 @@ from glaive.arrow.blocks import Block, Dictionary, FixedWidth
 from glaive.encodings.compression import check_decoded
 from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.integer_sequence import read_numbers
+from glaive.encodings.kept import Kept
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.sparse import Validity
 from glaive.encodings.plane_protocol import SlotValues, ValuePlane, part_of, wrong_structure
@@ -72,7 +73,7 @@ class _IndexedSlots(SlotValues):
         self._slots = slots
         self._page = page
         self._items = items
-        self._indices: Indices | None = None
+        self._indices: Kept[Indices] = Kept()
 
     def read(self, start: int, stop: int, valid: Validity) -> Step:
         """The items of the slots; each is read once."""
@@ -83,8 +84,9 @@ class _IndexedSlots(SlotValues):
         return self._with_indices(lambda indices: self._resolve(indices[slots]))
 
     def _with_indices(self, then: Callable[[Indices], Step]) -> Step:
-        if self._indices is not None:
-            return then(self._indices)
+        indices = self._indices.get()
+        if indices is not None:
+            return then(indices)
         if self._page.at_hand is not None or not self._page.ranges:
             return then(self._load(self._page.at_hand or []))
         return Fetch(self._page.ranges, lambda buffers: then(self._load(buffers)))
@@ -101,8 +103,7 @@ class _IndexedSlots(SlotValues):
                 found=str(int(indices.max())),
                 where=where,
             )
-        self._indices = indices
-        return indices
+        return self._indices.keep(indices, indices.nbytes, data.size)
 
     def _resolve(self, indices: Indices) -> Step:
         if len(indices) >= self._items.rows:

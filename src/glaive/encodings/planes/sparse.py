@@ -28,6 +28,7 @@ import pyarrow as pa
 from glaive.arrow.blocks import Block
 from glaive.encodings.compression import check_decoded
 from glaive.encodings.fetch import Fetch, and_then
+from glaive.encodings.kept import Kept
 from glaive.encodings.leaf import Layer, Leaf, Slots
 from glaive.encodings.levels.sparse import ListSlots, Validity, bitmap_of
 from glaive.encodings.levels.sparse_layout import MAX_SLOTS, LayerLayout
@@ -122,7 +123,7 @@ class SparsePage(PageReader):
         self._layouts = layouts
         self._values = values
         self._page = page
-        self._structure: _Structure | None = None
+        self._structure: Kept[_Structure] = Kept()
 
     @property
     def nbytes(self) -> int:
@@ -150,8 +151,9 @@ class SparsePage(PageReader):
     # ------------------------------------------------------------------ structure
 
     def _with(self, then: Callable[[_Structure], Fetch[Leaf] | Leaf]) -> Fetch[Leaf] | Leaf:
-        if self._structure is not None:
-            return then(self._structure)
+        structure = self._structure.get()
+        if structure is not None:
+            return then(structure)
         if self._page.at_hand is not None or not self._page.ranges:
             return then(self._load(self._page.at_hand or []))
         return Fetch(self._page.ranges, lambda got: then(self._load(got)))
@@ -159,7 +161,8 @@ class SparsePage(PageReader):
     def _load(self, got: list[pa.Buffer]) -> _Structure:
         """Read and check all sequences, and keep them."""
         buffers, where = iter(got), self._page.where
-        check_decoded(_listed_bytes(self._layouts), sum(part.size for part in got), where)
+        size, stored = _listed_bytes(self._layouts), sum(part.size for part in got)
+        check_decoded(size, stored, where)
         layers = []
         for layout in self._layouts:
             # In the order of the buffers.
@@ -175,8 +178,7 @@ class SparsePage(PageReader):
             if layer.dimension > 1:
                 inner = [validity.repeated(layer.dimension) for validity in inner]
         leaves = Validity.of_all(inner, self._layouts[-1].slots)
-        self._structure = structure = _Structure(tuple(layers), leaves)
-        return structure
+        return self._structure.keep(_Structure(tuple(layers), leaves), size, stored)
 
     # ------------------------------------------------------------------ slots
 

@@ -1,0 +1,108 @@
+"""What pages decoded is kept where it is in proportion to their bytes, and the last of the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.damage import rewritten
+
+import glaive
+from glaive.encodings.kept import Kept
+from glaive.errors import CapacityError
+from glaive.file.open import create_writer, open_reader
+from glaive.file.protocol import BoundColumns
+from glaive.format.fields import LanceSchema
+from glaive.io.local import LocalStore
+
+MEBIBYTE = 1 << 20
+
+
+def fill(count: int = 300) -> list[Kept[object]]:
+    """Others keep a mebibyte each, for which no byte is in a file."""
+    others = [Kept[object]() for _ in range(count)]
+    for one in others:
+        one.keep(one, MEBIBYTE, 0)
+    return others
+
+
+@pytest.mark.spec("rel-24")
+def test_of_values_that_few_bytes_stand_for_the_last_are_kept() -> None:
+    others = fill()
+    assert others[-1].get() is others[-1]
+    assert others[0].get() is None
+    assert 200 < sum(one.get() is not None for one in others) < 300
+
+
+@pytest.mark.parametrize(("size", "stored"), [(1000, 0), (MEBIBYTE, MEBIBYTE // 64)])
+def test_values_in_proportion_to_their_bytes_stay(size: int, stored: int) -> None:
+    kept = Kept[str]()
+    assert kept.get() is None
+    assert kept.keep("value", size, stored) == "value"
+    fill()
+    assert kept.get() == kept.own == "value"
+
+
+TEXTS = pa.array([f"{at % 9}" * 9000 for at in range(400)])
+EMPTY = pa.array([[], None] * 30_000, pa.list_(pa.int32()))
+COMPRESSED = {
+    "lance-encoding:compression": "zstd",
+    "lance-encoding:dict-divisor": "2",
+    "lance-encoding:dict-values-compression": "zstd",
+}
+
+
+@pytest.mark.filterwarnings("ignore:Format 2.3")
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
+@pytest.mark.parametrize("array", [TEXTS, EMPTY], ids=["texts", "lists"])
+def test_pages_are_read_again_after_others_took_the_place(
+    tmp_path: Path, array: pa.Array, version: str
+) -> None:
+    field = pa.field("c", array.type, metadata=COMPRESSED if array is TEXTS else None)
+    table = pa.Table.from_arrays([array], schema=pa.schema([field]))
+    dataset = glaive.write_dataset(table, tmp_path / "t", data_storage_version=version)
+    for _ in range(2):
+        assert dataset.take([300, 7])["c"].to_pylist() == [array[300].as_py(), array[7].as_py()]
+        assert dataset.to_table()["c"].combine_chunks() == array
+        fill()
+
+
+def same_pages(folder: Path, pages: int) -> BoundColumns:
+    """A file that says to have so many pages, with the bytes of one."""
+    store = LocalStore(folder)
+    field = pa.field("c", pa.large_string(), metadata=COMPRESSED)
+    writer = create_writer(store, "a.lance", LanceSchema.from_arrow(pa.schema([field])), "2.2")
+    writer.write(pa.Table.from_arrays([TEXTS.cast(field.type)], schema=pa.schema([field])))
+    writer.finish()
+
+    def repeated(descriptor: Any, columns: list[Any]) -> None:
+        (page,) = columns[0].pages
+        columns[0].pages.extend([page] * (pages - 1))
+        descriptor.length = pages * len(TEXTS)
+
+    store.put("a.lance", [rewritten(store.get("a.lance").to_pybytes(), repeated)])
+    file = open_reader(store, "a.lance")
+    return file.bind(file.schema.fields)
+
+
+@pytest.mark.slow
+@pytest.mark.spec("rel-24")
+def test_a_dictionary_of_few_bytes_on_every_page_does_not_fill_memory(tmp_path: Path) -> None:
+    """Each is decoded when its page is read; five thousand take 400 MB."""
+    columns = same_pages(tmp_path, 5000)
+    before = pa.total_allocated_bytes()
+    for page in range(5000):
+        columns.read(page * len(TEXTS) + 5, page * len(TEXTS) + 6)
+    assert pa.total_allocated_bytes() - before < 300 * MEBIBYTE
+
+
+@pytest.mark.slow
+@pytest.mark.spec("rel-24")
+def test_rows_of_many_pages_of_few_bytes_are_made_in_parts(tmp_path: Path) -> None:
+    """Each page is within its limit; all of them take 3.6 GB, of 60 KB."""
+    columns = same_pages(tmp_path, 1000)
+    with pytest.raises(CapacityError, match=r"bytes of values .* column 0 'c'") as full:
+        columns.read(0, columns.num_rows)
+    assert full.value.parts == 2
