@@ -234,6 +234,7 @@ class Simulation(Clock):
         draw = self.random.random
         late = draw() * self.faults.seconds * (1000 if draw() < 0.3 else 1)
         lost = StoreError(f"cannot {what}: no answer ({kind}). Try again.")
+        lost.is_unanswered = effect is not None and kind in ("lose", "late")
         if kind == "kill":
             if effect is not None and draw() < 0.5:
                 self._quietly(effect)

@@ -214,7 +214,7 @@ class History:
             expect(not again, f"{change} made versions {versions}")
             if change.outcome == "refused":
                 expect(not versions, f"{change} was refused, and made version {versions}")
-            if type(change.error) is StoreError and not (self.faults.late or change.retried):
+            if type(change.error) is StoreError and not change.retried:
                 there = [] if change.kind in _SEVERAL else versions
                 expect(not there, f"{change} said that there is no version, and made {there}")
             if change.outcome == "done" and not (versions or change.job in jobs):
