@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from glaive.entropy import random_bytes
 from glaive.errors import UnsupportedFeatureError
+from glaive.format.column_names import refuse_reserved
 from glaive.format.flags import check_writable
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED
@@ -41,6 +42,8 @@ def draft_of(
         The version to build on, or to restore, has a feature that this writer does not support.
     VersionNotFoundError
         The version to restore was cleaned up.
+    SchemaError
+        A column has a name that is reserved for row ids.
     """
     if base is not None:
         _check_writable(base)
@@ -61,6 +64,7 @@ def draft_of(
             lineage = {number: _hidden_lineage(store, base, number) for number in hidden}
             operation = operation.with_hidden(lineage)
     draft = operation.apply(base, BuildContext(version, options, older))
+    refuse_reserved(draft.wire.fields, store.uri)
     if options.detached:
         version = int.from_bytes(random_bytes(8), "little") | DETACHED
     carried = base.wire.reader_feature_flags if base is not None and draft.kept else 0

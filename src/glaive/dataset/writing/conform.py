@@ -19,17 +19,10 @@ from glaive.dataset.blobs.columns import as_blobs, can_become_blobs
 from glaive.dataset.writing.source import Rows
 from glaive.errors import CapacityError, SchemaError
 from glaive.expr.coerce import is_binary, is_list, is_string
+from glaive.format.column_names import RESERVED
 from glaive.format.fields import Field, LanceSchema
 
 __all__ = ["check_names", "check_same_columns", "conform", "match_schema"]
-
-_RESERVED = (
-    "_rowid",
-    "_rowaddr",
-    "_rowoffset",
-    "_row_created_at_version",
-    "_row_last_updated_at_version",
-)
 
 
 def match_schema(source: pa.Schema, target: LanceSchema, *, where: str) -> LanceSchema:
@@ -112,7 +105,7 @@ def check_names(names: Collection[str]) -> None:
         A name is empty, reserved for row ids, or has a dot, which separates struct members.
     """
     for name in names:
-        if name in _RESERVED:
+        if name in RESERVED:
             raise SchemaError(
                 f"column {name!r}: the name is reserved for row ids and cannot be used. Rename it."
             )
