@@ -196,6 +196,35 @@ def test_what_some_bytes_describe_is_not_made_for_a_single_row(tmp_path: Path, n
     assert used < MOST_MEMORY
 
 
+@pytest.mark.spec("rel-24")
+@pytest.mark.filterwarnings("ignore:Format 2.3")
+def test_items_of_long_lists_are_not_listed_to_take_some_rows(tmp_path: Path) -> None:
+    def long_lists(message: Any) -> None:
+        message.Clear()
+        layers = message.structure.sparse.layers
+        layers.add().list.CopyFrom(
+            pb23.SparseListLayer(
+                num_child_slots=3 * MANY,
+                non_empty_positions=POSITIONS,
+                num_non_empty_positions=3,
+                counts=constant(MANY, 8),
+                validity=ALL_VALID,
+            )
+        )
+        layers.add().validity.CopyFrom(ALL_VALID)
+        message.values.constant.scalar = bytes(4)
+
+    array = pa.array([[7]] * 3, pa.list_(pa.int32()))
+    columns = columns_of(tmp_path, array, "2.3", laid_out(long_lists, buffers=0), rows=3)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CapacityError, match="items of lists"):
+            columns.take(np.array([0, 2, 2]))
+        assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY
+    finally:
+        tracemalloc.stop()
+
+
 def test_lists_that_the_message_describes_are_read(tmp_path: Path) -> None:
     """A hundred thousand rows are no reason to refuse them."""
     array = pa.array([[[[7]]]] * 100_000, NESTED)

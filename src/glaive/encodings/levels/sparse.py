@@ -20,7 +20,7 @@ from glaive.arrow.buffers import pack_flags, spread
 from glaive.arrow.build import MAX_IMPLIED_BYTES
 from glaive.arrow.gather import take_block
 from glaive.dataclass import dataclass
-from glaive.errors import UnsupportedFeatureError
+from glaive.errors import CapacityError, UnsupportedFeatureError
 from glaive.memory import as_buffer, items_of
 from glaive.types import Flags, Int64s
 
@@ -123,7 +123,13 @@ class ListSlots:
         return offsets, first, last
 
     def take(self, slots: Int64s) -> tuple[Int64s, Int64s]:
-        """Offsets (from 0) of the lists in the slots given, and the positions of their items."""
+        """Offsets (from 0) of the lists in the slots given, and the positions of their items.
+
+        Raises
+        ------
+        CapacityError
+            Several lists have more items than are listed at once.
+        """
         count = len(self.positions)
         offsets = np.zeros(len(slots) + 1, np.int64)
         if not count:
@@ -133,6 +139,13 @@ class ListSlots:
         begin = self.ends[at]
         sizes = np.where(self.positions[at] == slots, self.ends[at + 1] - begin, 0)
         np.cumsum(sizes, out=offsets[1:])
+        items = int(offsets[-1])
+        if items > MAX_IMPLIED_LISTS and len(slots) > 1:
+            raise CapacityError(
+                f"{items} items of lists, at most {MAX_IMPLIED_LISTS} are taken at once: "
+                "take fewer rows at a time",
+                parts=-(-items // MAX_IMPLIED_LISTS),
+            )
         return offsets, spread(begin, sizes)
 
 
