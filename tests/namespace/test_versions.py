@@ -16,8 +16,10 @@ from tests.namespace.calls import ROWS, call
 import glaive
 from glaive.clock import Clock, replaced_clock
 from glaive.errors import (
+    CommitError,
     CorruptFileError,
     DatasetNotFoundError,
+    GlaiveError,
     OptionError,
     StoreError,
     UnsupportedFeatureError,
@@ -55,6 +57,55 @@ def test_each_commit_asks_the_catalogue_for_its_number(catalogue: DirectoryNames
     assert ([one.version for one in page.versions], page.page_token) == ([1, 2], "2")
     rest = call(catalogue, "list_table_versions", TABLE, limit=2, page_token="2")
     assert ([one.version for one in rest.versions], rest.page_token) == ([3], None)
+
+
+class Unsteady:
+    """A client of a catalogue that fails once it has given a number, or instead of it."""
+
+    def __init__(self, catalogue: DirectoryNamespace, failure: Exception, *, made: bool) -> None:
+        self.catalogue, self.failure, self.made = catalogue, failure, made
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.catalogue, name)
+
+    def create_table_version(self, request: Any) -> Any:
+        """Fail."""
+        if self.made:
+            self.catalogue.create_table_version(request)
+        raise self.failure
+
+
+NO_ANSWERS = [failures.InternalError("500"), interface.InternalError("500"), TimeoutError("slow")]
+
+
+@pytest.mark.spec("rel-8")
+@pytest.mark.parametrize("failure", NO_ANSWERS, ids=["ours", "theirs", "none"])
+def test_a_commit_whose_catalogue_gave_no_answer_is_looked_for(
+    catalogue: DirectoryNamespace, failure: Exception
+) -> None:
+    glaive.write_dataset(ROWS, **place(catalogue))
+    opened = place(Unsteady(catalogue, failure, made=True))
+    assert glaive.write_dataset(ROWS, mode="append", **opened).version == 2
+    opened = place(Unsteady(catalogue, failure, made=False))
+    with pytest.raises(CommitError, match=r"version 3 .* may or may not have been committed"):
+        glaive.write_dataset(ROWS, mode="append", **opened)
+    assert glaive.dataset(**place(catalogue)).version == 2
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [failures.PermissionDeniedError, interface.PermissionDeniedError],
+    ids=["ours", "theirs"],
+)
+def test_a_commit_that_the_catalogue_refuses_has_failed(
+    catalogue: DirectoryNamespace, kind: type[Exception]
+) -> None:
+    glaive.write_dataset(ROWS, **place(catalogue))
+    opened = place(Unsteady(catalogue, kind("not yours"), made=False))
+    with pytest.raises(GlaiveError, match="not yours") as caught:
+        glaive.write_dataset(ROWS, mode="append", **opened)
+    assert not isinstance(caught.value, CommitError)
+    assert glaive.dataset(**place(catalogue)).version == 1
 
 
 def test_a_catalogue_forgets_the_versions_of_a_table_that_is_dropped(

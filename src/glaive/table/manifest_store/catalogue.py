@@ -18,6 +18,9 @@ __all__ = ["CatalogueManifestStore", "manifest_key"]
 
 _MISSING = frozenset({"TableVersionNotFoundError", "TableNotFoundError"})
 _TAKEN = "ConcurrentModificationError"
+_REFUSAL = "LanceNamespaceError"
+"""What all errors of the interface are: the catalogue has answered, but for two of them."""
+_NO_ANSWER = frozenset({"ServiceUnavailableError", "InternalError"})
 _V2_DIGITS = 20
 _TREE = "tree"
 """Folder of the branches of a table."""
@@ -76,7 +79,13 @@ class CatalogueManifestStore:
         return max(map(self._entry, reported), key=lambda entry: entry.version)
 
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
-        """Ask for a number; ``False`` if another writer has it. One request."""
+        """Ask for a number; ``False`` if another writer has it. One request.
+
+        Raises
+        ------
+        StoreError
+            There is no answer, so that the number may be this writer's.
+        """
         name = entry.path.rpartition("/")[2]
         try:
             self._ask(
@@ -90,7 +99,12 @@ class CatalogueManifestStore:
         except Exception as error:
             if _is(error, frozenset({_TAKEN})):
                 return False
-            raise
+            met = error.__cause__ if type(error) is StoreError else error
+            if _is(met, frozenset({_REFUSAL})) and not _is(met, _NO_ANSWER):
+                raise
+            unanswered = StoreError(str(error))
+            unanswered.is_unanswered = True
+            raise unanswered from error
         return True
 
     def put_if_exists(self, root: str, entry: ManifestEntry) -> None:
@@ -159,6 +173,6 @@ def manifest_key(root: str, path: str) -> str:
     return f"{rest if mark else root}/{path}".lstrip("/")
 
 
-def _is(error: Exception, names: frozenset[str]) -> bool:
+def _is(error: BaseException | None, names: frozenset[str]) -> bool:
     """Whether it is one of these errors of the interface, whose package may not be installed."""
     return any(kind.__name__ in names for kind in type(error).__mro__)
