@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.errors import CapacityError
 from glaive.memory import as_buffer, items_of
 from glaive.types import Flags, Int64s
 
 __all__ = [
+    "MAX_IMPLIED_POSITIONS",
     "align_bits",
     "all_set",
     "ascending",
@@ -28,6 +30,7 @@ __all__ = [
     "pack_flags",
     "spread",
     "take_bits",
+    "total_of",
 ]
 
 
@@ -36,6 +39,12 @@ _STORED_AS: Final = {
     for kind in (pa.int32(), pa.int64(), pa.uint64(), pa.float32(), pa.float64())
 }
 """Types whose values lie in memory as NumPy's do."""
+
+MAX_IMPLIED_POSITIONS: Final = 2**28
+"""Positions in memory at once, at most, of items that a file has no bytes for."""
+
+_MOST_IN_ALL: Final = 2**62
+"""Items or bytes that sums of 64 bits count without wrapping around."""
 
 
 def integer_array(numbers: NDArray[Any]) -> pa.Array:
@@ -82,10 +91,36 @@ def distinct(numbers: Int64s) -> Int64s:
     return ascending(numbers)
 
 
-def spread(starts: Int64s, sizes: Int64s) -> Int64s:
-    """Consecutive integers from each start, as many as its size, one run after the other."""
+def total_of(sizes: Int64s) -> int:
+    """The sum of sizes ≥ 0, also of those that a file claims and has no bytes for.
+
+    Raises
+    ------
+    CapacityError
+        It is 2^62 or more, so that sums of 64 bits may wrap around.
+    """
+    if len(sizes) and int(sizes.max()) > _MOST_IN_ALL // len(sizes):
+        about = int(sizes.sum(dtype=np.float64))
+        if about > _MOST_IN_ALL:
+            what = f"about {about:.3g} items or bytes at once"
+            parts = about // _MOST_IN_ALL + 1
+            raise CapacityError(f"{what}: read or take fewer rows at a time", parts=parts)
+    return int(sizes.sum())
+
+
+def spread(starts: Int64s, sizes: Int64s, most: int = _MOST_IN_ALL) -> Int64s:
+    """Consecutive integers from each start, as many as its size, one run after the other.
+
+    Raises
+    ------
+    CapacityError
+        They are more than ``most``; no memory was taken.
+    """
+    total = total_of(sizes)
+    if total > most:
+        what = f"positions of {total} items at once, at most {most} are supported"
+        raise CapacityError(f"{what}: read or take fewer rows at a time", parts=-(-total // most))
     ends = np.cumsum(sizes)
-    total = int(ends[-1]) if len(ends) else 0
     positions: Int64s = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
     return positions
 

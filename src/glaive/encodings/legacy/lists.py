@@ -36,13 +36,14 @@ def read_lists(pages: Pages, spans: Spans) -> Fetch[ListParts] | ListParts:
     CorruptFileError
         A span leaves its page, or offsets descend.
     CapacityError
-        There are more items than 32-bit offsets reach.
+        There are more items than offsets reach.
     """
 
     def then(ends: Ends) -> ListParts:
         items = Spans(spans.page, ends.firsts, ends.lasts - ends.firsts)
-        if pages.bits == 32 and items.total > MAX_OFFSET:
-            raise CapacityError.of(items.total, "items of lists", where=pages.where)
+        total = items.total
+        if pages.bits == 32 and total > MAX_OFFSET:
+            raise CapacityError.of(total, "items of lists", where=pages.where)
         return ListParts(offsets_of(ends.lengths, pages.bits), items)
 
     return and_then(pages.ends(spans), then)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import total_of
 from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.row_ranges import join_buffers
@@ -101,8 +102,14 @@ class Spans:
 
     @property
     def total(self) -> int:
-        """Values of all spans."""
-        return int(self.count.sum())
+        """Values of all spans.
+
+        Raises
+        ------
+        CapacityError
+            Lists claim more items than can be counted: those without bytes have no other limit.
+        """
+        return total_of(self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +168,12 @@ class Pages:
     def check(self, spans: Spans, beyond: int = 0) -> None:
         """Refuse spans that end less than ``beyond`` values before the end of their page."""
         have = self.lengths[spans.page]
-        bad = spans.first + spans.count + beyond > have
+        bad = spans.count > have - beyond - spans.first  # sums of what a file says may wrap
         if bad.any():
             at = int(bad.argmax())
             raise CorruptFileError(
                 "page",
-                expected=f"{spans.first[at] + spans.count[at] + beyond} values or more",
+                expected=f"{int(spans.first[at]) + int(spans.count[at]) + beyond} values or more",
                 found=f"{have[at]}",
                 where=self._where(int(spans.page[at])),
             )

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Variable
-from glaive.arrow.buffers import pack_flags, spread
+from glaive.arrow.buffers import MAX_IMPLIED_POSITIONS, pack_flags, spread
 from glaive.arrow.build import MAX_IMPLIED_BYTES
 from glaive.arrow.gather import take_block
 from glaive.dataclass import dataclass
-from glaive.errors import CapacityError, UnsupportedFeatureError
+from glaive.errors import UnsupportedFeatureError
 from glaive.memory import as_buffer, items_of
 from glaive.types import Flags, Int64s
 
@@ -139,14 +139,7 @@ class ListSlots:
         begin = self.ends[at]
         sizes = np.where(self.positions[at] == slots, self.ends[at + 1] - begin, 0)
         np.cumsum(sizes, out=offsets[1:])
-        items = int(offsets[-1])
-        if items > MAX_IMPLIED_LISTS and len(slots) > 1:
-            raise CapacityError(
-                f"{items} items of lists, at most {MAX_IMPLIED_LISTS} are taken at once: "
-                "take fewer rows at a time",
-                parts=-(-items // MAX_IMPLIED_LISTS),
-            )
-        return offsets, spread(begin, sizes)
+        return offsets, spread(begin, sizes, MAX_IMPLIED_POSITIONS)
 
 
 def _check_count(count: int, most: int, items: str) -> None:

@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
-from glaive.arrow.buffers import spread
+from glaive.arrow.buffers import MAX_IMPLIED_POSITIONS, spread
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import check_decoded
 from glaive.encodings.fetch import Fetch
@@ -147,7 +147,8 @@ class ConstantPage(PageReader):
             at, entries = rows, len(rows)
             if loaded.row_starts is not None:
                 first = loaded.row_starts[rows]
-                at = spread(first, loaded.row_starts[rows + 1] - first)
+                sizes = loaded.row_starts[rows + 1] - first
+                at = spread(first, sizes, MAX_IMPLIED_POSITIONS)
                 entries = len(at)
             return self._leaf(loaded, at, entries, len(rows))
 

@@ -14,7 +14,14 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.buffers import flags_of, inverse_permutation, pack_flags, spread
+from glaive.arrow.buffers import (
+    MAX_IMPLIED_POSITIONS,
+    flags_of,
+    inverse_permutation,
+    pack_flags,
+    spread,
+    total_of,
+)
 from glaive.arrow.build import all_null, list_array
 from glaive.arrow.chunked import take_values
 from glaive.arrow.dictionaries import concat_arrays
@@ -23,6 +30,7 @@ from glaive.encodings.arrays.list import List
 from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.predicate import PagePredicate, mask_matches
 from glaive.errors import CapacityError, CorruptFileError
+from glaive.file.v2.reading.container import MAX_ROWS
 from glaive.kernels.end_offsets import NullableOffsets, Spans
 from glaive.kernels.match import list_rows
 from glaive.memory import as_buffer, items_of
@@ -64,6 +72,9 @@ class ArrayColumn:
         self.starts = [0]
         for page in self.pages:
             self.starts.append(self.starts[-1] + page.rows)
+        if self.rows > MAX_ROWS:
+            expected, found = f"at most {MAX_ROWS} in all", f"{self.rows}"
+            raise CorruptFileError("page rows", expected=expected, found=found, where=where)
 
     @property
     def rows(self) -> int:
@@ -283,13 +294,13 @@ class ListReader:
     def _take_items(self, starts: Int64s, sizes: Int64s) -> Step:
         if len(starts) == 1 or bool((starts[1:] == starts[:-1] + sizes[:-1]).all()):
             return self._items.read(int(starts[0]), int(starts[-1] + sizes[-1]))
-        return self._items.take(spread(starts, sizes))
+        return self._items.take(spread(starts, sizes, MAX_IMPLIED_POSITIONS))
 
     def _ends(self, sizes: Int64s, valid: Flags | None) -> NullableOffsets:
+        encoding: Any = self._column.pages[0].encoding
+        bits, total = int(encoding.bits), total_of(sizes)
         offsets = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=offsets[1:])
-        encoding: Any = self._column.pages[0].encoding
-        bits, total = int(encoding.bits), int(offsets[-1])
         if bits == 32 and total > MAX_OFFSET:
             raise CapacityError.of(total, f"items of {self._kind}", where=self._column.where)
         validity = None if valid is None else pack_flags(valid)
