@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from glaive.index.scalar.ordering import sort_keys
-from glaive.index.scalar.sorted_runs import sorted_runs
+from glaive.index.scalar.sorted_runs import merged, sorted_runs
 from glaive.index.scalar.sorting import sorted_batch
 from glaive.index.source import ValueBatch
 
@@ -82,3 +82,29 @@ def test_a_temporary_folder_is_made_for_values_beyond_the_memory_only(
         (folder,) = tmp_path.iterdir()
         assert len(list(folder.iterdir())) == 2
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("most", [1, 300, 2_000, 20_000])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+def test_texts_that_do_not_fit_one_array_are_sorted_in_several(
+    most: int, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 2 GiB of texts take too long: so few bytes stand for what offsets of 32 bits can count.
+    monkeypatch.setattr("glaive.index.scalar.sorted_runs.MAX_OFFSET", most)
+    texts = [f"{at * 7919 % 911:04d}{'x' * (at * 31 % 200)}" for at in range(900)]
+    values = pa.array([None, *texts, "0500", "0500"], kind)
+    numbers = np.arange(len(values), dtype=np.uint64)
+    batches = [ValueBatch(values[at : at + 60], numbers[at : at + 60]) for at in range(0, 903, 60)]
+    with sorted_runs(batches, 1 << 30) as runs:
+        assert len(runs) > 1 or kind != pa.string()
+        found = list(merged(runs, 1 << 30))
+    if kind == pa.string():
+        sizes = [sum(map(len, batch.values.drop_null().to_pylist())) for batch in found]
+        assert all(
+            size <= most or len(batch.rows) == 1 for size, batch in zip(sizes, found, strict=True)
+        )
+    rows = np.concatenate([batch.rows for batch in found])
+    assert np.array_equal(np.sort(rows), numbers)
+    ordered = values.take(pa.array(rows)).to_pylist()
+    assert ordered == [None, *sorted([*texts, "0500", "0500"])]
+    assert [text for batch in found for text in batch.values.to_pylist()] == ordered

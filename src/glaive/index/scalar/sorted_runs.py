@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.capacity import MAX_OFFSET, weight
 from glaive.dataclass import dataclass
 from glaive.index.scalar.ordering import is_number, sort_keys
 from glaive.index.scalar.sorting import sorted_batch
@@ -27,6 +28,9 @@ _COPIES = 5
 
 _LEAST_WINDOW = 1024
 """Rows that are read of a run at a time, at least."""
+
+_LEAST_WINDOW_BYTES = 2**28
+"""Bytes of these rows, of all runs, at most: of long texts fewer rows are read."""
 
 
 class SortedRun(Protocol):
@@ -90,7 +94,7 @@ def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[li
         pending = _Pending()
         limit = max(1, memory_limit // _COPIES)
         for batch in batches:
-            if pending.nbytes and pending.nbytes + batch.values.nbytes > limit:
+            if pending.nbytes and not pending.has_room(batch, limit):
                 if folder is None:
                     made = TemporaryDirectory(prefix="glaive-sort-")
                     folder = Path(stack.enter_context(made))
@@ -107,11 +111,17 @@ class _Pending:
 
     def __init__(self) -> None:
         self._batches: list[ValueBatch] = []
-        self.nbytes = 0
+        self._weight = self.nbytes = 0
+
+    def has_room(self, batch: ValueBatch, limit: int) -> bool:
+        """Whether one array can hold a batch, too, and that in so many bytes."""
+        fits = self._weight + weight(batch.values) <= MAX_OFFSET
+        return fits and bool(self.nbytes + batch.values.nbytes <= limit)
 
     def add(self, batch: ValueBatch) -> None:
         if len(batch.values):
             self._batches.append(batch)
+            self._weight += weight(batch.values)
             self.nbytes += batch.values.nbytes + batch.rows.nbytes
 
     def sorted(self) -> pa.Table:
@@ -142,6 +152,12 @@ class _Window(NamedTuple):
     def is_last(self) -> bool:
         return self.next >= self.run.num_rows
 
+    def halved(self) -> _Window:
+        """The first half of its rows, at least one; the others are read again."""
+        rows = -(-len(self.batch.rows) // 2)
+        batch = ValueBatch(self.batch.values[:rows], self.batch.rows[:rows])
+        return self._replace(batch=batch, next=self.next - len(self.batch.rows) + rows)
+
 
 def merged(runs: Sequence[SortedRun], memory_limit: int) -> Iterator[ValueBatch]:
     """All rows of some runs by value, nulls first, batch by batch.
@@ -153,7 +169,9 @@ def merged(runs: Sequence[SortedRun], memory_limit: int) -> Iterator[ValueBatch]
     """
     rows = sum(run.num_rows for run in runs)
     per_row = max(1, sum(run.nbytes for run in runs) // max(1, rows))
-    window = max(_LEAST_WINDOW, memory_limit // _COPIES // per_row // max(1, len(runs)))
+    each = per_row * max(1, len(runs))
+    least = max(1, min(_LEAST_WINDOW, _LEAST_WINDOW_BYTES // each))
+    window = max(least, memory_limit // _COPIES // each)
     for run in runs:
         for start in range(0, run.nulls, window):
             yield run.read(start, min(run.nulls, start + window))
@@ -181,10 +199,23 @@ def _up_to_bound(windows: list[_Window], rows: int) -> tuple[ValueBatch, list[_W
             rest.append(window._replace(batch=ValueBatch(values[count:], numbers[count:])))
         elif not window.is_last:
             rest.append(_next_window(window.run, window.next, rows))
+    if sum(weight(batch.values) for batch in taken) > MAX_OFFSET:
+        if max(len(window.batch.rows) for window in windows) > 1:
+            return _up_to_bound([window.halved() for window in windows], rows)
+        return _smallest(windows, rows)
     values = _array(pa.chunked_array([batch.values for batch in taken]))
     numbers = np.concatenate([batch.rows for batch in taken])
     whole = ValueBatch(values, numbers)
     return (sorted_batch(whole) if len(taken) > 1 else whole), rest
+
+
+def _smallest(windows: list[_Window], rows: int) -> tuple[ValueBatch, list[_Window]]:
+    """The smallest row of windows of one row each, and the windows after it."""
+    keys = [_Ends.of(window.batch.values).key for window in windows]
+    at = min(range(len(windows)), key=keys.__getitem__)
+    found = windows[at]
+    after = [] if found.is_last else [_next_window(found.run, found.next, rows)]
+    return found.batch, [*windows[:at], *after, *windows[at + 1 :]]
 
 
 class _Ends(NamedTuple):
