@@ -159,6 +159,7 @@ def test_rows_are_found_in_all_chunks_that_hold_them(
         ([(1, 5), (0, 7)], 2, "none unfinished in the end"),
         ([(2**64 - 1, 0), (3, 0)], 2, "with at most 2 rows"),
         ([(0, 5), (0, 0)], 0, "expected 0 rows, found 0 rows, at least -1"),
+        ([(65_537, 0), (0, 0)], 65_537, "with at most 65536 rows"),
         ([(1, 0)], 2**62, "at most 65535 rows per chunk"),
     ],
 )

@@ -34,6 +34,11 @@ def test_a_set_has_the_rows_it_was_made_of(rows: set[int]) -> None:
     assert members(made(rows)) == rows
 
 
+def test_the_number_that_no_row_has_is_left_out() -> None:
+    assert members(RowSet.of(np.array([2**64 - 1, 5], np.uint64))) == {5}
+    assert members(RowSet.of(np.array([2**64 - 1], np.uint64))) == set()
+
+
 @given(st.lists(SETS, min_size=1, max_size=4))
 def test_union_intersection_and_difference_are_those_of_sets(sets: list[set[int]]) -> None:
     row_sets = [made(rows) for rows in sets]

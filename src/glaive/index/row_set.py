@@ -6,7 +6,7 @@ Specification: "Searching" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,8 @@ class RowSet:
         if len(rows) == 0:
             return cls(rows, rows)
         rows = ascending(rows)
+        if rows.item(-1) == _NO_ROW:
+            return cls.of(rows[:-1])
         ends = np.flatnonzero(np.diff(rows) != 1)
         starts = rows[np.concatenate(([0], ends + 1))]
         return cls(starts, rows[np.append(ends, len(rows) - 1)] + np.uint64(1))
@@ -174,5 +176,8 @@ class RowSet:
         flags[known] = self.starts[at[known]] <= rows[known]
         return flags
 
+
+_NO_ROW: Final = 2**64 - 1
+"""What no row has as its number, but an index may say."""
 
 _NONE = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))

@@ -253,10 +253,11 @@ def _row_index(index: pa.Buffer, chunks: Int64s, pages: PageClaims) -> RowIndex:
     goes_on = pairs[:, 1] > 0
     # Checked before they are added up, so that nothing can wrap around.
     most = np.maximum.reduceat(pairs[:, 0], first)
-    good = (most <= rows.astype(np.uint64)) & ~goes_on[last]
+    limit = np.minimum(rows, MAX_CHUNK_LEVELS + 1)  # one row may have begun before
+    good = (most <= limit.astype(np.uint64)) & ~goes_on[last]
     if not good.all():
         at = int(np.argmin(good))
-        expected = f"chunks with at most {rows[at]} rows, none unfinished in the end"
+        expected = f"chunks with at most {limit[at]} rows, none unfinished in the end"
         found = f"{most[at]} rows in a chunk, {pairs[last[at], 1]} entries left over"
         raise pages.wrong("repetition index", at, expected, found)
     begin = pairs[:, 0].astype(np.int64) + goes_on

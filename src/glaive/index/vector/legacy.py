@@ -44,13 +44,14 @@ def remap_legacy(
     sizes = lengths * (width + 8 if good else 0)
     # Also together: the same bytes as many partitions would be any number of rows.
     if not good or (offsets.astype(np.int64) + sizes > begin).any() or sizes.sum() > begin:
-        end = int((offsets.astype(np.int64) + sizes).max(initial=0))
+        found = f"{len(offsets)} with codes of {width} bytes"
+        if good:
+            end = int((offsets.astype(np.int64) + sizes).max(initial=0))
+            found = f"{len(offsets)} of {int(sizes.sum())} bytes, up to byte {end}"
         raise CorruptFileError(
             "partitions of an index",
             expected=f"{len(lengths)} before byte {begin}",
-            found=f"{len(offsets)} of {int(sizes.sum())} bytes, up to byte {end}"
-            if good
-            else f"{len(offsets)} with codes of {width} bytes",
+            found=found,
             where=path,
         )
     content = as_array(data)
