@@ -153,3 +153,36 @@ def test_positions_of_nulls_in_sparse_lists_take_no_memory_by_their_number(tmp_p
     column = endless_list_of_2_3(tmp_path)
     with pytest.raises(CapacityError):
         column.take(np.array([1, 0]))
+
+
+def endless_fixed_lists(folder: Path) -> BoundColumn:
+    """4,096 lists of a fixed size of 1,048,576 structs each, of which a file of 2.2 has two."""
+    size, rows = 2**20, 2**12
+    kind = pa.list_(pa.struct([("a", pa.int32())]), size)
+    raw = written(folder, pa.nulls(2, kind), "2.2")
+
+    def nulls(message: Any) -> None:
+        layers = list(message.constant_layout.layers)
+        message.Clear()
+        message.constant_layout.layers.extend(layers)
+
+    def claim(descriptor: Any, columns: list[Any]) -> None:
+        descriptor.length = rows
+        (page,) = columns[0].pages
+        page.length = size * rows
+        del page.buffer_offsets[:], page.buffer_sizes[:]
+        page_message(page, nulls)
+
+    return opened(folder, rewritten(raw, claim))
+
+
+@pytest.mark.spec("rel-24")
+def test_positions_of_items_of_fixed_lists_take_no_memory_by_their_number(tmp_path: Path) -> None:
+    column = endless_fixed_lists(tmp_path)
+    tracemalloc.start()
+    with pytest.raises(CapacityError):
+        column.take(np.arange(0, 1024, 2))
+    assert tracemalloc.get_traced_memory()[1] < 2**26
+    tracemalloc.stop()
+    for rows in ([4095], [7, 3]):
+        assert len(column.take(np.array(rows))) == len(rows)

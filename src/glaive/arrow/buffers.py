@@ -29,6 +29,7 @@ __all__ = [
     "number_array",
     "pack_flags",
     "spread",
+    "spread_equal",
     "take_bits",
     "total_of",
 ]
@@ -122,6 +123,23 @@ def spread(starts: Int64s, sizes: Int64s, most: int = _MOST_IN_ALL) -> Int64s:
         raise CapacityError(f"{what}: read or take fewer rows at a time", parts=-(-total // most))
     ends = np.cumsum(sizes)
     positions: Int64s = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
+    return positions
+
+
+def spread_equal(lists: Int64s, size: int) -> Int64s:
+    """Positions of the items of some lists of one size; those of a list are adjacent.
+
+    Raises
+    ------
+    CapacityError
+        They are more than :data:`MAX_IMPLIED_POSITIONS`; no memory was taken.
+    """
+    total = len(lists) * size
+    if total > MAX_IMPLIED_POSITIONS:
+        what = f"positions of {total} items at once, at most {MAX_IMPLIED_POSITIONS} are supported"
+        parts = -(-total // MAX_IMPLIED_POSITIONS)
+        raise CapacityError(f"{what}: read or take fewer rows at a time", parts=parts)
+    positions: Int64s = np.add.outer(lists * size, np.arange(size)).reshape(-1)
     return positions
 
 

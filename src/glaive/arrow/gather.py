@@ -18,7 +18,14 @@ from glaive.arrow.blocks import (
     Struct,
     Variable,
 )
-from glaive.arrow.buffers import all_set, integer_array, join_bits, spread, take_bits
+from glaive.arrow.buffers import (
+    all_set,
+    integer_array,
+    join_bits,
+    spread,
+    spread_equal,
+    take_bits,
+)
 from glaive.errors import RowIndexError, SchemaError
 from glaive.memory import as_buffer, items_of
 from glaive.types import MAX_OFFSET, Int64s
@@ -118,17 +125,12 @@ def _take_lists(block: FixedList, positions: Int64s) -> FixedList:
         items: Block = FixedWidth(values, block.items.bits, count * dimension)
         if block.validity is None:
             return FixedList(items, dimension, None, count)
-        inner = _inner(positions, dimension)
+        inner = spread_equal(positions, dimension)
     else:
-        inner = _inner(positions, dimension)
+        inner = spread_equal(positions, dimension)
         items = _take(block.items, inner)
     validity = None if block.validity is None else take_bits(block.validity, inner)
     return FixedList(items, dimension, validity, count)
-
-
-def _inner(positions: Int64s, dimension: int) -> Int64s:
-    """Positions of the items of some lists."""
-    return np.add.outer(positions * dimension, np.arange(dimension)).reshape(-1)
 
 
 def concat_blocks(blocks: Sequence[Block]) -> Block:

@@ -22,10 +22,10 @@ from functools import partial
 from math import prod
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block
+from glaive.arrow.buffers import spread_equal
 from glaive.encodings.compression import check_decoded
 from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.kept import Kept
@@ -208,7 +208,7 @@ class SparsePage(PageReader):
                 offsets, at = layer.lists.take(at)
             shape.append(Slots(count, bitmap, nulls, offsets))
             if layer.dimension > 1:
-                at = np.add.outer(at * layer.dimension, np.arange(layer.dimension)).reshape(-1)
+                at = spread_equal(at, layer.dimension)
         finish = partial(_leaf, shape, len(rows))
         if not len(at):
             return finish(None)

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.buffers import align_bits, integer_array, inverse_permutation, join_bits
+from glaive.arrow.buffers import (
+    align_bits,
+    integer_array,
+    inverse_permutation,
+    join_bits,
+    spread_equal,
+)
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.arrow.widths import value_bytes
 from glaive.encodings.fetch import Fetch
@@ -144,8 +150,10 @@ class _GroupedPage(PageReader):
 
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
         """All entries of the rows, row by row."""
-        entries = np.add.outer(rows * self.size, np.arange(self.size)).reshape(-1)
-        return self.page.take(entries)
+        if len(rows) == 1:
+            row = rows.item(0)
+            return self.read(row, row + 1)
+        return self.page.take(spread_equal(rows, self.size))
 
 
 class FieldColumns(BoundField):
