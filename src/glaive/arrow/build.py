@@ -28,7 +28,6 @@ __all__ = [
     "check_implied",
     "is_stored_as",
     "leaf_bits",
-    "list_array",
     "offset_bits",
     "to_array",
     "validity_flags",
@@ -296,32 +295,6 @@ def _value_bits(value: Block) -> int:
     if isinstance(value, FixedWidth):
         return value.bits
     return 8 * value.data.size if isinstance(value, Variable) else 64
-
-
-def list_array(
-    kind: pa.DataType,
-    slots: int,
-    validity: pa.Buffer | None,
-    null_count: int,
-    offsets: pa.Buffer,
-    items: pa.Array,
-) -> pa.Array:
-    """A list, large list or map array over resolved offsets and the items' array, without a copy.
-
-    Parameters
-    ----------
-    slots
-        Lists, null ones included.
-    validity
-        A bit per list; ``None`` if none is null.
-    null_count
-        How many are null.
-    offsets
-        ``slots + 1`` numbers of the width that the type has.
-    items
-        The items of all lists, one list after the other.
-    """
-    return pa.Array.from_buffers(kind, slots, [validity, offsets], null_count, children=[items])
 
 
 def validity_flags(array: pa.Array) -> Flags | None:

@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.arrow.buffers import pack_flags
-from glaive.arrow.build import all_null, leaf_bits, list_array, offset_bits, to_array
+from glaive.arrow.build import all_null, leaf_bits, offset_bits, to_array
+from glaive.arrow.list_arrays import list_array
 from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.legacy.dictionary import keys_into
@@ -121,7 +122,8 @@ class _Lists(Node):
 
     def _finish(self, parts: ListParts, items: pa.Array) -> pa.Array:
         width = self.pages.bits // 8
-        return list_array(self.kind, parts.offsets.size // width - 1, None, 0, parts.offsets, items)
+        slots = parts.offsets.size // width - 1
+        return list_array(self.kind, slots, None, 0, parts.offsets, items, self.pages.where)
 
 
 @dataclass(slots=True)

@@ -22,9 +22,10 @@ from glaive.arrow.buffers import (
     spread,
     total_of,
 )
-from glaive.arrow.build import all_null, list_array
+from glaive.arrow.build import all_null
 from glaive.arrow.chunked import take_values
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.list_arrays import list_array
 from glaive.encodings.array_protocol import ArrayEncoding, Source
 from glaive.encodings.arrays.list import List
 from glaive.encodings.fetch import Fetch, and_then, join
@@ -308,7 +309,10 @@ class ListReader:
         return NullableOffsets(stored, bits, validity, 0 if validity is None else -1, 0, total)
 
     def _build(self, ends: NullableOffsets, rows: int, items: Any) -> Any:
-        return list_array(self._kind, rows, ends.validity, ends.null_count, ends.offsets, items)
+        where = self._column.where
+        return list_array(
+            self._kind, rows, ends.validity, ends.null_count, ends.offsets, items, where
+        )
 
 
 class TextReader(ListReader):

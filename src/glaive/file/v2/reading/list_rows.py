@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import FixedWidth
-from glaive.arrow.build import all_null, list_array, to_array
+from glaive.arrow.build import all_null, to_array
+from glaive.arrow.list_arrays import list_array
 from glaive.encodings.dictionary_decode import expand
 from glaive.encodings.levels.layers import list_layers
 from glaive.encodings.miniblock.reader import MiniBlockReader
@@ -103,4 +104,5 @@ class ListRows(NamedTuple):
             validity, nulls = taken.item_validity, taken.null_items
             items = to_array(block, child.type, validity, nulls, page.page.where)
         validity, nulls = taken.list_validity, taken.null_lists
-        return list_array(self.column.node.type, len(rows), validity, nulls, taken.offsets, items)
+        kind, where = self.column.node.type, page.page.where
+        return list_array(kind, len(rows), validity, nulls, taken.offsets, items, where)

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, Struct
-from glaive.arrow.build import all_null, list_array, to_array
+from glaive.arrow.build import all_null, to_array
+from glaive.arrow.list_arrays import list_array
 from glaive.dataclass import dataclass
 from glaive.encodings.dictionary_decode import expand
 from glaive.encodings.leaf import Layer, Leaf, Slots
@@ -139,7 +140,9 @@ def _lists(node: Node, child: Node, leaf: Leaf, rows: int, where: Where) -> pa.A
     if lists.slots != rows or lists.offsets is None:
         raise _count_mismatch(rows, lists.slots, where)
     values = _values(child, leaf, items, where)
-    return list_array(node.type, rows, lists.validity, lists.null_count, lists.offsets, values)
+    return list_array(
+        node.type, rows, lists.validity, lists.null_count, lists.offsets, values, where
+    )
 
 
 def _claims(node: Node, present: Sequence[bool], first: int) -> list[int]:
@@ -325,7 +328,7 @@ def _build(
         if node.kind == "map":
             _check_entries(items, where)
         return list_array(
-            node.type, layer.slots, layer.validity, layer.null_count, layer.offsets, items
+            node.type, layer.slots, layer.validity, layer.null_count, layer.offsets, items, where
         )
     if node.kind == "fixed":
         items = _build(node.children[0], resolved, depth + 1, where)
