@@ -225,6 +225,47 @@ def test_items_of_long_lists_are_not_listed_to_take_some_rows(tmp_path: Path) ->
         tracemalloc.stop()
 
 
+@pytest.mark.spec("rel-24")
+@pytest.mark.filterwarnings("ignore:Format 2.3")
+def test_items_of_lists_of_a_large_size_are_not_listed_to_take_some_rows(tmp_path: Path) -> None:
+    """The type alone says how many items a row has."""
+    store = LocalStore(tmp_path)
+    array = pa.array([[{"x": True}] * 4] * 9, pa.list_(pa.struct([("x", pa.bool_())]), 4))
+    schema = LanceSchema.from_arrow(pa.schema([pa.field("c", array.type)]))
+    writer = create_writer(store, "a.lance", schema, "2.3")
+    writer.write(pa.table({"c": array}))
+    writer.finish()
+
+    def nulls(message: Any) -> None:
+        message.Clear()
+        layers = message.structure.sparse.layers
+        layers.add().fixed_size_list.CopyFrom(
+            pb23.SparseFixedSizeListLayer(dimension=MANY, validity=ALL_VALID)
+        )
+        layers.add().validity.CopyFrom(ALL_VALID)
+        layers.add().validity.CopyFrom(ALL_VALID)
+        message.values.no_values.SetInParent()
+
+    def large(descriptor: Any, columns: list[Any]) -> None:
+        descriptor.schema.fields[0].logical_type = f"fixed_size_list:struct:{MANY}"
+        columns[0].pages[0].length = 9 * MANY
+        laid_out(nulls, buffers=0)(columns[0].pages[0])
+
+    store.put("a.lance", [rewritten(store.get("a.lance").to_pybytes(), large)])
+    file = open_reader(store, "a.lance")
+    columns = file.bind(file.schema.fields)
+    tracemalloc.start()
+    try:
+        (row,) = columns.take(np.array([8]))
+        with pytest.raises(CapacityError, match=r"positions of \d+ items"):
+            columns.take(np.array([0, 2, 4]))
+        assert tracemalloc.get_traced_memory()[1] < MOST_MEMORY
+    finally:
+        tracemalloc.stop()
+    assert len(row) == 1
+    assert len(row.values) == MANY
+
+
 def test_lists_that_the_message_describes_are_read(tmp_path: Path) -> None:
     """A hundred thousand rows are no reason to refuse them."""
     array = pa.array([[[[7]]]] * 100_000, NESTED)

@@ -80,7 +80,9 @@ class Validity:
 
     def repeated(self, times: int) -> Self:
         """The same with each slot repeated ``times`` times."""
-        positions = np.add.outer(self.positions * times, np.arange(times)).reshape(-1)
+        positions = self.positions
+        if len(positions):  # without any, nothing says that so many numbers are there
+            positions = np.add.outer(positions * times, np.arange(times)).reshape(-1)
         return replace(self, count=self.count * times, positions=positions)
 
     @classmethod

@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.buffers import (
-    align_bits,
-    integer_array,
-    inverse_permutation,
-    join_bits,
-    spread_equal,
-)
+from glaive.arrow.buffers import align_bits, integer_array, inverse_permutation, join_bits
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.arrow.widths import value_bytes
 from glaive.encodings.fetch import Fetch
@@ -33,6 +27,7 @@ from glaive.errors import CapacityError, CorruptFileError
 from glaive.file.bound import BoundField
 from glaive.file.run_fetch import and_then, join, run_fetch
 from glaive.file.v2.reading.columns import Node
+from glaive.file.v2.reading.grouped_page import GroupedPage
 from glaive.file.v2.reading.unshred import Shapes, unshred, unshred_flat
 from glaive.io.store import RangeReader
 from glaive.types import MAX_OFFSET, Int64s, Where
@@ -119,41 +114,7 @@ class Column:
             raise CorruptFileError(
                 "page rows", expected=f"a multiple of {size}", found=str(uneven), where=self.where
             )
-        return Column([_GroupedPage(page, size) for page in self.pages], self.where)
-
-
-class _GroupedPage(PageReader):
-    """A page of fixed-size lists of structs: ``size`` entries are a row.
-
-    Specification: "Fixed-size lists of structs" in ``docs/format/levels.md``.
-    """
-
-    def __init__(self, page: PageReader, size: int) -> None:
-        self.page = page
-        self.size = size
-        self.rows = page.rows // size
-        self.cuts = [cut // size for cut in page.cuts if cut % size == 0]
-
-    @property
-    def entries(self) -> int:
-        """Those of the page."""
-        return self.page.entries
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held by the page."""
-        return self.page.nbytes
-
-    def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
-        """All entries of the rows."""
-        return self.page.read(start * self.size, stop * self.size)
-
-    def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
-        """All entries of the rows, row by row."""
-        if len(rows) == 1:
-            row = rows.item(0)
-            return self.read(row, row + 1)
-        return self.page.take(spread_equal(rows, self.size))
+        return Column([GroupedPage(page, size) for page in self.pages], self.where)
 
 
 class FieldColumns(BoundField):
