@@ -224,6 +224,10 @@ def test_a_worker_that_dies_in_a_merge_loses_and_doubles_nothing(
         ("t.n <=> s.n and not t.id = s.id", [], False),
         ("t.id = t.n and s.id = s.n", [], False),
         ("t.id = s.id -- and so on", [], False),
+        (r"t.id = s.id and s.text <> r'\' or t.n = s.n and s.text <> ''", [], False),
+        (r't.id = s.id and s."a\" = 1 or t.n = s.n and s."b" = 2', [], False),
+        ("t.id = s.id and ${more}", [], False),
+        (r"t.`a\b` = s.id and s.text <> 'it''s'", [(r"a\b", "id")], False),
     ],
 )
 def test_keys_are_found_in_conditions(
@@ -232,6 +236,18 @@ def test_keys_are_found_in_conditions(
     found, all_of_it = equalities(condition, "t")
     assert ([(pair.column, pair.other) for pair in found], all_of_it) == (pairs, complete)
     assert equalities(condition, None) == ([], False)
+
+
+def test_an_or_behind_a_raw_text_that_ends_in_a_backslash_is_seen(
+    spark: SparkSession, uri: str
+) -> None:
+    glaive.write_dataset({"id": [1, 2, 3], "n": [10, 20, 30]}, uri)
+    source = spark.createDataFrame([(1, 99, "a"), (7, 20, "")], "id long, n long, text string")
+    condition = r"t.id = s.id and s.text <> r'\' or t.n = s.n and s.text = ''"
+    merge = LanceTable.forPath(spark, uri).alias("t").merge(source.alias("s"), condition)
+    merge.whenMatchedUpdate(set={"n": "s.n + t.id"}).execute()
+    found = glaive.dataset(uri).to_table().sort_by("id").to_pylist()
+    assert found == [{"id": 1, "n": 100}, {"id": 2, "n": 22}, {"id": 3, "n": 30}]
 
 
 def test_keys_of_other_types_match_as_spark_compares_them(spark: SparkSession, uri: str) -> None:

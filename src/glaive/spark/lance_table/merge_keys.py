@@ -41,10 +41,17 @@ MAX_KEYS: Final = 1 << 20
 _RANK: Final = "__glaive_rank"
 
 _TOKEN: Final = re.compile(
-    r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` | [^\W\d]\w* | \S""", re.VERBOSE | re.DOTALL
+    r"""'[^'\\]*' | "[^"\\]*" | `[^`]*` | [^\W\d]\w* | \S""", re.VERBOSE | re.DOTALL
 )
+_OPEN: Final = frozenset("'\"`")
+"""Tokens where a text does not end, or has a backslash: whether it may hide a quote depends on the
+kind of the text and on settings of Spark.
+"""
 _SPLITTING: Final = frozenset({"or", "xor", "case", "between"})
 """Words after which ``and`` may not separate two conditions that both have to hold."""
+
+_UNREAD: Final = ("--", "/*", "${")
+"""Where comments and variables begin, which only Spark reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ def equalities(condition: str | Column, name: str | None) -> tuple[list[Equality
     name
         The alias of the table; without one it is not known whose columns are named.
     """
-    if not isinstance(condition, str) or name is None or "--" in condition or "/*" in condition:
+    if not isinstance(condition, str) or name is None or any(map(condition.__contains__, _UNREAD)):
         return [], False
     terms: list[list[str]] = [[]]
     depth = 0
@@ -74,7 +81,7 @@ def equalities(condition: str | Column, name: str | None) -> tuple[list[Equality
         word = part.lower()
         depth += part in ("(", "[")
         depth -= part in (")", "]")
-        if depth == 0 and word in _SPLITTING:
+        if part in _OPEN or (depth == 0 and word in _SPLITTING):
             return [], False
         if depth == 0 and word == "and":
             terms.append([])
