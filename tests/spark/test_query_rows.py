@@ -90,6 +90,9 @@ def expected(spark: SparkSession, query: str, tables: dict[str, str]) -> list[st
         "select count(*) from f where not (v > 2 or not k is not null)",
         "select id from f where (v = 1 and k = 2) or (v = 1 and k is null)",
         "select id from f where not ((v = 1 or k = 2) and (v = 1 or k = 1))",
+        "select id from f where note not like 'a%'",
+        "select id from f where v = 1 and not (note not like 'a%' or k = 1)",
+        "select id from f where (note not like 'it%' and v = 1) or (note not like 'it%' and k = 2)",
     ],
 )
 def test_rows_are_those_that_spark_finds(
@@ -112,6 +115,11 @@ def test_rows_are_those_that_spark_finds(
             r"select id from f where note = 'a\nb'",
         ),
         ("spark.sql.ansi.enabled", "false", "select id from f where w + 1 < 3"),
+        (
+            "spark.sql.ansi.enabled",
+            "false",
+            "select count(*) from f where day in ('2026-01-03', '2026-W02-1')",  # no day for Spark
+        ),
     ],
 )
 def test_rows_are_those_that_spark_finds_with_a_setting(
