@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.damage import rewritten
 
 import glaive
-from glaive.encodings.kept import Kept
+from glaive.encodings.kept import Kept, Latest
 from glaive.errors import CapacityError
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumns
@@ -43,6 +45,35 @@ def test_values_in_proportion_to_their_bytes_stay(size: int, stored: int) -> Non
     assert kept.keep("value", size, stored) == "value"
     fill()
     assert kept.get() == kept.own == "value"
+
+
+def test_a_value_larger_than_all_others_may_be_stays_until_the_next() -> None:
+    kept = Kept[str]()
+    kept.keep("value", 1000 * MEBIBYTE, 0)
+    assert kept.get() == "value"
+    fill(1)
+    assert kept.get() is None
+
+
+def test_values_are_let_go_with_their_page() -> None:
+    kept, value = Kept[np.ndarray](), np.zeros(10)
+    kept.keep(value, MEBIBYTE, 0)
+    left = ref(value)
+    del kept, value
+    assert left() is None
+
+
+def test_a_column_keeps_values_of_the_page_that_was_read_last() -> None:
+    latest, pages = Latest(), ["first", "second"]
+    kept = {page: [Kept[str](), Kept[str]()] for page in pages}
+    for page in pages:
+        for one in kept[page]:
+            one.keep_latest(page, MEBIBYTE, MEBIBYTE // 2, latest, page)
+    few_bytes = Kept[str]()
+    few_bytes.keep_latest("second", MEBIBYTE, 0, latest, "second")
+    fill()
+    assert [one.get() for page in pages for one in kept[page]] == [None, None, "second", "second"]
+    assert few_bytes.get() is None
 
 
 TEXTS = pa.array([f"{at % 9}" * 9000 for at in range(400)])

@@ -21,6 +21,7 @@ from glaive.arrow.chunked import take_values
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch, and_then, join
+from glaive.encodings.kept import Latest
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.row_ranges import RowRuns
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
@@ -57,6 +58,9 @@ class Source:
     """The buffers of one page, and the decoded parts that later calls use again."""
 
     page: PageBytes
+    latest: Latest = field(default_factory=Latest)
+    """What its column keeps of one page only."""
+
     kept: dict[Any, Any] = field(default_factory=dict)
 
     @property

@@ -122,8 +122,8 @@ class Flat(ArrayEncoding):
         def unpack(buffers: list[pa.Buffer]) -> pa.Array:
             bounds = np.zeros(1, np.int64), np.array([buffers[0].size], np.int64)
             plain, _ = decompress(self.scheme or "zstd", buffers[0], *bounds, source.where)
-            # In proportion or not: a stream would keep all values of the file.
-            kept.keep(plain, plain.size, 0)
+            # A stream would keep all values of the file.
+            kept.keep_latest(plain, plain.size, buffers[0].size, source.latest, source.page)
             return self._part(source, plain, first, size, start, stop)
 
         return source.fetch([whole], unpack)

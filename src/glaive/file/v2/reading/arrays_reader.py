@@ -15,6 +15,7 @@ import pyarrow as pa
 from glaive.arrow.build import offset_bits
 from glaive.encodings.array_protocol import Source, wrong_type
 from glaive.encodings.fetch import Fetch
+from glaive.encodings.kept import Latest
 from glaive.encodings.memory import PAGE_BYTES
 from glaive.encodings.predicate import PagePredicate
 from glaive.encodings.registry import read_array
@@ -199,12 +200,12 @@ class ArraysFile(FileV2):
             return column
 
     def _open_arrays(self, index: int, kind: pa.DataType, name: str) -> ArrayColumn:
-        pages = []
+        pages, latest = [], Latest()
         for number, message in enumerate(self.container.column(index, name).pages):
             where = Where(self.path, index, name, number)
             page = self.page_bytes(message, where)
             encoding = read_array(self._encoding(message, where), kind, page.rows, page, top=True)
-            pages.append(ArrayPage(encoding, Source(page)))
+            pages.append(ArrayPage(encoding, Source(page, latest)))
         return ArrayColumn(pages, Where(self.path, index, name))
 
     def _encoding(self, page: Any, where: Where) -> Any:
