@@ -13,7 +13,7 @@ import glaive
 from glaive.cli.main import cli
 from glaive.errors import FormatError
 from glaive.ingestion.formats.json import Json
-from glaive.ingestion.formats.json_cells import MAX_CELLS, refuse_many_cells
+from glaive.ingestion.formats.json_cells import MAX_CELLS, count_names, refuse_many_cells
 from glaive.ingestion.formats.protocol import Piece
 from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import list_sources
@@ -75,9 +75,18 @@ def test_records_of_a_wide_table_are_parsed_in_parts(tmp_path: Path) -> None:
 )
 def test_names_are_counted_once_and_texts_are_none(line: str, names: int) -> None:
     text = pa.py_buffer(f"{line}\n".encode() * 30_000)
-    assert refuse_many_cells(text) == names
+    assert count_names(text, text.size) == names
 
 
 def test_ordinary_records_are_never_too_many() -> None:
     record = {f"name{number}": number for number in range(20)} | {"text": 'a "quoted": text'}
     refuse_many_cells(pa.py_buffer(f"{json.dumps(record)}\n".encode() * 40_000))
+
+
+def test_colons_of_long_texts_are_no_columns_of_records_behind_them(tmp_path: Path) -> None:
+    source = tmp_path / "a.json"
+    texts = ["10:00:00 " * 1000] * 150 + ["short"] * 40_000
+    source.write_text("".join(f"{json.dumps({'id': 1, 'text': text})}\n" for text in texts))
+    result = CliRunner().invoke(cli, ["convert", f"{source}", f"{tmp_path / 't.lance'}"])
+    assert result.exit_code == 0, result.output
+    assert glaive.dataset(tmp_path / "t.lance").count_rows() == len(texts)

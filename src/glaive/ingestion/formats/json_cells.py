@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from glaive.memory import as_array, as_buffer
 from glaive.types import Int64s, UInt8s
 
-__all__ = ["MAX_CELLS", "columns_of", "refuse_many_cells"]
+__all__ = ["MAX_CELLS", "columns_of", "count_names", "refuse_many_cells"]
 
 MAX_CELLS: Final = 1 << 26
 """Values, nulls included, of the records that are parsed at a time: a gigabyte, or less."""
@@ -30,18 +30,13 @@ _QUOTE, _COLON, _BACKSLASH, _SPACE = b'":\\ '
 _OPEN: Final = ord("{")
 
 
-def refuse_many_cells(text: pa.Buffer, columns: int | None = None) -> int:
+def refuse_many_cells(text: pa.Buffer, columns: int | None = None) -> None:
     """Refuse lines of JSON of which Arrow would make too many values together.
 
     Parameters
     ----------
     columns
         Those of the table, with the members of others; None: as the names of the lines.
-
-    Returns
-    -------
-    int
-        The columns, or more.
 
     Raises
     ------
@@ -54,17 +49,17 @@ def refuse_many_cells(text: pa.Buffer, columns: int | None = None) -> int:
     if columns is None:
         columns = int(np.count_nonzero(data == _COLON))
         if columns > most:
-            columns = _count_names(data, most)
+            columns = count_names(text, most)
     if columns > most:
         raise pa.ArrowInvalid(
             f"{objects:,} objects with {columns:,} names or more are too many values of a table. "
             "Make lists of names and values of members that other objects do not have"
         )
-    return columns
 
 
-def _count_names(data: UInt8s, most: int) -> int:
+def count_names(text: pa.Buffer, most: int) -> int:
     """Distinct names of members, or a few more; counted until there are more than ``most``."""
+    data = as_array(text)
     seen: set[bytes] = set()
     for start in range(0, len(data), _WINDOW):
         seen.update(_names(data[start : start + _WINDOW]))

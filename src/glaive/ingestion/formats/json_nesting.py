@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.nesting import MAX_NESTING, without_json_strings
-from glaive.ingestion.formats.json_cells import refuse_many_cells
+from glaive.ingestion.formats.json_cells import count_names, refuse_many_cells
 
 __all__ = ["check_files", "refuse_deep"]
 
@@ -90,7 +90,9 @@ def _check_file(path: str, columns: int) -> int:
             for start in range(0, len(lines), _PARSED_BYTES):
                 part = pa.py_buffer(lines).slice(start, min(_PARSED_BYTES, len(lines) - start))
                 if first:
-                    columns, first = max(columns, refuse_many_cells(part)), False
+                    refuse_many_cells(part)
+                    # Not the colons, of which long texts have any number.
+                    columns, first = max(columns, count_names(part, _PARSED_BYTES)), False
                 refuse_many_cells(part, columns)
             if not data:
                 return columns
