@@ -101,11 +101,36 @@ def test_a_dataset_is_written_and_read(place: str, tmp_path: Path) -> None:
     assert not [name for name in files(tmp_path) if name.startswith(".")]
 
 
+class DisconnectedError(Exception):
+    """As aiohttp has it."""
+
+
+class RefusedError(Exception):
+    """As clients of Google's and Azure's stores have it."""
+
+    status_code = 403
+
+
+class WaitedError(OSError):
+    """As requests has it: no TimeoutError of Python."""
+
+    response = None
+
+
+@pytest.mark.spec("rel-8")
 @pytest.mark.parametrize(
     ("error", "is_unanswered"),
-    [(TimeoutError("no answer"), True), (ConnectionResetError(), True), (PermissionError(), False)],
+    [
+        (TimeoutError("no answer"), True),
+        (ConnectionResetError(), True),
+        (DisconnectedError(), True),
+        (WaitedError(), True),
+        (PermissionError(), False),
+        (OSError("Failure"), False),
+        (RefusedError(), False),
+    ],
 )
 def test_a_request_that_had_no_answer_may_still_have_its_effect(
-    error: OSError, *, is_unanswered: bool
+    error: Exception, *, is_unanswered: bool
 ) -> None:
     assert failed(error, "sftp://host/t", "write").is_unanswered == is_unanswered

@@ -20,6 +20,7 @@ __all__ = [
     "check_ranges",
     "from_object_store",
     "from_system",
+    "had_no_answer",
     "not_a_file",
 ]
 
@@ -40,6 +41,8 @@ _REMEDIES = {
 }
 _UNANSWERED = re.compile(r"HTTP error|after [1-9]\d* retries")
 """In messages of clients: no answer came to a request, or perhaps to one before it was repeated."""
+_ANSWERED = ("code", "status", "status_code", "response")
+"""What errors of clients have where a server answered."""
 _OBJECT_REMEDIES = {
     "PermissionDeniedError": "Check that the credentials may do this",
     "UnauthenticatedError": "Check the credentials in storage_options or the environment",
@@ -94,6 +97,17 @@ def from_object_store(error: Exception, path: str, doing: str) -> StoreError:
     failed = StoreError(f"cannot {doing} {path}: {first_line}. {remedy}.")
     failed.is_unanswered = _UNANSWERED.search(str(error)) is not None
     return failed
+
+
+def had_no_answer(error: Exception) -> bool:
+    """Whether a request that a client of another library made may still have its effect.
+
+    Errors of servers have a code, those of file systems a class of Python; others are of
+    connections.
+    """
+    if isinstance(error, OSError) and type(error).__module__ == "builtins":
+        return isinstance(error, ConnectionError | TimeoutError)
+    return all(getattr(error, name, None) is None for name in _ANSWERED)
 
 
 def check_ranges(path: str, ranges: Sequence[ByteRange], size: int) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from glaive.errors import StoreError
-from glaive.io.failures import from_object_store, from_system
+from glaive.io.failures import from_object_store, from_system, had_no_answer
 from glaive.io.remote import RemoteSink
 from glaive.io.stats import IoCounters
 from glaive.io.temporary import temporary_path
@@ -115,8 +115,7 @@ def failed(error: Exception, path: str, doing: str) -> StoreError:
     """Translate an error that a file system raised."""
     if isinstance(error, StoreError):
         return error
-    if isinstance(error, OSError):
-        translated = from_system(error, path, doing)
-        translated.is_unanswered = isinstance(error, ConnectionError | TimeoutError)
-        return translated
-    return from_object_store(error, path, doing)
+    translate = from_system if isinstance(error, OSError) else from_object_store
+    translated: StoreError = translate(error, path, doing)  # type: ignore[arg-type]  # checked
+    translated.is_unanswered = had_no_answer(error)
+    return translated

@@ -151,6 +151,8 @@ class UnauthenticatedError(NamespaceError, AccessError, interface.Unauthenticate
 class ServiceUnavailableError(NamespaceError, StoreError, interface.ServiceUnavailableError):
     """The catalogue does not answer at the moment."""
 
+    is_unanswered = True
+
 
 class InternalError(NamespaceError, interface.InternalError):
     """The catalogue failed, or gave an answer that is not of the interface."""

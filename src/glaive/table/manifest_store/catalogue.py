@@ -12,6 +12,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, GlaiveError, StoreError, UnsupportedFeatureError
 from glaive.format.paths import VERSIONS
 from glaive.io.catalogue import answer_field
+from glaive.io.failures import had_no_answer
 from glaive.table.manifest_store.protocol import ManifestEntry
 
 __all__ = ["CatalogueManifestStore", "manifest_key"]
@@ -135,10 +136,12 @@ class CatalogueManifestStore:
                 return None
             if isinstance(error, GlaiveError) or _is(error, frozenset({_TAKEN})):
                 raise
-            raise StoreError(
+            failed = StoreError(
                 f"table {list(self.table_id)}: the catalogue failed in {method}: {error}. Try "
                 "again when it is available"
-            ) from error
+            )
+            failed.is_unanswered = had_no_answer(error)
+            raise failed from error
 
     def _entry(self, reported: object, wanted: int | None = None) -> ManifestEntry:
         version, path = answer_field(reported, "version"), answer_field(reported, "manifest_path")
