@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -260,38 +259,6 @@ def test_versions_that_cannot_be_are_refused(
 def test_what_a_catalogue_answers_is_checked(answer: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"t'\]"):
         glaive.dataset(**place(Answering(describe_table=answer)))
-
-
-@dataclass(frozen=True)
-class Silent:
-    """A catalogue that fails where a version is to be made."""
-
-    catalogue: DirectoryNamespace
-    error: Exception
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.catalogue, name)
-
-    def create_table_version(self, request: Any) -> Any:
-        raise self.error
-
-
-@pytest.mark.spec("rel-8")
-@pytest.mark.parametrize(
-    ("error", "raised"),
-    [
-        (failures.ServiceUnavailableError("no answer"), CommitError),
-        (ConnectionResetError("no answer"), CommitError),
-        (interface.InternalError("refused"), StoreError),
-    ],
-)
-def test_a_catalogue_that_does_not_answer_may_yet_make_the_version(
-    catalogue: DirectoryNamespace, error: Exception, raised: type[Exception]
-) -> None:
-    glaive.write_dataset(ROWS, **place(catalogue))
-    silent = place(Silent(catalogue, error))
-    with pytest.raises(raised, match=r"no answer|refused"):
-        glaive.write_dataset(ROWS, mode="append", **silent)
 
 
 # --- credentials --------------------------------------------------------------------------

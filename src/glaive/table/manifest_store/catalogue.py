@@ -12,7 +12,6 @@ from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, GlaiveError, StoreError, UnsupportedFeatureError
 from glaive.format.paths import VERSIONS
 from glaive.io.catalogue import answer_field
-from glaive.io.failures import had_no_answer
 from glaive.table.manifest_store.protocol import ManifestEntry
 
 __all__ = ["CatalogueManifestStore", "manifest_key"]
@@ -136,12 +135,10 @@ class CatalogueManifestStore:
                 return None
             if isinstance(error, GlaiveError) or _is(error, frozenset({_TAKEN})):
                 raise
-            failed = StoreError(
+            raise StoreError(
                 f"table {list(self.table_id)}: the catalogue failed in {method}: {error}. Try "
                 "again when it is available"
-            )
-            failed.is_unanswered = had_no_answer(error)
-            raise failed from error
+            ) from error
 
     def _entry(self, reported: object, wanted: int | None = None) -> ManifestEntry:
         version, path = answer_field(reported, "version"), answer_field(reported, "manifest_path")

@@ -27,7 +27,6 @@ from glaive.errors import CapacityError, CorruptFileError
 from glaive.file.bound import BoundField
 from glaive.file.run_fetch import and_then, join, run_fetch
 from glaive.file.v2.reading.columns import Node
-from glaive.file.v2.reading.grouped_page import GroupedPage
 from glaive.file.v2.reading.unshred import Shapes, unshred, unshred_flat
 from glaive.io.store import RangeReader
 from glaive.types import MAX_OFFSET, Int64s, Where
@@ -114,6 +113,8 @@ class Column:
             raise CorruptFileError(
                 "page rows", expected=f"a multiple of {size}", found=str(uneven), where=self.where
             )
+        from glaive.file.v2.reading.grouped_page import GroupedPage
+
         return Column([GroupedPage(page, size) for page in self.pages], self.where)
 
 
