@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, Generic, TypeVar
 from weakref import ref
 
+from glaive.config import settings
 from glaive.io.cache import ByteCache
 
 __all__ = ["Kept", "Latest"]
@@ -33,9 +34,10 @@ class _Held(Generic[T]):
         self.value = value
 
 
-_LARGE: ByteCache[ref[_Held[Any]], _Held[Any]] = ByteCache(256 * 1024 * 1024)
-"""The values of this process that are out of proportion. What is left of those of closed pages
-makes room with time.
+_LARGE: ByteCache[ref[_Held[Any]], _Held[Any]] = ByteCache(settings.max_decoded_bytes_per_page)
+"""The values of this process that are out of proportion: as many as one page may have, so that a
+scan of dozens of columns that are nearly empty does not decode them for each batch. What is left of
+those of closed pages makes room with time.
 """
 
 
