@@ -266,6 +266,42 @@ def test_items_of_lists_of_a_large_size_are_not_listed_to_take_some_rows(tmp_pat
     assert len(row.values) == MANY
 
 
+@pytest.mark.spec("rel-24")
+def test_null_items_of_a_large_list_of_2_0_are_not_listed_to_take_it(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    array = pa.array([[None] * 4] * 3, pa.list_(pa.bool_(), 4))
+    writer = create_writer(
+        store, "a.lance", LanceSchema.from_arrow(pa.schema([pa.field("c", array.type)])), "2.0"
+    )
+    writer.write(pa.table({"c": array}))
+    writer.finish()
+
+    def nulls(message: Any) -> None:
+        message.Clear()
+        lists = message.nullable.no_nulls.values.fixed_size_list
+        lists.dimension = MANY
+        lists.items.nullable.all_nulls.SetInParent()
+
+    def large(descriptor: Any, columns: list[Any]) -> None:
+        descriptor.schema.fields[0].logical_type = f"fixed_size_list:bool:{MANY}"
+        laid_out(nulls, buffers=0)(columns[0].pages[0])
+
+    store.put("a.lance", [rewritten(store.get("a.lance").to_pybytes(), large)])
+    file = open_reader(store, "a.lance")
+    pool = pa.default_memory_pool()
+    watched = pa.proxy_memory_pool(pool)
+    pa.set_memory_pool(watched)
+    try:
+        rows = file.bind(file.schema.fields).take(np.array([2]))
+        items = [row.flatten().null_count for row in rows]
+        del rows  # before the pool that it came from
+        used = watched.max_memory() or 0
+    finally:
+        pa.set_memory_pool(pool)
+    assert items == [MANY]
+    assert used < MOST_MEMORY
+
+
 def test_lists_that_the_message_describes_are_read(tmp_path: Path) -> None:
     """A hundred thousand rows are no reason to refuse them."""
     array = pa.array([[[[7]]]] * 100_000, NESTED)

@@ -36,6 +36,12 @@ __all__ = [
 _CHUNK_WEIGHT: Final = 2**28
 """Bytes and items per chunk of a result that does not fit one array; limits temporary copies."""
 
+_MAX_LISTED: Final = 2**26
+"""Items of large lists of a fixed size that are taken at once, where some of them are null."""
+
+_MOST_LISTS: Final = 2**10
+"""Lists whose items are few enough not to look for nulls among them, however many are taken."""
+
 
 def take_rows(table: pa.Table, positions: Int64s, *, distinct: bool = False) -> pa.Table:
     """Rows of a table at these positions, in this order.
@@ -196,6 +202,15 @@ def take_values(column: Any, positions: Int64s) -> Any:
     CapacityError
         They do not fit one array, or dictionaries of chunks cannot be joined.
     """
+    listed = len(positions) * _listed_items(column)
+    if listed > _MAX_LISTED:
+        if len(positions) == 1 and int(positions[0]) >= 0:
+            return column.slice(int(positions[0]), 1)
+        raise CapacityError(
+            f"{listed} items of {column.type}, at most {_MAX_LISTED} are taken at once: use fewer "
+            "rows at a time",
+            parts=-(-listed // _MAX_LISTED),
+        )
     try:
         return column.take(_indices(positions))
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
@@ -203,6 +218,20 @@ def take_values(column: Any, positions: Int64s) -> Any:
             f"{len(positions)} values of {column.type} do not fit one array: {error} Use fewer "
             "rows at a time, or cast the column to a large type."
         ) from None
+
+
+def _listed_items(column: Any) -> int:
+    """Items of a large list of a fixed size, where Arrow lists them to take it: some are null."""
+    values, kind, items = column, column.type, 1
+    while pa.types.is_fixed_size_list(kind):
+        kind, items = kind.value_type, items * kind.list_size
+    if items * _MOST_LISTS <= _MAX_LISTED or not isinstance(column, pa.Array):
+        return 0
+    while pa.types.is_fixed_size_list(values.type):
+        values = values.values
+        if values.null_count:
+            return items
+    return 0
 
 
 def _indices(positions: Int64s) -> Any:
