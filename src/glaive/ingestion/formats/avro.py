@@ -104,7 +104,7 @@ class Avro(SourceFormat):
 
 
 _MARK_BYTES: Final = 16
-"""Of the mark behind each block; a block of so few bytes decodes to little."""
+"""Of the mark behind each block."""
 
 
 class _Known(dict[str, Any]):
@@ -125,6 +125,7 @@ class Bounded:
 
     def __init__(self, source: Any, file: SourceFile) -> None:
         self._source, self._at, self.codec, self.has_lists = source, 0, "null", False
+        self._after_long = False
         self._most = max(file.size, 1) if file.compression is None else 1 << 30
 
     def read(self, size: int) -> bytes:
@@ -133,8 +134,10 @@ class Bounded:
             raise EOFError(f"{size} bytes are said to follow")
         found: bytes = self._source.read(size)
         self._at += len(found)
-        if self.codec != "null" and size > _MARK_BYTES:
+        is_block = size > _MARK_BYTES or (size > 1 and self._after_long)
+        if self.codec != "null" and is_block:
             check_block(self.codec, found, has_lists=self.has_lists)
+        self._after_long = size == 1  # its bytes are read one by one; a block follows its length
         return found
 
     def tell(self) -> int:

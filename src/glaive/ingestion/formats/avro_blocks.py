@@ -39,7 +39,7 @@ def check_block(codec: str, data: bytes, *, has_lists: bool = False) -> None:
     Parameters
     ----------
     codec
-        As the header of the file names it. Others than these decode to few times their size.
+        As the header of the file names it.
     data
         The compressed block. Damage is for its reader to find.
     has_lists
@@ -52,6 +52,14 @@ def check_block(codec: str, data: bytes, *, has_lists: bool = False) -> None:
     """
     allowed = settings.max_decoded_bytes_per_page // (_SHARE_WITH_LISTS if has_lists else 1)
     most = max(allowed, _USUAL_RATIO * len(data))
+    if codec in _STATED:
+        stated, ratio = _STATED[codec]
+        size = stated(data)
+        if size > min(most, ratio * len(data)):
+            raise EOFError(
+                f"a block of {len(data)} bytes says that it decodes to {size}. Where it may be so, "
+                "set GLAIVE_MAX_DECODED_BYTES_PER_PAGE"
+            )
     if codec not in _PARTS or (codec == "deflate" and _DEFLATE_RATIO * len(data) <= most):
         return
     total, parts = 0, _PARTS[codec](data)
@@ -85,6 +93,27 @@ def _read(kind: Callable[[BytesIO], Any], data: bytes) -> Iterator[int]:
 def _zstd(source: BytesIO) -> Any:
     return pa.CompressedInputStream(source, "zstd")
 
+
+def _snappy_size(data: bytes) -> int:
+    size = 0
+    for at, byte in enumerate(data[:5]):
+        size |= (byte & 127) << 7 * at
+        if byte < 128:
+            break
+    return size
+
+
+def _lz4_size(data: bytes) -> int:
+    return int.from_bytes(data[:4], "little")
+
+
+_STATED: Final[dict[str, tuple[Callable[[bytes], int], int]]] = {
+    "lz4": (_lz4_size, 255),
+    "snappy": (_snappy_size, 22),
+}
+"""The size that a block says, for which its decoder takes memory at once, and the most times its
+own size that it can be.
+"""
 
 _PARTS: Final[dict[str, Callable[[bytes], Iterator[int]]]] = {
     "bzip2": partial(_read, bz2.BZ2File),
