@@ -10,7 +10,13 @@ from typing import Final
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 
-__all__ = ["Settings", "memory_size", "settings"]
+__all__ = ["USUAL_RATIO", "Settings", "memory_size", "settings"]
+
+USUAL_RATIO: Final = 64
+"""Times its size in a file up to which data may decode to any number of bytes.
+
+A file of a gigabyte may hold much of it; limits are for what a few bytes stand for.
+"""
 
 _UNITS: Final = {
     "": 1,

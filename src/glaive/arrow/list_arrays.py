@@ -37,7 +37,7 @@ def list_array(
     Raises
     ------
     CorruptFileError
-        The last list ends behind the items: what follows them is memory of others.
+        The last list ends behind the items: what follows them is foreign memory.
     """
     width = 8 if pa.types.is_large_list(kind) else 4
     last = int.from_bytes(offsets.slice(slots * width, width).to_pybytes(), "little", signed=True)

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from glaive.config import settings
+from glaive.config import USUAL_RATIO, settings
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import allocate, as_array
@@ -39,8 +39,6 @@ _BEST_RATIO = {"zstd": (32_768, 131_072), "lz4": (255, 64)}  # factor, and bytes
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_HEADER = 18  # bytes of the longest frame header
 _ZSTD_LEVEL = 3  # the default of zstd; Arrow's is 1
-_USUAL_RATIO = 64
-"""Up to here data may be as large as it likes: a file of a gigabyte may hold much of it."""
 _LONG_FRAME = 131_072  # uncompressed bytes from which one call per frame beats one stream
 
 
@@ -63,7 +61,7 @@ def decompress(
         A buffer does not decompress to exactly the size it claims, or claims more than its
         scheme can reach.
     UnsupportedFeatureError
-        All of them are larger than ``max_decoded_bytes_per_page``, and than ``_USUAL_RATIO`` times
+        All of them are larger than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times
         the compressed ones.
     """
     filled = sizes > 0
@@ -117,7 +115,7 @@ def _zstd_sizes(
         for at in np.flatnonzero(~framed & (claimed < 0)).tolist():
             size = int(sizes[at])
             claimed[at] = _measure(
-                data, int(starts[at]), size, max(left, _USUAL_RATIO * size), where
+                data, int(starts[at]), size, max(left, USUAL_RATIO * size), where
             )
             left = max(0, left - int(claimed[at]))
     differs = (own >= 0) & (own != claimed)
@@ -175,10 +173,10 @@ def check_decoded(total: int, stored: int, where: Where) -> None:
     Raises
     ------
     UnsupportedFeatureError
-        It is more than ``max_decoded_bytes_per_page``, and than ``_USUAL_RATIO`` times the bytes.
+        It is more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times the bytes.
     """
     most = settings.max_decoded_bytes_per_page
-    if total > most and total > _USUAL_RATIO * stored:
+    if total > most and total > USUAL_RATIO * stored:
         raise UnsupportedFeatureError(
             f"data of {where} would decode to {total} bytes or more; at most {most} are "
             "allowed. If the file is trusted, allow more: set GLAIVE_MAX_DECODED_BYTES_PER_PAGE."

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, Generic, TypeVar
 from weakref import ref
 
-from glaive.config import settings
+from glaive.config import USUAL_RATIO, settings
 from glaive.io.cache import ByteCache
 
 __all__ = ["Kept", "Latest"]
@@ -18,9 +18,6 @@ T = TypeVar("T")
 
 _ALWAYS: Final = 32 * 1024
 """Bytes that each page may keep."""
-
-_USUAL_RATIO: Final = 64
-"""Bytes in memory per byte in the file up to which a page keeps what it decoded."""
 
 
 class _Held(Generic[T]):
@@ -93,7 +90,7 @@ class Kept(Generic[T]):
 
     def keep(self, value: T, size: int, stored: int) -> T:
         """Keep a value of ``size`` bytes, for which a file has ``stored`` bytes; returns it."""
-        if size <= _ALWAYS or size <= _USUAL_RATIO * stored:
+        if size <= _ALWAYS or size <= USUAL_RATIO * stored:
             self.own = value
         else:
             self._hold(value, size)
@@ -105,7 +102,7 @@ class Kept(Generic[T]):
             self.own = value
             return value
         held = self._hold(value, size)
-        if size <= _USUAL_RATIO * stored:
+        if size <= USUAL_RATIO * stored:
             latest.keep(page, held)
         return value
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.arrow.widths import total_width
-from glaive.config import settings
+from glaive.config import USUAL_RATIO, settings
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.file.open import open_reader
 from glaive.file.protocol import BoundColumns, FileReader
@@ -26,8 +26,6 @@ __all__ = ["IndexFile"]
 _MAX_ROWS_OF_SMALL_FILE, _MAX_ROWS_PER_BYTE = 1 << 20, 256
 """Rows of an index differ, so that a file with more rows than one of these allows is damaged."""
 
-_USUAL_RATIO = 64
-"""Decoded bytes for each byte of a file up to which these are not limited, as for pages."""
 
 _MOST_OPENED = 16
 """Pages up to which all are opened before one is read from."""
@@ -216,7 +214,7 @@ class IndexFile:
         """Check what rows take in memory at least: those of an index are read at once."""
         size = rows * total_width(schema.types).known
         most = settings.max_decoded_bytes_per_page
-        if size > most and size > _USUAL_RATIO * self.size:
+        if size > most and size > USUAL_RATIO * self.size:
             raise UnsupportedFeatureError(
                 f"{self.path}: {rows} rows of {', '.join(schema.names)} in {self.size} bytes would "
                 f"decode to {int(size)} bytes; at most {most} are allowed. If the file is trusted, "

@@ -21,7 +21,7 @@ from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
 from glaive.io.uri import open_object, open_store
 from glaive.types import ByteRange
 
-__all__ = ["COMPRESSIONS", "SourceFile", "is_pattern", "list_sources", "open_source"]
+__all__ = ["COMPRESSIONS", "RangeFile", "SourceFile", "is_pattern", "list_sources", "open_source"]
 
 Codec: TypeAlias = Literal["bz2", "gzip", "lz4", "zstd"]
 
@@ -216,13 +216,13 @@ def open_source(file: SourceFile, *, decompress: bool = False) -> pa.NativeFile:
         except FileNotFoundError as error:
             raise ObjectNotFoundError(f"{file.uri} was removed since it was listed") from error
     else:
-        opened = pa.PythonFile(_RangeFile(store.open(name, size=file.size)), "r")
+        opened = pa.PythonFile(RangeFile(store.open(name, size=file.size)), "r")
     if decompress and file.compression is not None:
         return pa.CompressedInputStream(opened, file.compression)
     return opened
 
 
-class _RangeFile(RawIOBase):
+class RangeFile(RawIOBase):
     """The file interface over ranges of an object."""
 
     def __init__(self, reader: RangeReader) -> None:
@@ -230,19 +230,24 @@ class _RangeFile(RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
+        """It is."""
         return True
 
     def seekable(self) -> bool:
+        """It is."""
         return True
 
     def tell(self) -> int:
+        """Where the next read begins."""
         return self._at
 
     def seek(self, offset: int, whence: int = 0) -> int:
+        """Begin the next read elsewhere; no request."""
         self._at = offset + (0, self._at, self._reader.size)[whence]
         return self._at
 
     def read(self, size: int = -1) -> Any:
+        """So many bytes, fewer at the end; one request."""
         rest = max(self._reader.size - self._at, 0)
         size = rest if size < 0 else min(size, rest)
         if not size:
@@ -252,6 +257,7 @@ class _RangeFile(RawIOBase):
         return data
 
     def close(self) -> None:
+        """Close the reader."""
         if not self.closed:
             self._reader.close()
         super().close()

@@ -15,13 +15,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from glaive.config import settings
+from glaive.config import USUAL_RATIO, settings
 
 __all__ = ["check_block"]
 
 _PART: Final = 1 << 20
-_USUAL_RATIO: Final = 64
-"""As for pages: what decodes to less than so many times its size is not limited."""
 
 _DEFLATE_RATIO: Final = 1032
 """The most that deflate can do: smaller blocks need no look at all."""
@@ -51,7 +49,7 @@ def check_block(codec: str, data: bytes, *, has_lists: bool = False) -> None:
         It does.
     """
     allowed = settings.max_decoded_bytes_per_page // (_SHARE_WITH_LISTS if has_lists else 1)
-    most = max(allowed, _USUAL_RATIO * len(data))
+    most = max(allowed, USUAL_RATIO * len(data))
     if codec in _STATED:
         stated, ratio = _STATED[codec]
         size = stated(data)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.config import settings
+from glaive.config import USUAL_RATIO, settings
 from glaive.dataclass import dataclass
 from glaive.errors import (
     AccessError,
@@ -35,10 +35,6 @@ from glaive.table.root import access_of
 from glaive.types import ByteRange
 
 __all__ = ["BlobHome", "BlobLocation", "open_location", "read_locations", "refuse_links"]
-
-
-_USUAL_RATIO = 64
-"""Bytes of values for each byte of an object up to which these are not limited, as for pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +167,7 @@ def _check_shared(
     Rows may name the same image, but few bytes of a stranger could stand for any amount of memory.
     """
     total, most = sum(value.size for value in values), settings.max_decoded_bytes_per_page
-    if total > most and total > _USUAL_RATIO * (held := size()):
+    if total > most and total > USUAL_RATIO * (held := size()):
         raise UnsupportedFeatureError(
             f"{location.store.full(location.path)} has {held} bytes, and {len(values)} values that "
             f"lie in it are {total} bytes; at most {most} are read at once. Read fewer rows at a "

@@ -18,6 +18,7 @@ import pyarrow as pa
 from glaive.arrow.buffers import align_bits, integer_array, inverse_permutation, join_bits
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.arrow.widths import value_bytes
+from glaive.config import USUAL_RATIO
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.page_run import join_mapped
@@ -43,9 +44,6 @@ COLUMN_BYTES = 512
 
 OFFSET_BYTES = 8
 """Bytes of an offset at most."""
-
-_USUAL_RATIO = 64
-"""Times the size of a file that rows of some pages may take in one array."""
 
 
 class Column:
@@ -198,7 +196,7 @@ class FieldColumns(BoundField):
         def check(array: pa.Array) -> pa.Array:
             nonlocal size, done
             size, done = size + array.nbytes, done + len(array)
-            if size > MAX_OFFSET and done < rows and size > _USUAL_RATIO * self.reader.size:
+            if size > MAX_OFFSET and done < rows and size > USUAL_RATIO * self.reader.size:
                 raise CapacityError.of(size * rows // done, "bytes of values", where=self._where)
             return array
 
