@@ -112,3 +112,15 @@ def test_only_a_number_that_a_clean_up_freed_under_a_writer_is_outside_of_what_i
     bucket.put(manifest_path(version), content, "create", 6.0, late)
     with pytest.raises(OutsideOfAssumptionsError if outside else AssertionError):
         history_of(bucket)
+
+
+def test_a_version_that_two_processes_finished_is_judged_as_any_other() -> None:
+    bucket = Bucket("memory://simulated/finished")
+    for number in (1, 2):
+        bucket.put(manifest_path(number), b"first", "create", 0.0)
+    late = Change(1, "append", lambda _, __: None, first_began=4.0)
+    bucket.put(manifest_path(1), b"first", "overwrite", 4.5, late)
+    bucket.delete(manifest_path(1), 5.0)
+    bucket.put(manifest_path(1), b"first", "overwrite", 6.0, late)
+    with pytest.raises(OutsideOfAssumptionsError):
+        history_of(bucket)

@@ -101,12 +101,13 @@ class Bucket:
     def written_again(self, path: str) -> list[tuple[float | None, object]]:
         """For what an object was written after the first time.
 
-        Each with the moment when the one before was deleted; ``None``: it was still there.
+        Each with the moment when the one before was deleted; ``None``: it was still there, with
+        other content. The same content once more does not count.
         """
         return [
             (old.moment if old.data is None else None, new.doing)
             for old, new in pairwise(self._objects.get(path, ()))
-            if new.data is not None
+            if new.data is not None and (old.data is None or not old.data.equals(new.data))
         ]
 
     def is_there(self, path: str, moment: float) -> bool:
