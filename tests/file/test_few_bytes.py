@@ -140,6 +140,14 @@ def empty_lists(message: Any) -> None:
     levels.num_rep_values = levels.num_def_values = MANY
 
 
+def levels_of_runs(message: Any) -> None:
+    """All levels are equal, and each is a run."""
+    page = message.constant_layout
+    ones = constant(1, 4)
+    page.def_compression.rle.CopyFrom(pb.Rle(values=constant(1, 2), run_lengths=ones))
+    page.num_def_values = MANY
+
+
 def one_item(message: Any) -> None:
     """All items of a dictionary are one of another dictionary."""
     page = message.mini_block_layout
@@ -159,6 +167,7 @@ def structs() -> pa.Array:
 NESTED = pa.list_(pa.list_(pa.list_(pa.int32())))
 INTEGERS = pa.array([1, 2, 3] * 9, pa.int32())
 EMPTY = pa.array([[], None] * 9, pa.list_(pa.int32()))
+NULLS = pa.array([7, None] * 9, pa.int32())
 TEXTS = pa.array([f"text {at % 3}" for at in range(900)])
 CASES: dict[str, tuple[pa.Array, str, Any, dict[str, int]]] = {
     "lists": (pa.array([[[[7]]]] * 3, NESTED), "2.3", laid_out(lists_in_lists, buffers=0), {}),
@@ -170,6 +179,7 @@ CASES: dict[str, tuple[pa.Array, str, Any, dict[str, int]]] = {
     ),
     "indices": (INTEGERS, "2.3", laid_out(equal_indices, buffers=1), {"rows": 2**31}),
     "levels": (EMPTY, "2.2", laid_out(empty_lists, buffers=2), {}),
+    "levels of runs": (NULLS, "2.2", laid_out(levels_of_runs, buffers=2), {}),
     "a dictionary": (TEXTS, "2.1", laid_out(one_item), {"rows": 900}),
 }
 

@@ -167,6 +167,11 @@ class ValueEncoding(ABC):
         return True
 
     @property
+    def parts(self) -> tuple[ValueEncoding, ...]:
+        """The encodings within this one."""
+        return ()
+
+    @property
     def number_bits(self) -> int | None:
         """Width of the values, for an encoding of values of one width; else None."""
         bits: int | None = getattr(self, "bits", None)

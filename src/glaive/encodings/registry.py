@@ -123,6 +123,9 @@ def _all(classes: dict[str, type[K]], folder: str) -> dict[str, type[K]]:
     return dict(sorted(classes.items()))
 
 
+_NESTED = ("fixed_size_list", "variable_packed_struct")
+
+
 def read_encoding(message: Any, where: Where) -> ValueEncoding:
     """Turn a wire ``CompressiveEncoding`` into the encoding it describes.
 
@@ -131,11 +134,25 @@ def read_encoding(message: Any, where: Where) -> ValueEncoding:
     CorruptFileError
         The message names no encoding, or its configuration contradicts itself.
     UnsupportedFeatureError
-        The encoding is one this reader does not know; the message lists those it knows.
+        The encoding is one this reader does not know; the message lists those it knows. Or it is
+        within one of its own kind.
     """
     name = message.WhichOneof("compression")
     cls = _VALUES.get(name) or _known(_VALUES, "values", name, "value encoding", where)
-    return cls.from_wire(getattr(message, name), where)
+    encoding = cls.from_wire(getattr(message, name), where)
+    # Few bytes for each of a chain could multiply what the inner-most stands for, and what it takes
+    # to decode that. Lists and structs follow the type.
+    if encoding.parts and name not in _NESTED and _holds(encoding, name):
+        raise UnsupportedFeatureError(
+            f"value encoding {name!r} within another {name!r} (in {where}): Lance writes none, and "
+            "a few bytes of them would stand for any amount of memory and time"
+        )
+    return encoding
+
+
+def _holds(encoding: ValueEncoding, name: str) -> bool:
+    """Whether an encoding of a kind is within another one."""
+    return any(part.wire_name == name or _holds(part, name) for part in encoding.parts)
 
 
 def open_page(message: Any, page: PageBytes) -> PageReader:

@@ -194,8 +194,7 @@ class ConstantPage(PageReader):
         rep = definition = None
         if len(buffers) >= 2:
             rows = None if self.limits.max_rep else self.rows
-            if rows is None:
-                self._check_levels(buffers)
+            self._check_levels(buffers)
             rep = _read_levels("repetition", buffers[-2], self.rep, rows, where)
             definition = _read_levels("definition", buffers[-1], self.definition, rows, where)
         check_levels(rep, definition, self.limits, where)
@@ -214,9 +213,8 @@ class ConstantPage(PageReader):
     def _check_levels(self, buffers: list[pa.Buffer]) -> None:
         """Check what levels and the starts of rows take in memory: runs describe any number."""
         levels = sum(min(count, _MAX_LEVELS) for how, count in (self.rep, self.definition) if how)
-        check_decoded(
-            2 * levels + 8 * self.rows, sum(part.size for part in buffers), self.page.where
-        )
+        starts = self.rows if self.limits.max_rep else 0
+        check_decoded(2 * levels + 8 * starts, sum(part.size for part in buffers), self.page.where)
 
     def _row_starts(self, rep: UInt16s | None, definition: UInt16s | None) -> Int64s | None:
         """Entry at which each row starts, with the number of entries at the end."""

@@ -60,6 +60,11 @@ class Delta(ValueEncoding):
         return pb.CompressiveEncoding(delta=delta)
 
     @property
+    def parts(self) -> tuple[ValueEncoding, ...]:
+        """See the contract."""
+        return (self.deltas,)
+
+    @property
     def has_payload(self) -> bool:
         """Whether the deltas have one."""
         return self.deltas.has_payload

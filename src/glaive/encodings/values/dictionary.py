@@ -19,6 +19,7 @@ import pyarrow as pa
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.dataclass import dataclass
+from glaive.encodings.compression import check_decoded
 from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
@@ -69,6 +70,11 @@ class Dictionary(ValueEncoding):
         return pb.CompressiveEncoding(dictionary=dictionary)
 
     @property
+    def parts(self) -> tuple[ValueEncoding, ...]:
+        """See the contract."""
+        return (self.indices, self.items)
+
+    @property
     def has_payload(self) -> bool:
         """Whether the indices or the items have one."""
         return self.indices.has_payload or self.items.has_payload
@@ -94,6 +100,8 @@ class Dictionary(ValueEncoding):
                 found=str(int(indices.max())),
                 where=where,
             )
+        item_bits = self.items.number_bits or _INDEX_BITS  # of an offset, at least
+        check_decoded(len(starts) * self.num_items * item_bits // 8, int(sizes.sum()), where)
         each = np.full(len(starts), self.num_items, np.int64)
         items = self.items.decode_blocks(data, at + parts[:, 0], parts[:, 1], each, where)
         if len(starts) > 1:

@@ -24,7 +24,13 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedList, FixedWidth
 from glaive.dataclass import dataclass
-from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.protocol import (
+    EncodedBlocks,
+    EncodedChunks,
+    MiniChunks,
+    ValueEncoding,
+    newer_lance,
+)
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.values.constant import Constant
 from glaive.encodings.values.flat import Flat
@@ -64,6 +70,10 @@ class FixedSizeList(ValueEncoding):
     def from_wire(cls, message: Any, where: Where) -> Self:
         """Parse a ``FixedSizeList``; refuses one without items or with too many."""
         values = read_encoding(message.values, where)
+        nulls = isinstance(values, Constant) and not values.value
+        if not nulls and not isinstance(values, Flat | FixedSizeList):
+            # Of others a chunk of few bytes could have any number of items.
+            raise newer_lance(f"a fixed-size list of items of encoding {values.wire_name!r}", where)
         inner = values.item_count if isinstance(values, FixedSizeList) else 1
         if not 1 <= message.items_per_value * inner <= MAX_ITEMS:
             raise CorruptFileError(
@@ -95,6 +105,11 @@ class FixedSizeList(ValueEncoding):
         else:
             raise _unfit(items)
         return cls(block.dimension, values, block.validity is not None)
+
+    @property
+    def parts(self) -> tuple[ValueEncoding, ...]:
+        """See the contract."""
+        return (self.values,)
 
     @property
     def num_buffers(self) -> int:

@@ -91,6 +91,11 @@ class Fsst(ValueEncoding):
         return cls(stats.coding.table, values)
 
     @property
+    def parts(self) -> tuple[ValueEncoding, ...]:
+        """See the contract."""
+        return (self.values,)
+
+    @property
     def num_buffers(self) -> int:
         """Buffers per chunk: those of the inner encoding."""
         return self.values.num_buffers

@@ -75,6 +75,11 @@ class General(ValueEncoding):
         return pb.CompressiveEncoding(general=general)
 
     @property
+    def parts(self) -> tuple[ValueEncoding, ...]:
+        """See the contract."""
+        return (self.values,)
+
+    @property
     def num_buffers(self) -> int:
         """Buffers per chunk: those of the inner encoding."""
         return self.values.num_buffers

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.dataclass import dataclass
-from glaive.encodings.compression import decompress
+from glaive.encodings.compression import check_decoded, decompress
 from glaive.encodings.integer_sequence import Numbers, numbers_of
 from glaive.encodings.protocol import (
     EncodedBlocks,
@@ -33,6 +33,7 @@ from glaive.encodings.protocol import (
     newer_lance,
 )
 from glaive.encodings.registry import read_encoding
+from glaive.encodings.values.constant import Constant
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
 from glaive.encodings.writing.fixed_stats import WORD_BITS, fixed_width
@@ -47,6 +48,9 @@ __all__ = ["NestedRuns", "block_parts", "cut_runs", "runs_of"]
 
 HEADER = 8
 LENGTH_BITS = (8, 16, 32)
+
+_RUN_BYTES = 32
+"""Bytes that expanding a run takes besides what it expands to."""
 
 _FIRST_RUNS = 64
 """Lengths that are summed first where their number is unknown."""
@@ -98,6 +102,11 @@ class NestedRuns(ValueEncoding):
         """Write an ``Rle``."""
         runs = pb.Rle(values=self.values.to_wire(), run_lengths=self.lengths.to_wire())
         return pb.CompressiveEncoding(rle=runs)
+
+    @property
+    def parts(self) -> tuple[ValueEncoding, ...]:
+        """See the contract."""
+        return (self.values, self.lengths)
 
     @property
     def num_buffers(self) -> int:
@@ -155,6 +164,8 @@ class NestedRuns(ValueEncoding):
             if part.runs is not None:
                 wrong |= part.runs != runs
         if not wrong.any():
+            stored = int(values[1].sum() + lengths[1].sum())
+            check_decoded(_RUN_BYTES * int(runs.sum()), stored, where)
             words = _decode(parts[0], runs, "values of runs", where)
             repeats = _decode(parts[1], runs, "lengths of runs", where).astype(np.int64)
             sums = np.append(0, np.cumsum(repeats))
@@ -239,7 +250,11 @@ def _count_runs(lengths: ValueEncoding, counts: Int64s, where: Where) -> Int64s:
     none = np.zeros(1, np.int64)
     for count in np.unique(counts).tolist():
         runs = min(count, _FIRST_RUNS)
+        if isinstance(lengths, Constant):  # as many as there are, without listing them
+            run_counts[count] = -(-count // max(1, int.from_bytes(lengths.value, "little")))
+            continue
         while True:
+            check_decoded(_RUN_BYTES * runs, 0, where)
             wanted = np.array([runs], np.int64)
             block = lengths.decode_blocks(pa.py_buffer(b""), none, none, wanted, where)
             numbers = numbers_of(block, lengths.number_bits or 0, runs, "lengths of runs", where)

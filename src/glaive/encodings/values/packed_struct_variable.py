@@ -88,6 +88,11 @@ class VariablePackedStruct(ValueEncoding):
         packed = pb.VariablePackedStruct(fields=fields)
         return pb.CompressiveEncoding(variable_packed_struct=packed)
 
+    @property
+    def parts(self) -> tuple[ValueEncoding, ...]:
+        """See the contract."""
+        return tuple(member.values for member in self.members)
+
     def decode_values(self, block: Block, where: Where) -> Struct:
         """Split rows into members, then decode each member."""
         if not isinstance(block, Variable):

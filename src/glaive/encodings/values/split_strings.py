@@ -47,6 +47,11 @@ class SplitStrings(ValueEncoding):
         return pb.CompressiveEncoding(variable=pb.Variable(offsets=self.offsets.to_wire()))
 
     @property
+    def parts(self) -> tuple[ValueEncoding, ...]:
+        """See the contract."""
+        return (self.offsets,)
+
+    @property
     def num_buffers(self) -> int:
         """Offsets, if they have a payload, and bytes."""
         return 1 + self.offsets.has_payload
