@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_OFFSET",
+    "MAX_WIDTH",
     "ByteRange",
     "Flags",
     "Float32s",
@@ -42,6 +43,9 @@ UInt64s = NDArray[np.uint64]
 
 MAX_OFFSET: Final = 2**31 - 1
 """Bytes or items that offsets of 32 bits can count: Arrow's are signed."""
+
+MAX_WIDTH: Final = 2**28 - 1
+"""Bytes of a value of fixed width at most: Arrow counts their bits with 32, and wraps around."""
 
 
 class ByteRange(NamedTuple):

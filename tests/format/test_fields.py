@@ -166,6 +166,7 @@ def test_parameters_of_extension_types_are_kept() -> None:
         pa.map_(pa.string(), pa.int8(), keys_sorted=True),
         pa.list_(pa.list_(pa.int8()), 2),
         pa.list_(pa.int8(), 0),
+        pa.binary(2**28),
         pa.list_(pa.struct([("a", pa.int8())]), 0),
         pa.dictionary(pa.int8(), pa.timestamp("us")),
     ],
@@ -297,6 +298,7 @@ def test_bottomless_nesting_is_refused() -> None:
         "fixed_size_list:int8:99999999999",
         "fixed_size_list:int8:2147483648",
         "fixed_size_binary:²",
+        "fixed_size_binary:536870913",
     ],
 )
 def test_impossible_type_parameters_are_reported(text: str) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
+from glaive.types import MAX_OFFSET, MAX_WIDTH
 
 __all__ = [
     "BFLOAT16",
@@ -126,7 +127,7 @@ def leaf_type(text: str) -> Any:
                 raise ValueError(text)
             return make(int(precision), int(scale))
         if head == "fixed_size_binary":
-            return pa.binary(_count(rest))
+            return pa.binary(_count(rest, MAX_WIDTH))
         if head == "fixed_size_list":
             item, size = rest.rsplit(":", 1)
             return pa.list_(_item(item), _count(size))
@@ -161,9 +162,9 @@ def _item(text: str) -> Any:
     return pa.field("item", leaf_type(text), metadata=metadata)
 
 
-def _count(text: str) -> int:
+def _count(text: str, most: int = MAX_OFFSET) -> int:
     # Arrow sizes have 32 bits.
-    if not (text.isascii() and text.isdecimal()) or int(text) > 2**31 - 1:
+    if not (text.isascii() and text.isdecimal()) or int(text) > most:
         raise ValueError(text)
     return int(text)
 
@@ -195,12 +196,17 @@ def logical_type(arrow: Any, column: str) -> str:
                 "it to one of these before writing."
             )
         return f"decimal:{arrow.bit_width}:{arrow.precision}:{arrow.scale}"
-    if types.is_fixed_size_binary(arrow):
+    if types.is_fixed_size_binary(arrow) and arrow.byte_width <= MAX_WIDTH:
         return f"fixed_size_binary:{arrow.byte_width}"
     if types.is_fixed_size_list(arrow):
         return _fixed_size_list(arrow, column)
     if types.is_dictionary(arrow):
         return _dictionary(arrow, column)
+    if types.is_fixed_size_binary(arrow):
+        raise SchemaError(
+            f"column {column!r}: expected values of at most {MAX_WIDTH} bytes, found {arrow}. Cast "
+            "the column to large_binary."
+        )
     raise SchemaError(
         f"column {column!r}: Unsupported data type: Lance has no type for {arrow}. Cast the "
         "column before writing, "

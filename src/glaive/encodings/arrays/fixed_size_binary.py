@@ -21,7 +21,7 @@ from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CapacityError
 from glaive.format.pb import encodings20_pb2 as pb
 from glaive.memory import as_buffer
-from glaive.types import MAX_OFFSET
+from glaive.types import MAX_OFFSET, MAX_WIDTH
 
 __all__ = ["FixedSizeBinary"]
 
@@ -42,9 +42,10 @@ class FixedSizeBinary(ArrayEncoding):
     def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
         """Parse a ``FixedSizeBinary``; its items are single bytes or whole values."""
         width = message.byte_width
-        if offset_bits(kind) is None or not 0 < width <= MAX_OFFSET:
-            raise wrong_type(kind, f"strings of {width} bytes", page.where)
         per_byte = message.bytes.flat.bits_per_value == 8
+        most = MAX_OFFSET if per_byte else MAX_WIDTH
+        if offset_bits(kind) is None or not 0 < width <= most:
+            raise wrong_type(kind, f"strings of {width} bytes", page.where)
         value, total = pa.binary(width), count
         if per_byte:
             value, total = pa.uint8(), None if count is None else count * width
