@@ -173,3 +173,12 @@ def test_bits_are_read_and_gathered(flags: list[bool], start: int) -> None:
     assert flags_of(bitmap, len(flags) - start, start).tolist() == flags[start:]
     backwards = np.arange(len(flags))[::-1]
     assert flags_of(take_bits(bitmap, backwards), len(flags)).tolist() == flags[::-1]
+
+
+def test_lists_without_values_are_gathered_without_positions_of_their_items() -> None:
+    """Nothing limits how many items they have."""
+    size = 2**31 - 1
+    nothing = FixedList(FixedWidth(pa.py_buffer(b""), 0, 3 * size), size, None, 3)
+    taken = take_block(nothing, np.array([2, 0, 2, 1]))
+    assert isinstance(taken, FixedList)
+    assert (taken.count, taken.items.count) == (4, 4 * size)

@@ -28,6 +28,7 @@ __all__ = [
     "check_implied",
     "is_stored_as",
     "leaf_bits",
+    "null_bytes",
     "offset_bits",
     "to_array",
     "validity_flags",
@@ -99,6 +100,11 @@ def all_null(kind: pa.DataType, count: int) -> pa.Array:
     check_implied(_null_bits(kind) * count, kind)
     nulls: Any = pa.nulls
     return cast("pa.Array", nulls(count, kind))
+
+
+def null_bytes(kind: pa.DataType, count: int) -> int:
+    """Bytes of memory that nulls take."""
+    return (_null_bits(kind) * count + 7) // 8
 
 
 def _null_bits(kind: Any) -> int:

@@ -118,7 +118,7 @@ def _take_variable(block: Variable, positions: Int64s) -> Variable:
 
 def _take_lists(block: FixedList, positions: Int64s) -> FixedList:
     count, dimension = len(positions), block.dimension
-    if isinstance(block.items, FixedWidth) and block.items.bits > 1:
+    if isinstance(block.items, FixedWidth) and block.items.bits != 1:
         # A list of byte-aligned items is itself a value of a fixed width.
         row = FixedWidth(block.items.values, block.items.bits * dimension, block.count)
         values = _take_fixed(row, positions) if dimension else block.items.values

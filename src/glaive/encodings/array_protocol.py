@@ -20,6 +20,7 @@ import pyarrow as pa
 from glaive.arrow.chunked import take_values
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.dataclass import dataclass
+from glaive.encodings.compression import check_decoded
 from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.kept import Latest
 from glaive.encodings.protocol import PageBytes
@@ -72,6 +73,16 @@ class Source:
     def at_hand(self) -> bool:
         """Whether the buffers are in memory already."""
         return self.page.at_hand is not None
+
+    def check_implied(self, size: int) -> None:
+        """Check memory for which the page has no bytes against the limit of a page.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            It is more, and more than ``USUAL_RATIO`` times the bytes of the page.
+        """
+        check_decoded(size, sum(part.size for part in self.page.ranges), self.where)
 
     def fetch(
         self, wanted: Sequence[BufferRange], then: Callable[[list[pa.Buffer]], Fetch[T] | T]
@@ -159,6 +170,10 @@ class ArrayEncoding(ABC):
     def dictionary_encoded(self) -> bool:
         """Whether it gives dictionary arrays."""
         return pa.types.is_dictionary(getattr(self, "kind", None) or pa.null())
+
+    def implied_bytes(self, count: int) -> int:
+        """Memory that ``count`` values take for which the page has no bytes; 0, the default."""
+        return 0
 
     structural: ClassVar[bool] = False
     """Whether it gives the shape of a nested column instead of values."""

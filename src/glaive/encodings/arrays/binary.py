@@ -82,16 +82,25 @@ class Binary(ArrayEncoding):
         flat = Flat.write(pa.uint8(), values, out, scheme, level)
         return cls(array.type, bits, indices, flat, adjustment)
 
+    def implied_bytes(self, count: int) -> int:
+        """See the contract."""
+        return self.ends.implied_bytes(count)
+
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         """Read the end offsets, then the bytes between the first and the last."""
 
         def with_ends(ends: NullableOffsets) -> Fetch[pa.Array] | pa.Array:
-            data = self.data.read(source, ends.start, ends.stop)
+            data = self._read_data(source, ends.start, ends.stop)
             return and_then(data, partial(self._array, ends, stop - start))
 
         return and_then(
             read_ends(self.ends, source, start, stop, self.adjustment, self.bits), with_ends
         )
+
+    def _read_data(self, source: Source, first: int, last: int) -> Fetch[Any] | Any:
+        """Some of the bytes: those that the message alone tells have a limit."""
+        source.check_implied(self.data.implied_bytes(last - first))
+        return self.data.read(source, first, last)
 
     def _array(self, ends: NullableOffsets, count: int, data: Any) -> pa.Array:
         buffers = [ends.validity, ends.offsets, _bytes(data)]
@@ -106,7 +115,7 @@ class Binary(ArrayEncoding):
             first = int(spans.starts.min())
             last = int((spans.starts + spans.sizes).max())
             return and_then(
-                self.data.read(source, first, last), partial(self._gathered, source, spans, first)
+                self._read_data(source, first, last), partial(self._gathered, source, spans, first)
             )
 
         return and_then(take_ends(self.ends, source, rows, self.adjustment), with_spans)

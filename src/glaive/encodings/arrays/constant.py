@@ -47,17 +47,33 @@ class Constant(ArrayEncoding):
         """Write a ``Constant``."""
         return pb.ArrayEncoding(constant=pb.Constant(value=self.value))
 
+    def implied_bytes(self, count: int) -> int:
+        """See the contract."""
+        bits = fixed_bits(self.kind)
+        return count * (8 + len(self.value)) if bits is None else (count * bits + 7) // 8
+
     def read(self, source: Source, start: int, stop: int) -> Any:
         """Repeat the value."""
-        buffers = [None, pa.py_buffer(self.value)]
-        bits = offset_bits(self.kind)
-        if bits is not None:
-            offsets = as_buffer(np.array([0, len(self.value)], f"<i{bits // 8}"))
-            buffers = [None, offsets, pa.py_buffer(self.value)]
+        count, bits = stop - start, offset_bits(self.kind)
+        if bits is None:
+            return self._fixed(count)
+        # Positions take 8 bytes each; Arrow would not notice offsets that wrap around.
+        check_implied(count * max(64, 8 * len(self.value)), self.kind)
+        offsets = as_buffer(np.array([0, len(self.value)], f"<i{bits // 8}"))
+        buffers = [None, offsets, pa.py_buffer(self.value)]
         value = pa.Array.from_buffers(self.kind, 1, buffers, 0)
-        # Positions take 8 bytes each.
-        check_implied((stop - start) * max(64, 8 * len(self.value)), self.kind)
-        return take_values(value, np.zeros(stop - start, np.int64))
+        return take_values(value, np.zeros(count, np.int64))
+
+    def _fixed(self, count: int) -> Any:
+        """A value of fixed width, repeated without positions, which may take far more."""
+        width = fixed_bits(self.kind) or 0
+        check_implied(count * width, self.kind)
+        if width == 1:
+            values = np.full((count + 7) // 8, 255 * (self.value[0] & 1), np.uint8)
+        else:
+            values = np.empty((count, width // 8), np.uint8)
+            values[:] = np.frombuffer(self.value, np.uint8)
+        return pa.Array.from_buffers(self.kind, count, [None, as_buffer(values)], 0)
 
     def take(self, source: Source, rows: Int64s) -> Any:
         """Repeat the value."""

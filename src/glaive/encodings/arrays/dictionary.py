@@ -114,6 +114,10 @@ class Dictionary(ArrayEncoding):
             len(items),
         )
 
+    def implied_bytes(self, count: int) -> int:
+        """See the contract."""
+        return self.indices.implied_bytes(count) + self.items.implied_bytes(self.num_items)
+
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         """Read the indices, and the items unless they are kept."""
         return self._with_items(source, self.indices.read(source, start, stop))
@@ -132,13 +136,18 @@ class Dictionary(ArrayEncoding):
             return array_matches(self.read(source, start, stop), predicate, source.where)
         evaluated: _Evaluated | None = source.kept.get(_Evaluated)
         if evaluated is None or not evaluated.predicate.same(predicate):
-            items = self.items.read(source, 0, self.num_items)
+            items = self._read_items(source)
             entries = predicate.test_entries(items)
             flags = np.append(entries.nulls, entries.flags)
             evaluated = source.kept[_Evaluated] = _Evaluated(predicate, flags)
         indices: Any = self.indices.read(source, start, stop)
         test = test_of_flags(indices.type.bit_width, evaluated.flags)
         return RowBits(match_array(indices, test, source.where))
+
+    def _read_items(self, source: Source) -> Fetch[Any] | Any:
+        """All items: those that the message alone tells have a limit."""
+        source.check_implied(self.items.implied_bytes(self.num_items))
+        return self.items.read(source, 0, self.num_items)
 
     def _with_items(self, source: Source, indices: Any) -> Fetch[pa.Array] | pa.Array:
         text = not pa.types.is_dictionary(self.kind)
@@ -151,7 +160,7 @@ class Dictionary(ArrayEncoding):
                 stored = sum(part.size for part in source.page.ranges)
                 return kept.keep(made, read.nbytes, stored)
 
-            items = and_then(self.items.read(source, 0, self.num_items), keep)
+            items = and_then(self._read_items(source), keep)
 
         def finish(parts: list[Any]) -> pa.Array:
             build = self._text if text else self._dictionary

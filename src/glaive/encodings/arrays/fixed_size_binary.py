@@ -56,6 +56,10 @@ class FixedSizeBinary(ArrayEncoding):
         message = pb.FixedSizeBinary(bytes=self.data.to_wire(), byte_width=self.width)
         return pb.ArrayEncoding(fixed_size_binary=message)
 
+    def implied_bytes(self, count: int) -> int:
+        """See the contract."""
+        return self.data.implied_bytes(count * self.width if self.per_byte else count)
+
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         """Read the bytes and compute the offsets."""
         step = self.width if self.per_byte else 1

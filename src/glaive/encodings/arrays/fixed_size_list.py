@@ -56,6 +56,10 @@ class FixedSizeList(ArrayEncoding):
         message = pb.FixedSizeList(dimension=self.dimension, items=self.items.to_wire())
         return pb.ArrayEncoding(fixed_size_list=message)
 
+    def implied_bytes(self, count: int) -> int:
+        """See the contract."""
+        return self.items.implied_bytes(count * self.dimension)
+
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         """Read the items of the lists."""
         size = self.dimension

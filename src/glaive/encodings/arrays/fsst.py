@@ -49,6 +49,10 @@ class Fsst(ArrayEncoding):
         message = pb.Fsst(binary=self.binary.to_wire(), symbol_table=self.table.to_bytes())
         return pb.ArrayEncoding(fsst=message)
 
+    def implied_bytes(self, count: int) -> int:
+        """See the contract."""
+        return self.binary.implied_bytes(count)
+
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         """Read codes and decode them."""
         return and_then(

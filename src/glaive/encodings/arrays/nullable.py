@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glaive.arrow.build import all_null
+from glaive.arrow.build import all_null, null_bytes
 from glaive.arrow.chunked import take_values
 from glaive.arrow.slices import slice_bits
 from glaive.dataclass import dataclass
@@ -83,6 +83,12 @@ class Nullable(ArrayEncoding):
             )
             nullable = pb.Nullable(some_nulls=some)
         return pb.ArrayEncoding(nullable=nullable)
+
+    def implied_bytes(self, count: int) -> int:
+        """See the contract."""
+        if self.values is None:
+            return null_bytes(self.kind, count)
+        return self.values.implied_bytes(count)
 
     def read(self, source: Source, start: int, stop: int) -> Fetch[Any] | Any:
         """Read values and validity at once; views of both."""

@@ -1,0 +1,124 @@
+"""Few bytes of a page of 2.0 can stand for many values: what is made of them has a limit."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.damage import page_message, rewritten
+
+from glaive.errors import UnsupportedFeatureError
+from glaive.file.open import create_writer, open_reader
+from glaive.file.protocol import BoundColumns
+from glaive.format.fields import LanceSchema
+from glaive.io.local import LocalStore
+
+MANY = 2**27
+MOST_MEMORY = 64 * 1024 * 1024
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    pool = pa.default_memory_pool()
+    watched = pa.proxy_memory_pool(pool)
+    pa.set_memory_pool(watched)
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] + (watched.max_memory() or 0) < MOST_MEMORY
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(pool)
+
+
+def columns_of(folder: Path, array: pa.Array, change: Callable[[Any], object]) -> BoundColumns:
+    """A file of 2.0 with the message of its page changed; the buffers stay."""
+    store = LocalStore(folder)
+    schema = LanceSchema.from_arrow(pa.schema([pa.field("c", array.type)]))
+    writer = create_writer(store, "a.lance", schema, "2.0")
+    writer.write(pa.table({"c": array}))
+    writer.finish()
+
+    def change_page(_: Any, columns: list[Any]) -> None:
+        page_message(columns[0].pages[0], change)
+
+    store.put("a.lance", [rewritten(store.get("a.lance").to_pybytes(), change_page)])
+    file = open_reader(store, "a.lance")
+    return file.bind(file.schema.fields)
+
+
+def equal_texts(message: Any) -> None:
+    message.dictionary.items.constant.value = b"one"
+
+
+def null_texts(message: Any) -> None:
+    message.dictionary.items.nullable.all_nulls.SetInParent()
+
+
+def texts_of_equal_sizes(message: Any) -> None:
+    items = message.dictionary.items
+    items.fixed_size_binary.byte_width = 16
+    items.fixed_size_binary.bytes.constant.value = b"x" * 16
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize("change", [equal_texts, null_texts, texts_of_equal_sizes])
+def test_items_of_a_dictionary_that_take_no_bytes_are_limited(
+    tmp_path: Path, change: Callable[[Any], None]
+) -> None:
+    def many(message: Any) -> None:
+        change(message)
+        message.dictionary.num_dictionary_items = MANY
+
+    columns = columns_of(tmp_path, pa.array(["a", "b"] * 50).dictionary_encode(), many)
+    with little_memory():
+        with pytest.raises(UnsupportedFeatureError, match="GLAIVE_MAX_DECODED_BYTES_PER_PAGE"):
+            columns.take(np.array([0]))
+        with pytest.raises(UnsupportedFeatureError, match="GLAIVE_MAX_DECODED_BYTES_PER_PAGE"):
+            columns.read(0, 2)
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize("nulls", [False, True])
+def test_bytes_of_texts_that_are_none_of_the_page_are_limited(
+    tmp_path: Path, *, nulls: bool
+) -> None:
+    """One text had any number of bytes, and so had the items of a dictionary."""
+
+    def equal_bytes(message: Any) -> None:
+        message.binary.indices.constant.value = (2**31 - 1).to_bytes(8, "little")
+        message.binary.null_adjustment = 2**31
+        inner = message.binary.bytes
+        if nulls:
+            inner.nullable.all_nulls.SetInParent()
+        else:
+            inner.constant.value = b"x"
+
+    texts = pa.array([f"text {at}" for at in range(200)])
+    columns = columns_of(tmp_path, texts, equal_bytes)
+    with little_memory():
+        assert columns.take(np.array([1]))[0].to_pylist() == [""]
+        with pytest.raises(UnsupportedFeatureError, match="GLAIVE_MAX_DECODED_BYTES_PER_PAGE"):
+            columns.take(np.array([0]))
+
+
+@pytest.mark.spec("rel-24")
+def test_equal_flags_are_repeated_without_their_positions(tmp_path: Path) -> None:
+    def equal(message: Any) -> None:
+        items = message.nullable.no_nulls.values.fixed_size_list.items
+        items.Clear()
+        items.constant.value = b"\1"
+
+    size = 2**21
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(8 * size, np.bool_)), size)
+    columns = columns_of(tmp_path, lists, equal)
+    with little_memory():
+        (rows,) = columns.read(0, 8)
+        assert rows.flatten().true_count == 8 * size
+        del rows  # before the pool that they came from
