@@ -37,7 +37,9 @@ def little_memory() -> Iterator[None]:
         pa.set_memory_pool(pool)
 
 
-def columns_of(folder: Path, array: pa.Array, change: Callable[[Any], object]) -> BoundColumns:
+def columns_of(
+    folder: Path, array: pa.Array, change: Callable[[Any], object], *, rows: int | None = None
+) -> BoundColumns:
     """A file of 2.0 with the message of its page changed; the buffers stay."""
     store = LocalStore(folder)
     schema = LanceSchema.from_arrow(pa.schema([pa.field("c", array.type)]))
@@ -45,7 +47,8 @@ def columns_of(folder: Path, array: pa.Array, change: Callable[[Any], object]) -
     writer.write(pa.table({"c": array}))
     writer.finish()
 
-    def change_page(_: Any, columns: list[Any]) -> None:
+    def change_page(descriptor: Any, columns: list[Any]) -> None:
+        descriptor.length = columns[0].pages[0].length = rows or len(array)
         page_message(columns[0].pages[0], change)
 
     store.put("a.lance", [rewritten(store.get("a.lance").to_pybytes(), change_page)])
@@ -122,3 +125,25 @@ def test_equal_flags_are_repeated_without_their_positions(tmp_path: Path) -> Non
         (rows,) = columns.read(0, 8)
         assert rows.flatten().true_count == 8 * size
         del rows  # before the pool that they came from
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize("nulls", [False, True])
+def test_items_between_rows_that_are_taken_are_not_made(tmp_path: Path, *, nulls: bool) -> None:
+    """Rows far apart of an honest file were refused: all between did not fit one array."""
+    size, rows = 2**10, 2**21
+
+    def equal(message: Any) -> None:
+        items = message.nullable.no_nulls.values.fixed_size_list.items
+        items.Clear()
+        if nulls:
+            items.nullable.all_nulls.SetInParent()
+        else:
+            items.constant.value = bytes(4)
+
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(size, np.float32)), size)
+    columns = columns_of(tmp_path, lists, equal, rows=rows)
+    with little_memory():
+        (taken,) = columns.take(np.array([rows - 1, 0, rows // 2, 0]))
+        assert taken.to_pylist() == [[None if nulls else 0.0] * size] * 4
+        del taken  # before the pool that they came from

@@ -157,6 +157,10 @@ class Outlet:
         return len(self.buffers) - 1
 
 
+_MOST_BETWEEN = 2**20
+"""Bytes of values between those that are taken, at most, where they would be made to be read."""
+
+
 class ArrayEncoding(ABC):
     """Arrays ↔ page buffers; subclasses are frozen dataclasses under ``@array_encoding``."""
 
@@ -224,8 +228,8 @@ class ArrayEncoding(ABC):
         The default reads the span of the positions when the buffers are in memory, else each
         run of consecutive positions, and selects from that.
         """
-        if source.at_hand:
-            first, last = int(rows.min()), int(rows.max())
+        first, last = int(rows.min()), int(rows.max())
+        if source.at_hand and self.implied_bytes(last + 1 - first) <= _MOST_BETWEEN:
             return take_values(self.read(source, first, last + 1), rows - first)
         runs = RowRuns.of(rows)
         bounds = zip(

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.build import all_null, null_bytes
-from glaive.arrow.chunked import take_values
 from glaive.arrow.slices import slice_bits
 from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import ArrayEncoding, Source
@@ -114,8 +113,7 @@ class Nullable(ArrayEncoding):
         if self.values is None:
             return all_null(self.kind, len(rows))
         if source.at_hand and self.values.views:
-            first = int(rows.min())
-            return take_values(self.read(source, first, int(rows.max()) + 1), rows - first)
+            return ArrayEncoding.take(self, source, rows)
         values = self.values.take(source, rows)
         if self.validity is None:
             return values
