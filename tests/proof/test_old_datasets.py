@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from tests.historical import EXPECTED, FURTHER, copied, needs_further, rows_of
 
 import glaive
+from glaive.cli.repair import command as repair
 from glaive.cli.verify import command
 from glaive.errors import CorruptFileError, GlaiveError
 
@@ -192,6 +193,21 @@ def test_codebooks_in_the_metadata_that_are_no_bytes_are_damage(
         writer.add_schema_metadata("storage_metadata", json.dumps([json.dumps(details)]))
     with pytest.raises(CorruptFileError, match=r"codebook.*auxiliary\.idx"):
         glaive.dataset(at).to_table(nearest={"column": "vec", "q": [0.0] * 32})
+
+
+def test_a_manifest_of_lance_0_16_that_says_0_1_of_newer_files_is_sound_and_not_repaired(
+    tmp_path: Path,
+) -> None:
+    at = copied("v0.16.0/wrong_data_version_can_fix.lance", tmp_path / "t")
+    for _ in range(2):
+        reported = CliRunner().invoke(command, [str(at)])
+        assert reported.exit_code == 0, reported.output
+        reported = CliRunner().invoke(repair, [str(at), "--apply"])
+        assert reported.exit_code == 0, reported.output
+        glaive.dataset(at).validate()
+        lance.dataset(at).validate()
+        assert sorted(glaive.dataset(at).to_table()["foo"].to_pylist())[:3] == [1, 2, 3]
+        glaive.write_dataset({"foo": [4]}, at, mode="append")
 
 
 def test_b_trees_of_old_releases_are_sound_and_not_searched(tmp_path: Path) -> None:

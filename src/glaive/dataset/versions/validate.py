@@ -117,7 +117,8 @@ def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile) -> None:
     if reader.version != file.version:
         raise _wrong(snapshot, f"format of {where}", f"{file.version}", f"{reader.version}")
     manifest = snapshot.manifest
-    mixed = manifest.uses(Feature.MIXED_FILE_VERSIONS)
+    # Manifests of Lance 0.16 may say 0.1 where files are newer: each is read by its own version.
+    mixed = manifest.uses(Feature.MIXED_FILE_VERSIONS) or manifest.data_format == LEGACY
     if file.version != manifest.data_format and not mixed:
         raise _wrong(snapshot, f"format of {where}", f"{manifest.data_format}", f"{file.version}")
     reader.bind(reader.schema.fields)  # parses the page tables, and compares places and rows
