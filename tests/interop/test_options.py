@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +24,7 @@ lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
 pytestmark = pytest.mark.interop
 
-VERSIONS = ("2.1", "2.2")
+VERSIONS = ("2.1", "2.2", "2.3")
 DIRECTIONS = [(glaive, lance), (lance, glaive), (glaive, glaive)]
 NAMES = ["glaive-to-pylance", "pylance-to-glaive", "glaive-to-glaive"]
 ROWS = 5000
@@ -113,6 +114,18 @@ def test_every_key_gives_files_that_both_read(
     assert_same(dataset.to_table(), written)
     wanted = np.random.default_rng(3).integers(0, ROWS, 50).tolist()
     assert_same(dataset.take(wanted), written.take(pa.array(wanted, pa.int64())))
+
+
+@pytest.mark.spec("enc-3")
+def test_runs_that_pylance_compresses_twice_are_read(tmp_path: Path) -> None:
+    at, rng = np.arange(20_000), np.random.default_rng(1)
+    numbers = np.where(at % 3000 < 2500, at // 300, rng.integers(0, 100, len(at)))
+    array, uri = pa.array(numbers.astype(np.int16)), str(tmp_path / "x")
+    written = pa.table([array], schema=pa.schema([_keyed(array.type, "c", OPTIONS["lz4"])]))
+    lance.write_dataset(written, uri, data_storage_version="2.3")
+    described = " ".join(str(_layouts(uri)[0]).split())
+    assert re.search(r"general {.* rle {.* general {", described)
+    assert_same(glaive.dataset(uri).to_table(), written)
 
 
 # ---------------------------------------------------------------- what the keys change

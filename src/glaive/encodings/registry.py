@@ -151,8 +151,12 @@ def read_encoding(message: Any, where: Where) -> ValueEncoding:
 
 
 def _holds(encoding: ValueEncoding, name: str) -> bool:
-    """Whether an encoding of a kind is within another one."""
-    return any(part.wire_name == name or _holds(part, name) for part in encoding.parts)
+    """Whether an encoding of a kind is within another one, where Lance writes none.
+
+    Lance compresses runs whose values or lengths are compressed already.
+    """
+    own = (encoding.wire_name, name) != ("rle", "general")
+    return any((own and part.wire_name == name) or _holds(part, name) for part in encoding.parts)
 
 
 def open_page(message: Any, page: PageBytes) -> PageReader:

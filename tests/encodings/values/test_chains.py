@@ -56,12 +56,14 @@ CHAINS = {
     "runs of runs": runs(runs(constant(7, 64), ONES), ONES),
     "runs of as many runs": runs(constant(7, 64), runs(ONES, ONES)),
     "compressed twice": compressed(compressed(flat(64))),
-    "compressed within runs": compressed(runs(compressed(flat(64)), flat(8))),
+    "compressed within a dictionary": compressed(dictionary(flat(32), compressed(flat(64)), 9)),
+    "compressed three times, with runs": compressed(compressed(runs(compressed(flat(64)), ONES))),
+    "compressed within runs of runs": runs(compressed(runs(flat(8), flat(8))), flat(8)),
     "sums of sums": delta(delta(constant(0, 64))),
     "a dictionary of items of a dictionary": dictionary(
         ONES, dictionary(ONES, constant(7, 64), 9), 9
     ),
-    "texts coded twice": text_codes(compressed(text_codes(STRINGS))),
+    "texts of FSST within others": text_codes(compressed(text_codes(STRINGS))),
 }
 
 
@@ -70,6 +72,12 @@ CHAINS = {
 def test_an_encoding_within_one_of_its_kind_is_refused(name: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match="within another"):
         read_encoding(CHAINS[name], HERE)
+
+
+@pytest.mark.spec("enc-3")
+def test_runs_may_be_compressed_although_their_values_are() -> None:
+    message = compressed(runs(compressed(flat(16)), compressed(flat(8))))
+    assert read_encoding(message, HERE).to_wire() == message
 
 
 @pytest.mark.spec("rel-25")
