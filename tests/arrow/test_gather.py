@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -182,3 +183,21 @@ def test_lists_without_values_are_gathered_without_positions_of_their_items() ->
     taken = take_block(nothing, np.array([2, 0, 2, 1]))
     assert isinstance(taken, FixedList)
     assert (taken.count, taken.items.count) == (4, 4 * size)
+
+
+def test_flags_of_lists_are_gathered_without_their_positions() -> None:
+    """These took 64 times as much memory as the flags."""
+    size = 2**20
+    rows = np.repeat(np.arange(4, dtype=np.uint8), size // 8)
+    values = FixedWidth(pa.py_buffer(rows), 1, 4 * size)
+    block = FixedList(values, size, values.values, 4)
+    tracemalloc.start()
+    try:
+        taken = take_block(block, np.tile([3, 0, 2], 20))
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
+    assert isinstance(taken, FixedList)
+    assert taken.validity is not None
+    found = np.frombuffer(taken.validity, np.uint8).reshape(60, size // 8)
+    assert (found == np.tile([3, 0, 2], 20)[:, None]).all()

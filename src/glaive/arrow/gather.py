@@ -118,19 +118,24 @@ def _take_variable(block: Variable, positions: Int64s) -> Variable:
 
 def _take_lists(block: FixedList, positions: Int64s) -> FixedList:
     count, dimension = len(positions), block.dimension
-    if isinstance(block.items, FixedWidth) and block.items.bits != 1:
-        # A list of byte-aligned items is itself a value of a fixed width.
-        row = FixedWidth(block.items.values, block.items.bits * dimension, block.count)
-        values = _take_fixed(row, positions) if dimension else block.items.values
-        items: Block = FixedWidth(values, block.items.bits, count * dimension)
-        if block.validity is None:
-            return FixedList(items, dimension, None, count)
-        inner = spread_equal(positions, dimension)
+    items: Block
+    if isinstance(block.items, FixedWidth):
+        bits = block.items.bits
+        items = FixedWidth(
+            _take_rows(block.items.values, bits, block, positions), bits, count * dimension
+        )
     else:
-        inner = spread_equal(positions, dimension)
-        items = _take(block.items, inner)
-    validity = None if block.validity is None else take_bits(block.validity, inner)
+        items = _take(block.items, spread_equal(positions, dimension))
+    validity = None if block.validity is None else _take_rows(block.validity, 1, block, positions)
     return FixedList(items, dimension, validity, count)
+
+
+def _take_rows(data: pa.Buffer, bits: int, block: FixedList, positions: Int64s) -> pa.Buffer:
+    """The items of lists, or their validity: where they fill bytes, those of one are a value."""
+    width = bits * block.dimension
+    if width % 8:
+        return take_bits(data, spread_equal(positions, block.dimension))
+    return _take_fixed(FixedWidth(data, width, block.count), positions)
 
 
 def concat_blocks(blocks: Sequence[Block]) -> Block:
