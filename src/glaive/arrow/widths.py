@@ -1,15 +1,20 @@
-"""Bytes in memory of the values of a type: known, or estimated for want of data."""
+"""Bytes in memory of the values of a type: known, estimated for want of data, or as they were seen.
+
+The size of a file says how large texts and lists are, unless they are compressed well: a few
+megabytes may rightly hold gigabytes of them. What was decoded last says it for all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
+from glaive.arrow.dictionaries import has_dictionary
 from glaive.named_tuple import NamedTuple
 
-__all__ = ["Width", "has_known_width", "total_width", "value_bytes", "width_of"]
+__all__ = ["RowSizes", "Width", "has_known_width", "total_width", "value_bytes", "width_of"]
 
 _STRING_BYTES: Final = 32
 """Estimate for a string or a binary value."""
@@ -81,3 +86,57 @@ def value_bytes(kind: Any) -> int:
 def has_known_width(kind: Any) -> bool:
     """Whether all values have one size, so that :func:`value_bytes` is exact."""
     return not width_of(kind).variable
+
+
+class RowSizes:
+    """Bytes of a decoded row: known, guessed, and as they were seen.
+
+    Parameters
+    ----------
+    kinds
+        Types of the fields.
+
+    Attributes
+    ----------
+    width
+        What the types say.
+    """
+
+    __slots__ = ("_others", "_seen", "width")
+
+    def __init__(self, kinds: Iterable[pa.DataType]) -> None:
+        kinds = list(kinds)
+        self.width = total_width(kinds)
+        # All rows that share a dictionary are counted with all of it: no measure of them.
+        self._seen = {
+            at: 0
+            for at, kind in enumerate(kinds)
+            if width_of(kind).variable and not has_dictionary(kind)
+        }
+        self._others = int(
+            total_width(kind for at, kind in enumerate(kinds) if at not in self._seen).total
+        )
+
+    @property
+    def are_known(self) -> bool:
+        """Whether the types say it, or all others were seen."""
+        return all(self._seen.values())
+
+    @property
+    def seen(self) -> int:
+        """Bytes of a row, by what was seen of its fields."""
+        return self._others + sum(self._seen.values())
+
+    def seen_of(self, at: int) -> int:
+        """Bytes of a value of a field as it was seen last; 0 where it was not, or has one size."""
+        return self._seen.get(at, 0)
+
+    def see(self, at: int, array: Any) -> None:
+        """Note what values of a field took."""
+        if at in self._seen and len(array):
+            self._seen[at] = max(1, array.nbytes // len(array))
+
+    def see_all(self, arrays: Sequence[Any]) -> None:
+        """The same of all fields."""
+        for at in self._seen:
+            self.see(at, arrays[at])

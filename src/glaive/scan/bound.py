@@ -92,12 +92,15 @@ class BoundFragment:
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Live rows among ``start`` to ``stop``, one array per output."""
         if self.live is not None and self.mapped and self.projection.plain:
-            return [self.live.read(column, start, stop) for column in self.columns]
+            arrays = [self.live.read(column, start, stop) for column in self.columns]
+            self.projection.row_sizes.see_all(arrays)
+            return arrays
         if self._whole is not None:
             arrays = self._whole.read(start, stop)
         else:
             columns = self.columns if self.projection.plain else self.stored
             arrays = [column.read(start, stop) for column in columns]
+        self.projection.row_sizes.see_all(arrays)
         if self.live is not None:
             arrays = self.live.keep(start, stop, arrays)
         if self.projection.plain:

@@ -19,6 +19,7 @@ from glaive.scan.snapshot import Snapshot
 from glaive.types import RowRange
 
 __all__ = [
+    "UNSEEN_ROWS",
     "WINDOW_BYTES",
     "AllRows",
     "FragmentRows",
@@ -37,6 +38,9 @@ WINDOW_ROWS = 128 * 1024
 _NARROW_ROWS = 512 * 1024
 _NARROW_BYTES = 4 * 1024 * 1024
 """Rows, and their bytes, of windows of narrow columns, whose calls cost as much as decoding."""
+
+UNSEEN_ROWS = 8 * 1024
+"""Rows of a window of mapped files until the first has shown how large texts and lists are."""
 
 WINDOW_BYTES = 20 * 1024 * 1024
 """Bytes of a window, about; wide rows make shorter windows."""
@@ -146,13 +150,13 @@ def windows(bound: BoundFragment, start: int, stop: int) -> Iterator[RowRange]:
     for cut in [*inside, stop]:
         if cut != stop and cut - start < most // 4:
             continue
-        pieces = -(-(cut - start) // most)
-        step = -(-(cut - start) // pieces)
-        step = step if step < _CHUNK else -(-step // _CHUNK) * _CHUNK
         while start < cut:
+            pieces = -(-(cut - start) // most)
+            step = -(-(cut - start) // pieces)
+            step = step if step < _CHUNK else -(-step // _CHUNK) * _CHUNK
             end = min(cut, start + step)
             yield RowRange(start, end)
-            start = end
+            start, most = end, window_rows(bound)  # by what those before turned out to take
 
 
 def window_rows(bound: BoundFragment) -> int:
@@ -161,6 +165,8 @@ def window_rows(bound: BoundFragment) -> int:
     most = _FETCH_ROWS
     if bound.mapped:
         most = max(WINDOW_ROWS, min(_NARROW_ROWS, _NARROW_BYTES // size))
+        if not bound.projection.row_sizes.are_known:
+            most = UNSEEN_ROWS
     return max(1, min(most, WINDOW_BYTES // size))
 
 
@@ -169,9 +175,13 @@ _CHUNK = 1024
 
 
 def row_bytes(bound: BoundFragment) -> int:
-    """Bytes of a decoded row, about: exact for fixed widths, else from the file's size."""
-    width = bound.projection.width
-    row = int(width.total)
+    """Bytes of a decoded row, about: exact for fixed widths, else from the file's size.
+
+    Where values are compressed well, what was decoded last says more.
+    """
+    sizes = bound.projection.row_sizes
+    width = sizes.width
+    row = max(int(width.total), sizes.seen)
     if width.variable and bound.rows:
         # Strings on disk are often half their size in memory; whole files are taken to be strings.
         stored = sum(file.size or 0 for file in bound.fragment.files)

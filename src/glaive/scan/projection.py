@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from glaive.arrow.widths import Width, total_width
+from glaive.arrow.widths import RowSizes
 from glaive.dataclass import dataclass
 from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.blobs import as_binary, described, has_blobs_v2, logical
@@ -118,9 +118,9 @@ class Projection:
         return replace(self, fields=fields, plain=plain, blob_contents=blob_contents, inputs={})
 
     @cached_property
-    def width(self) -> Width:
+    def row_sizes(self) -> RowSizes:
         """Bytes of a decoded row of the fields, about."""
-        return total_width(field.to_arrow().type for field in self.fields)
+        return RowSizes(field.to_arrow().type for field in self.fields)
 
     @cached_property
     def constant_bytes(self) -> int:

@@ -291,7 +291,7 @@ class Search:
                 bound, needed, columns, lambda column: column.plan_read(start, stop)
             )
             for at in needed:
-                columns.field(at)
+                bound.projection.row_sizes.see(at, columns.field(at))
         with self.meter.step("filter"):
             try:
                 flags = self._flags(terms, columns)
@@ -366,7 +366,8 @@ def answers_of(run: ScanRun, terms: Sequence[Term]) -> Mapping[int, IndexAnswer]
 
 def _cut(bound: BoundFragment, part: RowRange, fields: Sequence[int]) -> Iterator[RowRange]:
     """Windows of a range in which these fields are decoded."""
-    width = sum(bound.stored[at].value_bytes for at in fields)
+    sizes = bound.projection.row_sizes
+    width = sum(max(bound.stored[at].value_bytes, sizes.seen_of(at)) for at in fields)
     rows = (_WINDOW_BYTES if bound.mapped else _FETCH_BYTES) // max(1, width)
     most = _MAX_WINDOW_ROWS if bound.mapped else part.stop - part.start
     rows = max(ALIGNED_ROWS, min(rows, most))

@@ -122,6 +122,11 @@ class FragmentSelection:
         cut_down = [at for at in missing if at not in taken]
 
         def read(at: int) -> Any:
+            array = values(at)
+            bound.projection.row_sizes.see(at, array)
+            return array
+
+        def values(at: int) -> Any:
             if decoded is not None and decoded.has(at):
                 return self._of_range(decoded.field(at))
             if at in taken:

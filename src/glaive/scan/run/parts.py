@@ -20,7 +20,7 @@ from glaive.dataclass import dataclass
 from glaive.io.pool import worker_count
 from glaive.scan.bound import BoundFragment
 from glaive.scan.passed_pages import PassedPages
-from glaive.scan.plan import WINDOW_BYTES, FragmentRows, row_bytes, windows
+from glaive.scan.plan import UNSEEN_ROWS, WINDOW_BYTES, FragmentRows, row_bytes, windows
 from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun
 from glaive.types import RowRange
 
@@ -132,7 +132,7 @@ class FragmentWindows:
                 _read_pages, self._page_jobs(run), self.ranges, job_bytes=_JOB_BYTES, stream=False
             )
             return
-        for _, parts in self._windows(run, inline=False):
+        for _, parts in self._windows(run, inline=False, stream=run.is_mapped(self.ranges)):
             for arrays in parts:
                 yield from enumerate([array] for array in arrays)
 
@@ -156,7 +156,7 @@ class FragmentWindows:
 
         results = search.run.map(
             job,
-            self._searched(search, window_rows),
+            self._searched(search, window_rows, stream=stream),
             self.ranges,
             job_bytes=_FETCHED_BYTES,
             inline=self.rows <= _INLINE_SEARCHED_ROWS,
@@ -171,14 +171,21 @@ class FragmentWindows:
     # ------------------------------------------------------------------- jobs
 
     def _windows(
-        self, run: ScanRun, *, inline: bool
+        self, run: ScanRun, *, inline: bool, stream: bool = True
     ) -> Iterable[tuple[BoundFragment, Iterable[list[pa.Array]]]]:
         jobs = (
             (bound, window)
             for bound, start, stop in run.opened(self.ranges)
             for window in windows(bound, start, stop)
         )
-        return run.map(_read_window, jobs, self.ranges, job_bytes=WINDOW_BYTES, inline=inline)
+        return run.map(
+            _read_window,
+            jobs,
+            self.ranges,
+            job_bytes=WINDOW_BYTES,
+            inline=inline,
+            stream=stream,
+        )
 
     def _page_jobs(self, run: ScanRun) -> Iterator[tuple[BoundFragment, int, int, int]]:
         most_of: dict[int, int] = {}  # of columns whose values are as wide in all fragments
@@ -210,10 +217,11 @@ class FragmentWindows:
         return max(ALIGNED_ROWS, size // width // ALIGNED_ROWS * ALIGNED_ROWS)
 
     def _searched(
-        self, search: Search, window_rows: int | None
+        self, search: Search, window_rows: int | None, *, stream: bool
     ) -> Iterator[tuple[BoundFragment, RowRange]]:
         """Windows in which rows are searched."""
         rows = window_rows or (_DIRECT_ROWS if search.is_direct else _SEARCHED_ROWS)
+        unseen = UNSEEN_ROWS
         for bound, first, stop in search.run.opened(self.ranges):
             start = first
             search.run.meter.count("fragments_scanned", 1)
@@ -221,9 +229,12 @@ class FragmentWindows:
                 yield bound, RowRange(first, stop)
                 continue
             size = _SEARCHED_BYTES if bound.mapped else _FETCHED_BYTES
-            most = min(rows, size // max(1, row_bytes(bound)))
-            most = max(ALIGNED_ROWS, most // ALIGNED_ROWS * ALIGNED_ROWS)
             while start < stop:
+                most = min(rows, size // max(1, row_bytes(bound)))
+                if stream and bound.mapped and not bound.projection.row_sizes.are_known:
+                    # It grows: where no row passes, they are never seen.
+                    most, unseen = min(most, unseen), 2 * unseen
+                most = max(ALIGNED_ROWS, most // ALIGNED_ROWS * ALIGNED_ROWS)
                 windows_left = -(-(stop - start) // most)
                 end = start + (stop - start) // windows_left
                 end = min(stop, -(-end // ALIGNED_ROWS) * ALIGNED_ROWS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
+from itertools import chain, islice
 from typing import Final, TypeVar
 
 from glaive.config import settings
@@ -86,11 +87,17 @@ class ScanRun:
             return map(work, jobs)
         if mapped and not stream:
             return gather(work, jobs)
+        jobs = iter(jobs)
+        # What is fetched ahead of a stream may be dozens of windows: the first tells their size.
+        first: Iterable[T] = ()
+        if stream and not mapped and not self.source.projection.row_sizes.are_known:
+            first = islice(jobs, 1)
         ahead = self.options.windows_ahead(job_bytes, mapped=mapped)
-        return ordered_map(
+        others = ordered_map(
             work,
             jobs,
             ahead=ahead or (worker_count() + 1 if mapped else _FETCHES_AHEAD),
             workers=None if mapped else settings.io_concurrency,
             in_order=self.options.scan_in_order,
         )
+        return chain(map(work, first), others)

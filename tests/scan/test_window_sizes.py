@@ -1,0 +1,103 @@
+"""Windows of scans have a size in memory, however few bytes of a file stand for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.dataset.dataset import LanceDataset
+from glaive.scan.options import ScanOptions
+from glaive.scan.plan import FragmentRows
+from glaive.scan.run.scheduler import ScanRun
+from glaive.scan.views import Views
+
+ROWS, BLOCK = 60_000, 5000
+ALL_IN_ONE = 1_000_000
+"""Rows of a batch: each window is one."""
+
+MB = 1024 * 1024
+
+
+def texts() -> pa.Array:
+    return pa.array(["x" * 4000]).take(pa.array([0] * BLOCK))
+
+
+def lists() -> pa.Array:
+    return pa.array([[7] * 500] * BLOCK, pa.list_(pa.int64()))
+
+
+def structs() -> pa.Array:
+    return pa.StructArray.from_arrays([texts()], ["text"])
+
+
+@pytest.fixture(
+    scope="module", params=[(texts, "2.0"), (texts, "2.1"), (structs, "2.1"), (lists, "2.1")]
+)
+def dataset(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> LanceDataset:
+    """240 MB of rows in a file of a few MB at most."""
+    make: Callable[[], Any] = request.param[0]
+    values = make()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for first in range(0, ROWS, BLOCK):
+            ids = pa.array(range(first, first + BLOCK))
+            yield pa.RecordBatch.from_arrays([ids, values], ["id", "value"])
+
+    schema = pa.schema([("id", pa.int64()), ("value", values.type)])
+    reader = pa.RecordBatchReader.from_batches(schema, batches())
+    place: Path = tmp_path_factory.mktemp("windows") / "t.lance"
+    return glaive.write_dataset(reader, place, data_storage_version=request.param[1])
+
+
+def opened_again(dataset: LanceDataset) -> LanceDataset:
+    return glaive.dataset(dataset.uri, session=glaive.Session())
+
+
+def largest(batches: Iterator[pa.RecordBatch]) -> int:
+    rows, most = 0, 0
+    for batch in batches:
+        rows, most = rows + batch.num_rows, max(most, batch.nbytes)
+    assert rows == ROWS
+    return most
+
+
+def test_streams_of_compressed_values_hold_windows_of_some_megabytes(dataset: LanceDataset) -> None:
+    assert largest(opened_again(dataset).to_batches(batch_size=ALL_IN_ONE)) <= 36 * MB
+
+
+def test_so_do_streams_that_end_at_a_limit(dataset: LanceDataset) -> None:
+    again = opened_again(dataset)
+    assert largest(again.to_batches(batch_size=ALL_IN_ONE, limit=ROWS)) <= 36 * MB
+
+
+def test_filtered_streams_have_larger_ones(dataset: LanceDataset) -> None:
+    again = opened_again(dataset)
+    assert largest(again.to_batches(batch_size=ALL_IN_ONE, filter="id >= 0")) <= 130 * MB
+    # Now it is known what rows take.
+    assert largest(again.to_batches(batch_size=ALL_IN_ONE, filter="id >= 0")) <= 68 * MB
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_streams_see_one_window_before_others_are_fetched(is_stream: bool, tmp_path: Path) -> None:
+    dataset = glaive.write_dataset({"text": ["x"]}, f"memory://windows/{tmp_path.name}")
+    source = Views(dataset.snapshot).take(("text",))
+    run, begun = ScanRun(source, ScanOptions()), 0
+
+    def jobs() -> Iterator[int]:
+        nonlocal begun
+        for number in range(1, 9):
+            begun = number
+            yield number
+
+    ranges = [FragmentRows(0, 0, 1)]
+    done = iter(run.map(lambda job: job, jobs(), ranges, job_bytes=1, stream=is_stream))
+    assert next(done) == 1
+    assert begun == (1 if is_stream else 8)
+    assert list(done) == [*range(2, 9)]
