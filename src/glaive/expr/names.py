@@ -19,7 +19,6 @@ from glaive.expr.sqltypes import type_text
 from glaive.expr.tree import Node
 from glaive.format.column_path import quoted_name
 from glaive.format.extension import storage_type
-from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 
 __all__ = ["Names"]
@@ -29,11 +28,9 @@ class Names:
     """The columns of a schema and the system columns, by name."""
 
     def __init__(self, schema: LanceSchema, system: Mapping[str, pa.DataType], text: str) -> None:
-        self.fields: dict[str, Field] = {member.name: member for member in schema.fields}
+        # Lookups are those of the schema: a scan may bind an expression for each of its columns.
+        self.schema, self.fields = schema, schema.by_name
         self.system, self.text = system, text
-        self.by_lower: dict[str, str] = {}
-        for name in (*self.fields, *system):
-            self.by_lower.setdefault(name.lower(), name)
 
     def is_top(self, name: tree.Name) -> bool:
         """Whether it names a column, not a struct member."""
@@ -59,7 +56,13 @@ class Names:
     def _first(self, name: str, *, exact: bool) -> str | None:
         if name in self.fields or name in self.system:
             return name
-        return None if exact else self.by_lower.get(name.lower())
+        if exact:
+            return None
+        lower = name.lower()
+        field = self.schema.by_lower_name.get(lower)
+        if field is not None:
+            return field.name
+        return next((other for other in self.system if other.lower() == lower), None)
 
     def member(self, operand: Node, kind: Any, name: str, at: int) -> tuple[Node, Any]:
         """A member of a struct: a column if the struct is one, else a ``Member``."""

@@ -8,6 +8,7 @@ Specification: "Fields" and "Physical columns" in ``docs/format``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
@@ -166,7 +167,7 @@ class LanceSchema:
             siblings = levels.pop()
             names = [sibling.name for sibling in siblings]
             if len(set(names)) < len(names):
-                return next(name for name in names if names.count(name) > 1)
+                return next(name for name, times in Counter(names).items() if times > 1)
             levels += [sibling.children for sibling in siblings if sibling.children]
         return None
 
@@ -214,15 +215,21 @@ class LanceSchema:
         return {field.id: field for field in self.walk()}
 
     @cached_property
-    def _by_name(self) -> dict[str, Field]:
+    def by_name(self) -> dict[str, Field]:
+        """Top-level fields by name."""
         return {field.name: field for field in self.fields}
+
+    @cached_property
+    def by_lower_name(self) -> dict[str, Field]:
+        """The same by the name in small letters; the first of those that differ in case only."""
+        return {name.lower(): self.by_name[name] for name in reversed(self.by_name)}
 
     def find(self, path: str) -> tuple[Field, ...]:
         """The fields from the top level down to ``path``, such as ``"meta.name"``.
 
         A top-level name with dots is found as it is; within a path it needs backticks.
         """
-        top = self._by_name.get(path)
+        top = self.by_name.get(path)
         if top is not None:
             return (top,)
         chain: list[Field] = []
@@ -379,13 +386,11 @@ _CACHE: dict[object, LanceSchema] = {}
 
 
 def _refuse_duplicates(names: Iterable[str], kind: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
+    for name, times in Counter(names).items():
+        if times > 1:
             raise SchemaError(
                 f"Duplicate field name {name!r}: {kind} {name!r} exists twice. Rename one."
             )
-        seen.add(name)
 
 
 def _text_keys(metadata: Mapping[bytes, bytes] | None) -> dict[str, bytes]:

@@ -133,9 +133,10 @@ def _completed(rows: Rows, schema: pa.Schema) -> Rows:
     """Rows with all columns, in order."""
     if rows.schema.names == schema.names:
         return rows
+    given = set(rows.schema.names)
     columns = [
         rows.column(rows.schema.get_field_index(field.name))
-        if field.name in rows.schema.names
+        if field.name in given
         else pa.nulls(len(rows), field.type)
         for field in schema
     ]

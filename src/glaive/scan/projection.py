@@ -164,7 +164,7 @@ def column_names(columns: object, *, pruning: bool = False) -> Columns | None:
             "columns must be a list or dict[name, expression], of names, or of names and "
             f"expressions, got {type(columns)}: {columns!r:.100}"
         )
-    names: list[str] = []
+    names: dict[str, None] = {}
     for name in columns:
         if not isinstance(name, str):
             raise OptionError(f"columns: expected names, found {name!r}")
@@ -172,7 +172,7 @@ def column_names(columns: object, *, pruning: bool = False) -> Columns | None:
             if pruning:
                 continue
             raise OptionError(f"columns: Duplicate column name: {name}. Name each column once")
-        names.append(name)
+        names[name] = None
     return tuple(names)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,7 @@ def scan_arguments(options: Options) -> dict[str, Any]:
         columns = None if wanted is None else dict(wanted)
     else:
         columns = list(wanted)
-        repeated = {name for name in columns if columns.count(name) > 1}
+        repeated = {name for name, times in Counter(columns).items() if times > 1}
         if repeated:
             raise SchemaError(f"option columns has {', '.join(sorted(repeated))} more than once")
     return {

@@ -8,6 +8,7 @@ the rows of a frame come from the same version of the dataset.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -191,10 +192,11 @@ def _refuse_unreadable(schema: StructType, stored: pa.Schema, options: Options) 
     from glaive.spark.assignable import refuse_unassignable
     from glaive.spark.types import spark_arrow_schema
 
+    known = set(stored.names)
     for name in schema.names:
-        if name not in stored.names:
+        if name not in known:
             raise ColumnNotFoundError.among(name, stored.names, where=options.uri)
-    repeated = {name for name in schema.names if schema.names.count(name) > 1}
+    repeated = {name for name, times in Counter(schema.names).items() if times > 1}
     if repeated:
         raise SchemaError(f"the schema names {', '.join(sorted(repeated))} more than once")
     chosen = pa.schema([stored.field(name) for name in schema.names])

@@ -227,7 +227,7 @@ def _with_columns(stored: pa.Schema, base: Manifest, options: Options) -> Manife
     """
     from glaive.dataset.open import dataset
 
-    new = [field for field in stored if field.name not in base.schema.names]
+    new = [field for field in stored if field.name not in base.schema.by_name]
     if not new:
         return base
     version = base.version if options.branch is None else (options.branch, base.version)

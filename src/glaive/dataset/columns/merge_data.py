@@ -80,7 +80,7 @@ def _write(
     snapshot: Snapshot, lookup: _Lookup, positions: Sequence[int]
 ) -> tuple[Grown, dict[int, DataFile]]:
     columns = lookup.columns
-    taken = [name for name in columns.names if name in snapshot.manifest.schema.names]
+    taken = [name for name in columns.names if name in snapshot.manifest.schema.by_name]
     if taken:
         raise SchemaError(
             f"Column {taken[0]} exists in both sides of the dataset: column {taken[0]!r} exists in "
@@ -146,9 +146,9 @@ def update_columns(
 def _columns_of(lookup: _Lookup, snapshot: Snapshot) -> LanceSchema:
     """The columns of the dataset for which a table has complete values."""
     schema = snapshot.manifest.schema
-    known = [name for name in lookup.columns.names if name in schema.names]
+    known = [name for name in lookup.columns.names if name in schema.by_name]
     for name in lookup.columns.names:
-        if name not in schema.names:
+        if name not in schema.by_name:
             raise SchemaError(
                 f"update_columns: Column {name} in right side fragment does not exist in left side "
                 "fragment: it replaces values of columns that are there. add_columns makes new ones"

@@ -63,7 +63,7 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
     profile = profile_of(manifest.data_format)
     if profile.blob_type:
         new = with_blob_type(new)
-    check_names([name for name in new.names if name not in old.names])
+    check_names([name for name in new.names if name not in old.by_name])
     ids = new_field_ids(first_new_id(manifest))
     wanted = {field.name: field for field in LanceSchema.from_arrow(new).fields}
     fields, added = [], []

@@ -161,21 +161,20 @@ def check_source(
     for name in clauses.on:
         if name not in source.names:
             raise ColumnNotFoundError.among(name, source.names, where="the source of the merge")
-    unknown = [name for name in source.names if name not in schema.names]
+    unknown = [name for name in source.names if name not in schema.by_name]
     if unknown:
         raise SchemaError(
             "Append with different schema: fields did not match: the source has columns that "
             f"{where} does not have: {', '.join(unknown)}. "
             f"Columns of the dataset: {', '.join(schema.names)}"
         )
+    given = set(source.names)
     present = LanceSchema(
-        tuple(field for field in schema.fields if field.name in source.names), schema.metadata
+        tuple(field for field in schema.fields if field.name in given), schema.metadata
     )
     if clauses.insert:
         missing = [
-            field.name
-            for field in schema.fields
-            if field.name not in source.names and not field.nullable
+            field.name for field in schema.fields if field.name not in given and not field.nullable
         ]
         if missing:
             raise SchemaError(

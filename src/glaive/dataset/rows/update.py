@@ -144,8 +144,8 @@ def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value
     schema = dataset.manifest.schema
     bound = {}
     for name, text in given.items():
-        if name not in schema.names:
-            if isinstance(name, str) and "." in name and name.partition(".")[0] in schema.names:
+        if name not in schema.by_name:
+            if isinstance(name, str) and "." in name and name.partition(".")[0] in schema.by_name:
                 raise OptionError(
                     f"updates: {name!r} is a member of a struct; update the whole column instead"
                 )

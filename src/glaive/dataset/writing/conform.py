@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ from glaive.format.column_names import RESERVED
 from glaive.format.fields import Field, LanceSchema
 
 __all__ = ["check_names", "check_same_columns", "conform", "match_schema"]
+
+_MOST_HINTS: Final = 10
+"""Unknown columns for which similar names are looked for: each is compared with all known ones."""
 
 
 def match_schema(source: pa.Schema, target: LanceSchema, *, where: str) -> LanceSchema:
@@ -57,14 +60,18 @@ def _match_fields(
     """The fields of ``wanted`` that are in ``given``, in order; adds mismatches to ``faults``."""
     kind = "member" if prefix else "column"
     known = {field.name for field in wanted}
-    for name in (field.name for field in given if field.name not in known):
-        close = get_close_matches(name, known, n=1)
+    unknown = [field.name for field in given if field.name not in known]
+    for at, name in enumerate(unknown):
+        close = get_close_matches(name, known, n=1) if at < _MOST_HINTS else ()
         hint = f" (did you mean {prefix + close[0]!r}?)" if close else ""
         faults.append(f"{prefix + name!r} is not a {kind} of the dataset{hint}")
+    by_name: dict[str, list[pa.Field]] = {}
+    for one in given:
+        by_name.setdefault(one.name, []).append(one)
     matched = []
     for field in wanted:
         path = prefix + field.name
-        candidates = [candidate for candidate in given if candidate.name == field.name]
+        candidates = by_name.get(field.name, ())
         if len(candidates) == 1:
             matched.append(_match(field, candidates[0].type, path, faults))
         elif candidates or not field.nullable:

@@ -81,7 +81,8 @@ class Avro(SourceFormat):
             blocks = _blocks(bounded, file)
             columns = _columns(blocks, file)
             bounded.has_lists = any(map(_has_lists, columns.types))
-            names = [name for name in schema.names if name in columns.names]
+            given = set(columns.names)
+            names = [name for name in schema.names if name in given]
             has_uuids = "uuid" in str(blocks.writer_schema)
             number, records = -1, iter(())  # of the block
             while True:

@@ -45,7 +45,8 @@ class Orc(SourceFormat):
         """A batch for each stripe, which is the memory needed."""
         with open_source(piece.file) as source:
             opened = _opened(source, piece.file)
-            names = [name for name in schema.names if name in opened.schema.names]
+            given = set(opened.schema.names)
+            names = [name for name in schema.names if name in given]
             stop = opened.nstripes if piece.stop is None else piece.stop
             for number in range(piece.start, stop):
                 try:

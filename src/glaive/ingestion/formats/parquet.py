@@ -56,7 +56,8 @@ class Parquet(SourceFormat):
         """
         with open_source(piece.file) as source:
             opened = _opened(source, piece.file)
-            names = [name for name in schema.names if name in opened.schema_arrow.names]
+            given = set(opened.schema_arrow.names)
+            names = [name for name in schema.names if name in given]
             stop = opened.num_row_groups if piece.stop is None else piece.stop
             groups = range(piece.start, stop)
             sound = can_be_described(opened.metadata, groups, piece.file.size)

@@ -5,6 +5,7 @@ Specification: "Data replacement" in ``docs/format``.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
@@ -132,7 +133,7 @@ class DataReplacement(TableOperation):
 def _check(replacements: tuple[tuple[int, DataFile], ...]) -> None:
     ids = [fragment_id for fragment_id, _ in replacements]
     if len(set(ids)) < len(ids):
-        twice = next(fragment_id for fragment_id in ids if ids.count(fragment_id) > 1)
+        twice = next(fragment_id for fragment_id, times in Counter(ids).items() if times > 1)
         raise OptionError(f"fragment {twice} has two new files; give one file per fragment")
     kinds = {file.fields for _, file in replacements}
     if len(kinds) > 1:
