@@ -56,3 +56,32 @@ def test_files_below_a_base_path_that_is_the_dataset_itself_stay(tmp_path: Path,
     dataset = glaive.write_dataset(pa.table({"id": [4]}), tmp_path / "t", mode="append")
     dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
     assert glaive.dataset(tmp_path / "t").to_table()["id"].to_pylist() == [1, 2, 3, 4]
+
+
+@pytest.mark.spec("rel-14", "clean-6")
+def test_a_file_that_another_one_of_the_dataset_is_a_link_to_stays(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2, 3]})
+    glaive.write_dataset(rows, tmp_path / "t")
+    dataset = glaive.write_dataset(rows, tmp_path / "t", mode="overwrite")
+    file = tmp_path / "t/data" / dataset.get_fragments()[0].data_files()[0].path
+    (equal,) = {*(tmp_path / "t/data").iterdir()} - {file}
+    file.unlink()  # programs leave it so that replace equal files by links
+    file.symlink_to(equal.name)
+    stats = dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
+    assert f"{equal} was kept: a link leads to it" in stats.warnings
+    assert glaive.dataset(tmp_path / "t").to_table() == rows
+
+
+@pytest.mark.spec("rel-14", "clean-6")
+def test_files_that_a_version_names_by_a_link_to_their_folder_stay(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2, 3]})
+    dataset = glaive.write_dataset(rows, tmp_path / "t")
+    (tmp_path / "t/data/again").symlink_to(tmp_path / "t/data")
+    (fragment,) = write_fragments(rows, dataset)
+    name = fragment.files[0].path
+    text = json.dumps(fragment.to_json()).replace(name, f"again/{name}")
+    fragment = glaive.FragmentMetadata.from_json(text)
+    overwrite = glaive.LanceOperation.Overwrite(rows.schema, [fragment])
+    committed = LanceDataset.commit(dataset, overwrite, read_version=1)
+    committed.cleanup_old_versions(timedelta(0), delete_unverified=True)
+    assert glaive.dataset(tmp_path / "t").to_table() == rows

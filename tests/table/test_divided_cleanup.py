@@ -143,7 +143,7 @@ def test_files_that_a_version_made_meanwhile_uses_again_stay(tmp_path: Path) -> 
     newest = glaive.write_dataset(ROWS, root, mode="overwrite").manifest
 
     class Restored(WrappedStore):
-        def links(self, prefix: str) -> Iterator[str]:  # asked when a folder has been listed
+        def links(self, prefix: str) -> Iterator[str]:  # asked when versions have been read
             if glaive.dataset(root).version == 2:
                 glaive.dataset(root, version=1).restore()
             return super().links(prefix)

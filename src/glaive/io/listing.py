@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from stat import S_ISDIR
 
@@ -18,6 +18,7 @@ from glaive.io.store import ObjectMeta
 from glaive.io.temporary import is_temporary
 
 __all__ = [
+    "LinkTargets",
     "describe",
     "empty_folders_below",
     "files_below",
@@ -77,6 +78,25 @@ def unfinished_below(root: str, prefix: str) -> Iterator[ObjectMeta]:
 def links_below(root: str, prefix: str) -> Iterator[str]:
     """Links at any depth below a directory, wherever they lead."""
     return (path for path, link in _below(root, prefix) if link)
+
+
+class LinkTargets:
+    """Files and directories that links lead to, by whatever way; ``path in`` it for a full path."""
+
+    def __init__(self, links: Iterable[str]) -> None:
+        self._targets = {os.path.realpath(link) for link in links}
+
+    def __contains__(self, full: str) -> bool:
+        """Whether a link leads to a file, or to a directory around it."""
+        if not self._targets:
+            return False
+        path = os.path.realpath(full)
+        while path not in self._targets:
+            above = os.path.dirname(path)
+            if above == path:
+                return False
+            path = above
+        return True
 
 
 def empty_folders_below(root: str, prefix: str) -> Iterator[ObjectMeta]:

@@ -20,6 +20,7 @@ from typing import Final, Literal, Protocol, TypeVar
 from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError
 from glaive.format.manifest import Manifest
+from glaive.io.listing import LinkTargets
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.cleanup_division import BATCH, Division, Span
 from glaive.table.found_files import CleanupFile, FoundFiles
@@ -166,7 +167,7 @@ class ReadVersions:
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Files that no kept version uses, links that stay, and empty folders."""
+    """Files that no kept version uses, links and their targets that stay, and empty folders."""
 
     files: tuple[FoundFiles, ...]
     links: list[str]
@@ -206,25 +207,28 @@ class ListUnused:
         others: list[CleanupFile] = []
         links: list[str] = []
         folders: list[str] = []
+        found = [path for folder in self.folders for path in store.links(folder)]
+        # What a version needs may lie where such a link leads, under a name that no version has.
+        targets = LinkTargets(map(store.full, found))
         for folder in filter(self.span.meets, self.folders):
             for meta in self.span.listed(store, folder):
                 verified = meta.path in deleted
                 kind = kind_of(meta.path, named=verified)
                 if kind is None or meta.path in kept or not (verified or self._is_old(meta)):
                     continue
-                if store.is_link(meta.path):
+                if store.is_link(meta.path) or store.full(meta.path) in targets:
                     links.append(meta.path)
                     continue
                 file = CleanupFile(meta.path, kind, meta.size, unverified=not verified)
                 random = kind != "manifest" and kind_of(meta.path) is not None
                 (drawn if random else others).append(file)
-            links.extend(path for path in store.links(folder) if self._is_unused_folder(path, kept))
             # As files that no version uses: a writer may just have made a young one.
             folders.extend(
                 meta.path
                 for meta in store.empty_folders(folder)
                 if self._is_unused_folder(meta.path, kept) and self._is_old_folder(meta)
             )
+        links.extend(path for path in found if self._is_unused_folder(path, kept))
         most = self.most or max(1, len(drawn))
         cuts = range(0, len(drawn), most)
         runs = [FoundFiles.of(drawn[at : at + most], drawn=True) for at in cuts]

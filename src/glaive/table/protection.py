@@ -60,6 +60,11 @@ class Protection:
         self.warnings.append(f"{self._store.full(path)} is a link, which no Lance writer created")
         return True
 
+    def keep(self, path: str) -> None:
+        """Add why a link stays, or what a link leads to."""
+        if not self.is_link(path):
+            self.warnings.append(f"{self._store.full(path)} was kept: a link leads to it")
+
     def unknown_refs(self, root: ObjectStore) -> list[datetime | None]:
         """Times of empty refs; each may have been meant for any version that existed then."""
         times: list[datetime | None] = []
