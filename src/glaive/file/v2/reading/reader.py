@@ -49,6 +49,8 @@ class FileV2:
         self.num_columns = container.footer.columns
         # Weak: columns are kept only while they are in use.
         self._columns: WeakValueDictionary[int, Column] = WeakValueDictionary()
+        self._counted: set[int] = set()
+        self._page_bytes = 0
         self._descriptor: Any = None
         self._schema: LanceSchema | None = None
         self._lock = renewed(Lock())
@@ -150,7 +152,23 @@ class FileV2:
             self._open_page(page, Where(self.path, index, name, number))
             for number, page in enumerate(message.pages)
         ]
-        return Column(pages, Where(self.path, index, name))
+        column = Column(pages, Where(self.path, index, name))
+        if index not in self._counted:
+            self._count_bytes(message, column.where)
+            self._counted.add(index)
+        return column
+
+    def _count_bytes(self, message: Any, where: Where) -> None:
+        """Refuse bytes that several pages share: what all keep is in proportion to their bytes."""
+        end = self.container.footer.metadata_start
+        self._page_bytes += sum(sum(page.buffer_sizes) for page in message.pages)
+        if self._page_bytes > end:
+            raise CorruptFileError(
+                "page buffers",
+                expected=f"at most {end} bytes in all columns, those of the file",
+                found=f"{self._page_bytes} up to this column",
+                where=where,
+            )
 
     def _open_page(self, page: Any, where: Where) -> PageReader:
         layout = self.container.page_layout(page.encoding, where)
