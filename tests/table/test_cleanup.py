@@ -152,6 +152,38 @@ def test_a_stale_listing_is_no_ground_to_delete_where_the_opened_version_is_dele
 
 
 @pytest.mark.spec("rel-2")
+@pytest.mark.parametrize("hint", [True, False], ids=["with a hint", "without"])
+def test_files_of_a_version_stay_where_all_listed_before_it_but_a_tagged_one_were_deleted(
+    store: LocalStore, hint: bool, work: CleanupWork
+) -> None:
+    """Another clean-up deleted those that are listed, and the next one, after this one began."""
+    first = create(store)
+    second = commit_transaction(store, append(first), base=first)
+    third = commit_transaction(store, append(second), base=second)
+    fourth = commit_transaction(store, append(third), base=third)
+    store.put("_refs/tags/origin.json", [b'{"version":1,"manifestSize":0}'])
+    files = [Path(store.root, "data", one.path) for it in fourth.fragments() for one in it.files]
+    for path in files:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"rows")
+        os.utime(path, (0, 0))
+    stale = StaleListing(store, newest=2)
+    store.delete([manifest_path(2), manifest_path(3), *([] if hint else [HINT])])
+    policy = CleanupPolicy(older_than=timedelta(0), error_if_tagged=False)
+    with nullcontext() if hint else pytest.raises(CleanupError, match="cleaned up version 2"):
+        delete_planned(store, plan_cleanup(stale, store, second, policy, work), work=work)
+    assert all(path.exists() for path in files)
+
+
+@pytest.mark.parametrize("hint", [10_000, 3, 99])
+def test_hints_of_versions_that_are_not_there_say_nothing_of_what_there_is(
+    store: LocalStore, newest: Manifest, hint: int
+) -> None:
+    store.put(HINT, [b'{"version":%d}' % hint])
+    assert [one.version for one in list_versions_past(store, newest.version)] == [1, 2, 3, 4]
+
+
+@pytest.mark.spec("rel-2")
 @pytest.mark.parametrize("hint", [b'{"version":1}', None], ids=["old", "none"])
 def test_a_late_commit_does_not_take_the_place_of_a_version_that_goes(
     store: LocalStore,

@@ -39,7 +39,7 @@ from glaive.table.cleanup_parts import (
     SizesOf,
     Unused,
     VersionFiles,
-    loaded,
+    made_meanwhile,
 )
 from glaive.table.found_files import CleanupFile, FoundFiles, PlannedFiles, in_batches
 from glaive.table.protection import Protection, refuse_staged
@@ -163,7 +163,7 @@ def plan_cleanup(
 
     Notes
     -----
-    Requests: a listing per folder, one per version, one per tag and branch, and two for versions
+    Requests: a listing per folder, one per version, one per tag and branch, and four for versions
     that listings may not show yet. Memory: the names of all files that versions have, and a few
     manifests. Where the work is divided, other processes make these requests and hold the names;
     this one holds them packed, those of files to delete likewise.
@@ -226,9 +226,9 @@ def plan_cleanup(
     # A version created concurrently may use old files again, for example after a restore.
     newest = max((location.version for location in locations), default=current.version)
     listed = list_versions_past(store, newest)
-    new = [location for location in listed if location.version not in times]
-    if new:
-        files = files.without(FileSet.of(manifest for _, manifest in loaded(store, new)))
+    made = made_meanwhile(store, listed, times)
+    if made:
+        files = files.without(FileSet.of(made))
     folders = tuple(sorted(path for listing in unused for path in listing.folders))
     versions = tuple(sorted(location.version for location in old))
     return CleanupPlan(current.version, versions, files, tuple(protection.warnings), folders)

@@ -12,14 +12,15 @@ they run.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Final, Literal, Protocol, TypeVar
 
 from glaive.dataclass import dataclass
-from glaive.errors import ObjectNotFoundError
+from glaive.errors import CleanupError, ObjectNotFoundError
 from glaive.format.manifest import Manifest
+from glaive.format.paths import VERSIONS
 from glaive.io.listing import LinkTargets
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.cleanup_division import BATCH, Division, Span
@@ -40,7 +41,7 @@ __all__ = [
     "SizesOf",
     "Unused",
     "VersionFiles",
-    "loaded",
+    "made_meanwhile",
 ]
 
 R_co = TypeVar("R_co", covariant=True)
@@ -143,7 +144,7 @@ class ReadVersions:
         """
         times: dict[int, datetime] = {}
         kept, deleted = FileSet(), FileSet()
-        for location, manifest in loaded(store, self.locations):
+        for location, manifest in _loaded(store, self.locations):
             times[location.version] = time = manifest.timestamp
             if self.selection.judge(location.version, time) == "delete":
                 deleted.add(manifest, self.ids, bases=False)
@@ -288,7 +289,7 @@ def _own_folders(paths: Iterable[str]) -> list[str]:
     return sorted(filter(is_own_folder, folders))
 
 
-def loaded(
+def _loaded(
     store: ObjectStore, locations: Sequence[ManifestLocation]
 ) -> Iterator[tuple[ManifestLocation, Manifest]]:
     """Manifests, a few at a time, without those that another clean-up has deleted concurrently."""
@@ -305,6 +306,26 @@ def loaded(
     for location, manifest in zip(locations, manifests, strict=True):
         if manifest is not None:
             yield location, manifest
+
+
+def made_meanwhile(
+    store: ObjectStore, listed: Sequence[ManifestLocation], read: Collection[int]
+) -> list[Manifest]:
+    """Manifests of the versions listed that were not read before.
+
+    Raises
+    ------
+    CleanupError
+        The newest version that is listed was cleaned up: there are later ones, of unknown files.
+    """
+    new = [location for location in listed if location.version not in read]
+    found = dict(_loaded(store, new))
+    if new and new[-1] == listed[-1] and new[-1] not in found:
+        raise CleanupError(
+            f"another process cleaned up version {new[-1].version}, the newest one listed in "
+            f"{store.full(VERSIONS)}: later ones are not listed yet. Try again later"
+        )
+    return list(found.values())
 
 
 def _is_missing(store: ObjectStore, path: str) -> bool:

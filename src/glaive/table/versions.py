@@ -283,8 +283,10 @@ def list_versions_past(store: ObjectStore, known: int) -> list[ManifestLocation]
     """All complete versions, oldest first, also those that a stale listing does not show.
 
     A listing that is some seconds old lacks the newest versions. So each number after the newest
-    that is listed is asked for by name: up to ``known``, and further until one is missing. One
-    listing, and one request for each of these numbers: one in all where nothing is stale.
+    that is listed is asked for by name: up to ``known``, and further until one is missing. That one
+    may have been made, and cleaned up since: a clean-up has the hint name a later version before.
+    One listing, one request for each of these numbers, and the hint: three requests in all where
+    nothing is stale.
 
     Parameters
     ----------
@@ -301,19 +303,29 @@ def list_versions_past(store: ObjectStore, known: int) -> list[ManifestLocation]
     newest = locations[-1].version if locations else 0
     known = 0 if known & DETACHED else known
     scheme: NamingScheme = locations[-1].scheme if locations else "V2"
-    missing = known > newest and not _exists(store, known, scheme)
-    if missing or known - newest > _MOST_UNLISTED:
-        raise CleanupError(
-            f"the listing of {store.full(VERSIONS)} ends at version {newest}, and version {known} "
-            "was made. The listing is stale, or another process deleted later versions: try again "
-            "later, with the newest version"
-        )
-    number = newest + 1
-    while (there := _exists(store, number, scheme)) or number <= known:
-        if there:
-            locations.append(locate(store, number, scheme))
-        number += 1
-    return locations
+    if known > newest and not _exists(store, known, scheme):
+        raise _is_stale(store, newest, known)
+    number, before = newest + 1, 0
+    while True:
+        if known - newest > _MOST_UNLISTED:
+            raise _is_stale(store, newest, known)
+        while (there := _exists(store, number, scheme)) or number <= known:
+            if there:
+                locations.append(locate(store, number, scheme))
+            number += 1
+        hint = read_hint(store) or 0
+        if hint < number or hint == before:
+            return locations
+        # One that is missing was cleaned up just now, so the hint has changed; or it was wrong.
+        before, known = hint, hint if _exists(store, hint, scheme) else 0
+
+
+def _is_stale(store: ObjectStore, newest: int, known: int) -> CleanupError:
+    return CleanupError(
+        f"the listing of {store.full(VERSIONS)} ends at version {newest}, and version {known} "
+        "was made. The listing is stale, or another process deleted later versions: try again "
+        "later, with the newest version"
+    )
 
 
 def _name(path: str) -> str:
