@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.damage import page_message, rewritten
 
+import glaive
 from glaive.errors import UnsupportedFeatureError
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumns
@@ -147,3 +149,37 @@ def test_items_between_rows_that_are_taken_are_not_made(tmp_path: Path, *, nulls
         (taken,) = columns.take(np.array([rows - 1, 0, rows // 2, 0]))
         assert taken.to_pylist() == [[None if nulls else 0.0] * size] * 4
         del taken  # before the pool that they came from
+
+
+@pytest.mark.spec("rel-24")
+def test_filters_decode_a_part_of_very_wide_rows_at_a_time(tmp_path: Path) -> None:
+    """4,096 rows at least took a gigabyte, also of an honest file."""
+    size, rows = 2**18, 2000
+
+    def equal(message: Any) -> None:
+        items = message.nullable.no_nulls.values.fixed_size_list.items
+        items.Clear()
+        items.constant.value = b"x"
+
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(size, np.uint8)), size)
+    empty = glaive.write_dataset(
+        pa.table({"c": lists.slice(0, 0)}), tmp_path, data_storage_version="2.0"
+    )
+    columns_of(tmp_path / "data", lists, equal, rows=rows)
+    found = glaive.LanceFragment.create(
+        tmp_path, pa.table({"c": lists}), data_storage_version="2.0"
+    )
+    described = found.to_json()
+    described["physical_rows"] = rows
+    described["files"][0] |= {"path": "a.lance", "file_size_bytes": None}
+    fragment = glaive.FragmentMetadata.from_json(json.dumps(described))
+    operation = glaive.LanceOperation.Overwrite(empty.schema, [fragment])
+    dataset = glaive.LanceDataset.commit(tmp_path, operation)
+    pool = pa.default_memory_pool()
+    tracemalloc.start()
+    try:
+        assert dataset.count_rows("c is not null") == rows
+        assert dataset.to_table(filter="c is null").num_rows == 0
+        assert tracemalloc.get_traced_memory()[1] + (pool.max_memory() or 0) < 4 * MOST_MEMORY
+    finally:
+        tracemalloc.stop()

@@ -157,8 +157,8 @@ class Outlet:
         return len(self.buffers) - 1
 
 
-_MOST_BETWEEN = 2**20
-"""Bytes of values between those that are taken, at most, where they would be made to be read."""
+_MOST_IMPLIED = 2**20
+"""Bytes that the page does not have, at most, that are made to find rows, or between rows taken."""
 
 
 class ArrayEncoding(ABC):
@@ -220,6 +220,8 @@ class ArrayEncoding(ABC):
 
         if not source.at_hand or not (predicate.any_width or self.dictionary_encoded):
             return None
+        if self.implied_bytes(stop - start) > _MOST_IMPLIED:
+            return None
         return array_matches(self.read(source, start, stop), predicate, source.where)
 
     def take(self, source: Source, rows: Int64s) -> Fetch[Any] | Any:
@@ -229,7 +231,7 @@ class ArrayEncoding(ABC):
         run of consecutive positions, and selects from that.
         """
         first, last = int(rows.min()), int(rows.max())
-        if source.at_hand and self.implied_bytes(last + 1 - first) <= _MOST_BETWEEN:
+        if source.at_hand and self.implied_bytes(last + 1 - first) <= _MOST_IMPLIED:
             return take_values(self.read(source, first, last + 1), rows - first)
         runs = RowRuns.of(rows)
         bounds = zip(

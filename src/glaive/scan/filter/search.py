@@ -27,7 +27,7 @@ from glaive.scan.filter.selection import FragmentSelection, read_in_one_request
 from glaive.scan.filter.terms import rows_passing
 from glaive.scan.metrics import Meter
 from glaive.scan.projection import Output
-from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun
+from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun, whole_chunks
 from glaive.types import Int64s, RowRange
 
 if TYPE_CHECKING:
@@ -370,8 +370,7 @@ def _cut(bound: BoundFragment, part: RowRange, fields: Sequence[int]) -> Iterato
     width = sum(max(bound.stored[at].value_bytes, sizes.seen_of(at)) for at in fields)
     rows = (_WINDOW_BYTES if bound.mapped else _FETCH_BYTES) // max(1, width)
     most = _MAX_WINDOW_ROWS if bound.mapped else part.stop - part.start
-    rows = max(ALIGNED_ROWS, min(rows, most))
-    rows = -(-rows // ALIGNED_ROWS) * ALIGNED_ROWS
+    rows = whole_chunks(min(rows, most) + ALIGNED_ROWS - 1, width)
     start = part.start
     while start < part.stop:
         stop = min(part.stop, (start // rows + 1) * rows)

@@ -21,7 +21,7 @@ from glaive.io.pool import worker_count
 from glaive.scan.bound import BoundFragment
 from glaive.scan.passed_pages import PassedPages
 from glaive.scan.plan import UNSEEN_ROWS, WINDOW_BYTES, FragmentRows, row_bytes, windows
-from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun
+from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun, whole_chunks
 from glaive.types import RowRange
 
 if TYPE_CHECKING:  # scans without a filter do not load them
@@ -214,7 +214,7 @@ class FragmentWindows:
         if pa.types.is_nested(kind):
             share = width * self.rows // worker_count()
             size = max(size, min(share, _NESTED_JOB_BYTES))
-        return max(ALIGNED_ROWS, size // width // ALIGNED_ROWS * ALIGNED_ROWS)
+        return whole_chunks(size // width, width)
 
     def _searched(
         self, search: Search, window_rows: int | None, *, stream: bool
@@ -230,14 +230,16 @@ class FragmentWindows:
                 continue
             size = _SEARCHED_BYTES if bound.mapped else _FETCHED_BYTES
             while start < stop:
-                most = min(rows, size // max(1, row_bytes(bound)))
+                width = max(1, row_bytes(bound))
+                most = min(rows, size // width)
                 if stream and bound.mapped and not bound.projection.row_sizes.are_known:
                     # It grows: where no row passes, they are never seen.
                     most, unseen = min(most, unseen), 2 * unseen
-                most = max(ALIGNED_ROWS, most // ALIGNED_ROWS * ALIGNED_ROWS)
+                most = whole_chunks(most, width)
+                step = min(most, ALIGNED_ROWS)
                 windows_left = -(-(stop - start) // most)
                 end = start + (stop - start) // windows_left
-                end = min(stop, -(-end // ALIGNED_ROWS) * ALIGNED_ROWS)
+                end = min(stop, -(-end // step) * step)
                 yield bound, RowRange(start, end)
                 start = end
 

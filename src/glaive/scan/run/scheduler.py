@@ -16,7 +16,7 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.plan import FragmentRows
 from glaive.scan.views import BoundProjection
 
-__all__ = ["ALIGNED_ROWS", "ScanRun"]
+__all__ = ["ALIGNED_ROWS", "ScanRun", "whole_chunks"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,6 +29,16 @@ Bounds memory, not requests.
 
 ALIGNED_ROWS: Final = 4096
 """Jobs within a page begin on multiples, where the chunks of most pages begin."""
+
+_WIDE_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of so many rows from which on there are fewer in a window: few of them are in a chunk."""
+
+
+def whole_chunks(rows: int, width: int) -> int:
+    """About as many rows of ``width`` bytes, so that windows begin where chunks do."""
+    if width * ALIGNED_ROWS > _WIDE_BYTES:
+        return max(1, _WIDE_BYTES // width)
+    return max(ALIGNED_ROWS, rows // ALIGNED_ROWS * ALIGNED_ROWS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
