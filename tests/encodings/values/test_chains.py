@@ -1,4 +1,4 @@
-"""Encodings within encodings: a chain of them stands for no more than its bytes and limits allow."""
+"""Encodings within encodings stand for no more than their bytes and limits allow."""
 
 from __future__ import annotations
 
