@@ -13,7 +13,7 @@ import pytest
 from tests.damage import page_message, rewritten
 
 import glaive
-from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CapacityError, UnsupportedFeatureError
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumns
 from glaive.format.fields import LanceSchema
@@ -365,32 +365,3 @@ def test_a_repeated_text_of_2_0_is_made_in_parts(tmp_path: Path) -> None:
     with pytest.raises(CapacityError, match="bytes of string in one array"):
         columns.read(0, rows)
     assert columns.read(7, 9)[0].to_pylist() == ["x" * LONG] * 2
-
-
-@pytest.mark.spec("align-5", "rel-24")
-def test_pages_do_not_share_their_bytes(tmp_path: Path) -> None:
-    """Each would keep as much as all of these bytes vouch for."""
-
-    def share(descriptor: Any, columns: list[Any]) -> None:
-        pages = columns[1].pages
-        for _ in range(99):
-            pages.add().CopyFrom(pages[0])
-        for at, page in enumerate(pages):
-            page.priority = at * len(INTEGERS)
-        descriptor.length = 100 * len(INTEGERS)
-
-    store = LocalStore(tmp_path)
-    schema = LanceSchema.from_arrow(pa.schema({name: pa.int32() for name in "abc"}))
-    writer = create_writer(store, "a.lance", schema, "2.2")
-    writer.write(pa.table(dict.fromkeys("abc", INTEGERS)))
-    writer.finish()
-    raw = store.get("a.lance").to_pybytes()
-    fields = schema.fields
-    for _ in range(3):  # the same columns count once
-        whole = open_reader(store, "a.lance")
-        assert whole.bind(fields).read(0, 3)[2].equals(INTEGERS[:3])
-        assert whole.bind(fields[:1]).read(0, 3)[0].equals(INTEGERS[:3])
-    store.put("a.lance", [rewritten(raw, share)])
-    shared = open_reader(store, "a.lance")
-    with pytest.raises(CorruptFileError, match="those of the file"):
-        shared.bind(shared.schema.fields[1:2])

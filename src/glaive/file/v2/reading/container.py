@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
@@ -112,6 +113,7 @@ class Container:
         ranges = [ByteRange(*struct.unpack("<QQ", entry)) for entry in entries]
         for column, pair in zip(wanted, ranges, strict=True):
             self._check_within(*pair, f"metadata of column {column}")
+        self._check_apart(np.array([size for _, size in ranges], np.uint64))
         self._prepared.update(zip(wanted, self.reader.read(ranges), strict=True))
 
     def _first_metadata_byte(self) -> int:
@@ -169,6 +171,17 @@ class Container:
                 where=self.path,
             )
 
+    def _check_apart(self, sizes: UInt64s) -> None:
+        """Refuse metadata that many columns share: each would take the memory of its pages."""
+        total = sizes[sizes <= self._base].sum(dtype=np.float64)  # others are refused one by one
+        if total > self._base:
+            raise CorruptFileError(
+                "metadata of all columns",
+                expected=f"at most {self._base} bytes, those of the file",
+                found=f"{int(total)}",
+                where=self.path,
+            )
+
     def descriptor(self) -> Any:
         """The file descriptor: schema and number of rows."""
         message = file_pb2.FileDescriptor()
@@ -197,6 +210,7 @@ class Container:
             if self._columns is None:
                 table = self._bytes(footer.column_table, _PAIR * footer.columns, "column table")
                 self._columns = as_array(table, "<u8").reshape(-1, 2)
+                self._check_apart(self._columns[:, 1])
             position, size = self._columns[index].tolist()
             raw = self._bytes(position, size, f"metadata of column {index}")
         where = Where(self.path, index, name)

@@ -1,0 +1,72 @@
+"""Bytes of a file belong to one page, or to the metadata of one column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.damage import rewritten
+
+from glaive.errors import CorruptFileError
+from glaive.file.open import create_writer, open_reader
+from glaive.format.fields import LanceSchema
+from glaive.io.local import LocalStore
+
+INTEGERS = pa.array([1, 2, 3] * 9, pa.int32())
+
+
+@pytest.mark.spec("align-5", "rel-24")
+def test_pages_do_not_share_their_bytes(tmp_path: Path) -> None:
+    """Each would keep as much as all of these bytes vouch for."""
+
+    def share(descriptor: Any, columns: list[Any]) -> None:
+        pages = columns[1].pages
+        for _ in range(99):
+            pages.add().CopyFrom(pages[0])
+        for at, page in enumerate(pages):
+            page.priority = at * len(INTEGERS)
+        descriptor.length = 100 * len(INTEGERS)
+
+    store = LocalStore(tmp_path)
+    schema = LanceSchema.from_arrow(pa.schema({name: pa.int32() for name in "abc"}))
+    writer = create_writer(store, "a.lance", schema, "2.2")
+    writer.write(pa.table(dict.fromkeys("abc", INTEGERS)))
+    writer.finish()
+    raw = store.get("a.lance").to_pybytes()
+    fields = schema.fields
+    for _ in range(3):  # the same columns count once
+        whole = open_reader(store, "a.lance")
+        assert whole.bind(fields).read(0, 3)[2].equals(INTEGERS[:3])
+        assert whole.bind(fields[:1]).read(0, 3)[0].equals(INTEGERS[:3])
+    store.put("a.lance", [rewritten(raw, share)])
+    shared = open_reader(store, "a.lance")
+    with pytest.raises(CorruptFileError, match="those of the file"):
+        shared.bind(shared.schema.fields[1:2])
+
+
+@pytest.mark.spec("footer-6", "rel-24", "rel-25")
+def test_columns_do_not_share_their_metadata(tmp_path: Path) -> None:
+    """Pages of all columns took memory and time by the square of the bytes of the file."""
+    names = [f"c{at}" for at in range(300)]
+    store = LocalStore(tmp_path)
+    schema = LanceSchema.from_arrow(pa.schema({name: pa.int32() for name in names}))
+    writer = create_writer(store, "a.lance", schema, "2.1")
+    writer.write(pa.table(dict.fromkeys(names, pa.nulls(1, pa.int32()))))
+    writer.finish()
+
+    def many_pages(descriptor: Any, columns: list[Any]) -> None:
+        pages = columns[0].pages
+        for at in range(1, 500):
+            pages.add().CopyFrom(pages[0])
+            pages[at].priority = at
+        descriptor.length = 500
+
+    raw = bytearray(rewritten(store.get("a.lance").to_pybytes(), many_pages))
+    table = int.from_bytes(raw[-32:-24], "little")
+    raw[table : table + 16 * 300] = raw[table : table + 16] * 300
+    store.put("a.lance", [bytes(raw)])
+    file = open_reader(store, "a.lance")
+    with pytest.raises(CorruptFileError, match="metadata of all columns"):
+        file.bind(file.schema.fields)
