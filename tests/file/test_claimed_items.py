@@ -13,12 +13,14 @@ import pytest
 from tests.damage import page_message, rewritten
 
 from glaive.errors import CapacityError, CorruptFileError
+from glaive.file.bound import in_proportion
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumn
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import encodings23_pb2 as pb23
 from glaive.io.local import LocalStore
+from glaive.types import Where
 
 MANY = 2**47
 """Items of a list, all of them null."""
@@ -186,3 +188,18 @@ def test_positions_of_items_of_fixed_lists_take_no_memory_by_their_number(tmp_pa
     tracemalloc.stop()
     for rows in ([4095], [7, 3]):
         assert len(column.take(np.array(rows))) == len(rows)
+
+
+@pytest.mark.spec("rel-24")
+def test_values_of_many_pages_are_limited_where_a_file_has_few_bytes_for_them() -> None:
+    where, page = Where("x.lance", 0, "v"), pa.array(np.zeros(2**30, np.int8))  # not touched
+    check = in_proportion(10 * len(page), 1000, where)
+    assert check(page) is page
+    with pytest.raises(CapacityError) as raised:
+        check(page)
+    assert raised.value.parts == 6
+    of_large_file = in_proportion(10 * len(page), 2**30, where)
+    all_of_it = in_proportion(2 * len(page), 1000, where)
+    for _ in range(2):
+        of_large_file(page)
+        all_of_it(page)

@@ -63,3 +63,16 @@ def test_new_columns_do_not_repeat_large_values_for_deleted_rows(tmp_path: Path)
     assert found["id"].to_pylist() == [0, rows + 1]
     assert found["twice"].to_pylist() == [TEXT * 4, "last" * 4]
     dataset.validate()
+
+
+@LONG
+@pytest.mark.spec("rel-24")
+def test_rows_of_many_pages_for_which_a_file_has_few_bytes_come_in_parts(tmp_path: Path) -> None:
+    size, rows = 2**28, 12
+    lists = pa.LargeListArray.from_arrays(pa.array([0, size]), pa.nulls(size, pa.int8()))
+    row = pa.record_batch([lists], ["l"])
+    source = pa.RecordBatchReader.from_batches(row.schema, (row for _ in range(rows)))
+    dataset = glaive.write_dataset(source, str(tmp_path / "data"), data_storage_version="2.0")
+    sizes = [batch.nbytes for batch in dataset.to_batches()]
+    assert max(sizes) <= MAX_OFFSET + 2 * size
+    assert sum(sizes) > rows * size

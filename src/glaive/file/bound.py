@@ -3,26 +3,49 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.config import USUAL_RATIO
 from glaive.encodings.fetch import Fetch, join
 from glaive.encodings.protocol import PageReader
-from glaive.errors import RowIndexError
+from glaive.errors import CapacityError, RowIndexError
 from glaive.file.protocol import Entries, Searchable
 from glaive.file.run_fetch import run_fetch
 from glaive.io.mapped import MappedReader
 from glaive.io.store import RangeReader
-from glaive.types import Int64s
+from glaive.types import MAX_OFFSET, Int64s, Where
 
 if TYPE_CHECKING:
     from glaive.arrow.conditions import Condition
     from glaive.encodings.predicate import PagePredicate
 
-__all__ = ["BoundField", "FileColumns"]
+__all__ = ["BoundField", "FileColumns", "in_proportion"]
+
+
+def in_proportion(rows: int, stored: int, where: Where) -> Callable[[pa.Array], pa.Array]:
+    """A check of each of the arrays that make so many rows: compression makes much of little.
+
+    Each page has a limit of its own, but rows read at once may have any number of pages.
+
+    Parameters
+    ----------
+    stored
+        Bytes of the file.
+    """
+    size = done = 0
+
+    def check(array: pa.Array) -> pa.Array:
+        nonlocal size, done
+        size, done = size + array.nbytes, done + len(array)
+        if size > MAX_OFFSET and done < rows and size > USUAL_RATIO * stored:
+            raise CapacityError.of(size * rows // done, "bytes of values", where=where)
+        return array
+
+    return check
 
 
 class BoundField(Searchable, ABC):

@@ -7,7 +7,7 @@ independent. Everything is a step: a ``Fetch``, or the array when the bytes are 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -31,6 +31,7 @@ from glaive.encodings.arrays.list import List
 from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.predicate import PagePredicate, mask_matches
 from glaive.errors import CapacityError, CorruptFileError
+from glaive.file.bound import in_proportion
 from glaive.file.v2.reading.container import MAX_ROWS
 from glaive.kernels.end_offsets import NullableOffsets, Spans
 from glaive.kernels.match import list_rows
@@ -65,9 +66,10 @@ class ArrayPage:
 class ArrayColumn:
     """One physical column: its pages, and the first value of each."""
 
-    __slots__ = ("__weakref__", "pages", "starts", "where")
+    __slots__ = ("__weakref__", "_file_size", "pages", "starts", "where")
 
-    def __init__(self, pages: Sequence[ArrayPage], where: Where) -> None:
+    def __init__(self, pages: Sequence[ArrayPage], where: Where, file_size: int) -> None:
+        self._file_size = file_size
         self.pages = [page for page in pages if page.rows]
         self.where = where
         self.starts = [0]
@@ -84,12 +86,13 @@ class ArrayColumn:
 
     def read(self, start: int, stop: int) -> list[tuple[int, Step]]:
         """Steps that read the parts of a range, each with the number of its page."""
-        steps = []
+        steps, checked = [], self._checked(stop - start)
         at = bisect_right(self.starts, start) - 1
         while start < stop:
             page, base = self.pages[at], self.starts[at]
             end = min(stop, base + page.rows)
-            steps.append((at, page.encoding.read(page.source, start - base, end - base)))
+            step = page.encoding.read(page.source, start - base, end - base)
+            steps.append((at, and_then(step, checked)))
             start, at = end, at + 1
         return steps
 
@@ -101,13 +104,19 @@ class ArrayColumn:
         numbers = np.searchsorted(np.array(self.starts), rows, side="right") - 1
         order = np.argsort(numbers, kind="stable")
         used, bounds = np.unique(numbers[order], return_index=True)
-        steps = []
+        steps, checked = [], self._checked(len(rows))
         for at, part in zip(used.tolist(), np.split(rows[order], bounds[1:]), strict=True):
             page = self.pages[at]
-            steps.append((at, page.encoding.take(page.source, part - self.starts[at])))
+            step = page.encoding.take(page.source, part - self.starts[at])
+            steps.append((at, and_then(step, checked)))
         if bool((order[1:] > order[:-1]).all()):
             return steps, None
         return steps, inverse_permutation(order)
+
+    def _checked(self, rows: int) -> Callable[[Any], Any]:
+        """A check of the values that each page has of so many rows; offsets are in the file."""
+        check = in_proportion(rows, self._file_size, self.where)
+        return lambda part: check(part) if isinstance(part, pa.Array) else part
 
 
 class NodeReader(Protocol):

@@ -206,7 +206,7 @@ class ArraysFile(FileV2):
             page = self.page_bytes(message, where)
             encoding = read_array(self._encoding(message, where), kind, page.rows, page, top=True)
             pages.append(ArrayPage(encoding, Source(page, latest)))
-        return ArrayColumn(pages, Where(self.path, index, name))
+        return ArrayColumn(pages, Where(self.path, index, name), self.reader.size)
 
     def _encoding(self, page: Any, where: Where) -> Any:
         """The array encoding message of a page."""

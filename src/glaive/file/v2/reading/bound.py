@@ -7,7 +7,7 @@ page. A flat field has one segment per page.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any
@@ -18,19 +18,18 @@ import pyarrow as pa
 from glaive.arrow.buffers import align_bits, integer_array, inverse_permutation, join_bits
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.arrow.widths import value_bytes
-from glaive.config import USUAL_RATIO
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.page_run import join_mapped
 from glaive.encodings.pages.blob import BlobPage
 from glaive.encodings.protocol import PageReader
-from glaive.errors import CapacityError, CorruptFileError
-from glaive.file.bound import BoundField
+from glaive.errors import CorruptFileError
+from glaive.file.bound import BoundField, in_proportion
 from glaive.file.run_fetch import and_then, join, run_fetch
 from glaive.file.v2.reading.columns import Node
 from glaive.file.v2.reading.unshred import Shapes, unshred, unshred_flat
 from glaive.io.store import RangeReader
-from glaive.types import MAX_OFFSET, Int64s, Where
+from glaive.types import Int64s, Where
 
 if TYPE_CHECKING:
     from glaive.arrow.conditions import Condition
@@ -179,28 +178,12 @@ class FieldColumns(BoundField):
             return self._no_rows()
         if stop <= cuts[first + 1]:
             return self._read_segment(start, stop)
-        steps, checked = [], self._in_proportion(stop - start)
+        steps, checked = [], in_proportion(stop - start, self.reader.size, self._where)
         while start < stop:
             end = min(stop, cuts[first + 1])
             steps.append(and_then(self._read_segment(start, end), checked))
             start, first = end, first + 1
         return join(steps, concat_arrays)
-
-    def _in_proportion(self, rows: int) -> Callable[[pa.Array], pa.Array]:
-        """A check of each of the arrays that make so many rows: compression makes much of little.
-
-        Each page has a limit of its own, but rows read at once may have any number of pages.
-        """
-        size = done = 0
-
-        def check(array: pa.Array) -> pa.Array:
-            nonlocal size, done
-            size, done = size + array.nbytes, done + len(array)
-            if size > MAX_OFFSET and done < rows and size > USUAL_RATIO * self.reader.size:
-                raise CapacityError.of(size * rows // done, "bytes of values", where=self._where)
-            return array
-
-        return check
 
     def _read_segment(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         if self._flat:
@@ -329,7 +312,11 @@ class FieldColumns(BoundField):
         bounds = np.flatnonzero(np.diff(sorted_segments)) + 1
         parts = np.split(rows[order], bounds)
         numbers = sorted_segments[np.concatenate(([0], bounds))].tolist()
-        steps = [self._take_segment(*pair) for pair in zip(parts, numbers, strict=True)]
+        checked = in_proportion(len(rows), self.reader.size, self._where)
+        steps = [
+            and_then(self._take_segment(part, at), checked)
+            for part, at in zip(parts, numbers, strict=True)
+        ]
         in_order = bool((order[1:] > order[:-1]).all())
         return join(steps, partial(_restore, None if in_order else order))
 
