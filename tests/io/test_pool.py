@@ -175,6 +175,7 @@ def test_every_item_is_done_however_few_are_under_way(ahead: int, in_order: bool
 
 AFTER_THE_MAIN_THREAD = """
 import sys, threading, time
+from pathlib import Path
 
 import pyarrow as pa
 import glaive
@@ -194,6 +195,10 @@ def work():
     dataset.create_scalar_index("id", "BTREE")
     dataset.optimize.compact_files()
     assert dataset.to_table().num_rows == 40_000
+    sources = [Path(f"{place}-{number}.csv") for number in range(3)]
+    for source in sources:
+        source.write_text("id\\n1\\n")
+    assert glaive.ingest(list(map(str, sources)), f"{place}-ingested").rows == 3
     print(dataset.count_rows("more > 6"), flush=True)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
+from contextlib import ExitStack, suppress
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -41,12 +40,14 @@ from glaive.ingestion.plan import (
     plan_ingest,
 )
 from glaive.ingestion.task import IngestTask
-from glaive.io.pool import worker_count
+from glaive.io.pool import submitted, worker_count
 from glaive.io.store import ObjectStore
 from glaive.table.load import open_latest
 from glaive.table.root import open_root
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from glaive.ingestion.merging import MergeRunner
 
 __all__ = ["Driver", "IngestResult", "commit_ingest", "ingest", "run_tasks"]
@@ -278,8 +279,17 @@ def _threads(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]
     workers = max(1, min(worker_count(), len(tasks)))
     waiting: dict[Future[IngestedPieces], int] = {}
     try:
-        with ThreadPoolExecutor(workers, thread_name_prefix="glaive-ingest") as pool:
-            waiting |= {pool.submit(task.execute): number for number, task in enumerate(tasks)}
+        with ExitStack() as begun:
+
+            @cache
+            def pool() -> ThreadPoolExecutor:
+                from concurrent.futures import ThreadPoolExecutor
+
+                made = ThreadPoolExecutor(workers, thread_name_prefix="glaive-ingest")
+                return begun.enter_context(made)
+
+            for number, task in enumerate(tasks):
+                waiting[submitted(pool, task.execute)] = number
             try:
                 while waiting:
                     for future in wait(waiting, return_when=FIRST_COMPLETED).done:

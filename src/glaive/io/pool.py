@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain, count, islice
 from threading import Lock
 from time import perf_counter
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from glaive.io.store import ObjectStore
 
-__all__ = ["gather", "map_requests", "ordered_map", "worker_count"]
+__all__ = ["gather", "map_requests", "ordered_map", "submitted", "worker_count"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,13 +47,15 @@ def _executor(workers: int) -> ThreadPoolExecutor:
     return pool
 
 
-def _submitted(workers: int, work: Callable[..., R], *arguments: object) -> Future[R]:
-    """Work that is begun on the pool; done here once the main thread of the program has ended.
+def submitted(
+    pool: Callable[[], ThreadPoolExecutor], work: Callable[..., R], *arguments: object
+) -> Future[R]:
+    """Work that is begun on a pool; done here once the main thread of the program has ended.
 
     Python lets other threads go on then, but starts no pools for them, and ends those there are.
     """
     try:
-        return _executor(workers).submit(work, *arguments)
+        return pool().submit(work, *arguments)
     except RuntimeError as error:
         if "after" not in str(error):  # no thread could be started; the pool has the work
             raise
@@ -102,7 +105,9 @@ def ordered_map(
         return
     from concurrent.futures import FIRST_COMPLETED, wait
 
-    waiting: deque[Future[R]] = deque(_submitted(workers, work, item) for item in first)
+    waiting: deque[Future[R]] = deque(
+        submitted(partial(_executor, workers), work, item) for item in first
+    )
     limit = ahead or 2 * workers
     nothing = object()
     try:
@@ -111,7 +116,7 @@ def ordered_map(
                 item = next(source, nothing)
                 if item is nothing:
                     break
-                waiting.append(_submitted(workers, work, item))
+                waiting.append(submitted(partial(_executor, workers), work, item))
             if not waiting:
                 return
             if not in_order and not waiting[0].done():
@@ -166,7 +171,7 @@ def gather(work: Callable[[T], R], items: Iterable[T], *, workers: int | None = 
         if not job.several_remain():
             job.run()
             return job.results()
-        helpers = [_submitted(workers, job.run) for _ in range(workers - 1)]
+        helpers = [submitted(partial(_executor, workers), job.run) for _ in range(workers - 1)]
         job.run()
         for helper in helpers:
             if not helper.cancel():
