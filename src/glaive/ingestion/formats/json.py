@@ -12,6 +12,7 @@ from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import FormatError, SchemaError
 from glaive.ingestion.formats.json_cells import MAX_CELLS, columns_of, refuse_many_cells
 from glaive.ingestion.formats.json_nesting import refuse_deep
+from glaive.ingestion.formats.json_nulls import without_first_null
 from glaive.ingestion.formats.lists import vectors_checked
 from glaive.ingestion.formats.options import known_options, option
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
@@ -127,6 +128,7 @@ def _infer(data: pa.Buffer) -> pa.Table:
 
 def _parse(data: pa.Buffer, schema: pa.Schema | None, unexpected: str) -> pa.Table:
     json: Any = import_module("pyarrow.json")
+    data = without_first_null(data)
     table: pa.Table = json.read_json(
         pa.BufferReader(data),
         read_options=json.ReadOptions(use_threads=False, block_size=data.size + 1),

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from glaive.arrow.nesting import MAX_NESTING, without_json_strings
 from glaive.ingestion.formats.json_cells import count_names, refuse_many_cells
+from glaive.ingestion.formats.json_nulls import refuse_null_records
 
 __all__ = ["check_files", "refuse_deep"]
 
@@ -67,7 +68,8 @@ def check_files(paths: Iterable[str]) -> None:
     Raises
     ------
     pyarrow.ArrowInvalid
-        A file is nested too deeply, has a line of more than 1 GiB, or stands for too many values.
+        A file is nested too deeply, has a line of more than 1 GiB or a record that is null, or
+        stands for too many values.
     """
     columns = 0
     for path in paths:
@@ -87,6 +89,7 @@ def _check_file(path: str, columns: int) -> int:
             data = source.read(max(_BLOCK_BYTES, min(len(rest), 16 * _BLOCK_BYTES)))
             lines, _, rest = (rest + data).rpartition(b"\n") if data else (rest, b"", b"")
             refuse_deep(lines)
+            refuse_null_records(lines)
             for start in range(0, len(lines), _PARSED_BYTES):
                 part = pa.py_buffer(lines).slice(start, min(_PARSED_BYTES, len(lines) - start))
                 if first:

@@ -1,0 +1,54 @@
+"""JSON with records that are null, which end the process where Arrow's parser meets one first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import glaive
+from glaive.cli.main import cli
+
+ROWS = [{"a": None}, {"a": 1}, {"a": None}]
+
+
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("schema", [None, "a bigint"])
+@pytest.mark.parametrize("start", ["", "\ufeff", "\n \t"])
+def test_null_records_are_rows_of_nulls_wherever_they_come(
+    tmp_path: Path, start: str, schema: str | None
+) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text(f'{start}null\n{{"a": 1}}\nnull\n')
+    glaive.ingest(source, tmp_path / "t.lance", schema=schema)
+    assert glaive.dataset(tmp_path / "t.lance").to_table().to_pylist() == ROWS
+
+
+@pytest.mark.spec("rel-23")
+def test_null_records_beside_one_that_cannot_be_parsed_are_rows(tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text('null\n{"a": 1}\nno JSON\nnull\n')  # the block is halved around it
+    bad = tmp_path / "bad.lance"
+    glaive.ingest(source, tmp_path / "t.lance", bad_records=bad)
+    assert glaive.dataset(tmp_path / "t.lance").to_table().to_pylist() == ROWS
+    assert glaive.dataset(bad).count_rows() == 1
+
+
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("text", ["null", '{"a": 1}\n null\n', '{"a": {}} null', "\ufeffnull"])
+def test_convert_refuses_a_null_record(tmp_path: Path, text: str) -> None:
+    source = tmp_path / "a.json"
+    source.write_text(text)
+    result = CliRunner().invoke(cli, ["convert", str(source), str(tmp_path / "t.lance")])
+    assert result.exit_code == 1
+    assert "a record is null, not an object" in result.output
+
+
+def test_convert_takes_nulls_within_records(tmp_path: Path) -> None:
+    source = tmp_path / "a.json"
+    source.write_text('{"a": [\n null,\n 1], "b": "} null", "c": {}, "d": null}\n')
+    target = tmp_path / "t.lance"
+    assert CliRunner().invoke(cli, ["convert", str(source), str(target)]).exit_code == 0
+    (row,) = glaive.dataset(target).to_table(["a", "b", "d"]).to_pylist()
+    assert row == {"a": [None, 1], "b": "} null", "d": None}
