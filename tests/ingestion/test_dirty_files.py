@@ -303,3 +303,17 @@ def test_a_pattern_with_brackets_means_what_it_means_in_a_shell(tmp_path: Path) 
     for pattern in ("[z-a].csv", "[!].csv"):
         with pytest.raises(OptionError, match="pattern"):
             found(pattern)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['a,b\n"', 'a,b\n1,2\r3,4\r\n5,"6\n', 'a\n\r\r\n\t\r,"1\r\n"2\na1', 'a\tb"\r\nb"c\td\n'],
+    ids=["one mark", "carriage returns", "many of them", "other separators"],
+)
+def test_marks_and_carriage_returns_that_stand_alone_are_errors_of_the_file(
+    tmp_path: Path, text: str
+) -> None:
+    source = tmp_path / "a.csv"
+    source.write_bytes(text.encode())
+    with pytest.raises(FormatError, match=r"a\.csv, line \d"):
+        glaive.ingest(source, tmp_path / "t.lance")

@@ -213,14 +213,14 @@ class Csv(SourceFormat):
         line = sample.slice(0, end)
         try:
             names = self._names(line, self._separator(file))
+            if self._header and not self._sep:
+                self._refuse_other_separator(names, line, file)
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             hint = f". {_ENCODING}" if isinstance(error, UnicodeDecodeError) else ""
             raise FormatError(f"{file.uri}, line 1: {error}{hint}") from error
         repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
             raise FormatError(f"{file.uri}, line 1: several columns are called {repeated[0]!r}")
-        if self._header and not self._sep:
-            self._refuse_other_separator(names, line, file)
         size = end if self._header else 0
         return _Head(names, sample.slice(size), size, quoted)
 

@@ -50,7 +50,7 @@ class Quotes:
             return False  # where a value ends a line, marks before this line end are odd
         lines = _lines(data, starts)
         records = self._records(data)
-        if records == len(lines):
+        if records >= len(lines):  # more where a carriage return alone ends some
             return False
         if not self._is_open(data, records):
             return True
@@ -143,8 +143,10 @@ def block_size(data: pa.Buffer | bytes) -> int:
 def _lines(data: pa.Buffer, starts: Int64s) -> Int64s:
     """Where lines start that are not empty."""
     values = as_array(data)
-    blank = np.diff(starts) == 1
+    blank = values[starts[:-1]] == ord("\n")  # the last line may be of one byte without it
     returns = np.flatnonzero(np.diff(starts) == 2)
-    blank[returns] = values[starts[returns]] == ord("\r")
+    blank[returns] = (values[starts[returns]] == ord("\r")) & (
+        values[starts[returns] + 1] == ord("\n")
+    )
     filled: Int64s = starts[:-1][~blank]
     return filled
