@@ -7,18 +7,46 @@ libraries read, look for decimals.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
 
-__all__ = ["check_decimals", "damaged_text", "has_decimals"]
+__all__ = ["check_decimals", "damaged_text", "has_decimals", "negative_length"]
+
+_VIEW_WORDS: Final = 4
+"""Numbers of 32 bits in a view, of which the first is its length."""
 
 
 def damaged_text(array: Any) -> str | None:
     """What Arrow says of a text, at any depth of the array, that is not UTF-8; None: all are."""
     return _invalid(array, _is_text)
+
+
+def negative_length(array: Any) -> str | None:
+    """What is wrong with a view at any depth that is null and has a length below 0; None: none has.
+
+    Validating does not look at views that are null, and a cast ends the process over some.
+    """
+    kind, types = array.type, pa.types
+    if isinstance(array, pa.ExtensionArray):
+        return negative_length(array.storage)
+    if types.is_dictionary(kind):
+        return negative_length(array.dictionary)
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        end = array.offset + len(array)
+        words = np.frombuffer(array.buffers()[1] or b"", np.int32, _VIEW_WORDS * end)
+        lengths = words[_VIEW_WORDS * array.offset :: _VIEW_WORDS]
+        return "a view has a length below 0" if (lengths < 0).any() else None
+    if types.is_map(kind):
+        parts = [array.keys, array.items]
+    elif types.is_struct(kind) or types.is_union(kind):
+        parts = [array.field(at) for at in range(kind.num_fields)]
+    else:
+        parts = [array.values] if kind.num_fields else []
+    return next(filter(None, map(negative_length, parts)), None)
 
 
 def check_decimals(batch: pa.RecordBatch) -> pa.RecordBatch:
