@@ -93,9 +93,9 @@ def test_nothing_is_visible_and_the_next_attempt_works(
 @pytest.mark.parametrize("mode", ["create", "overwrite"])
 def test_a_name_that_could_not_be_forced_to_disk_is_said_so(tmp_path: Path, mode: PutMode) -> None:
     store = LocalStore(tmp_path, {"fsync": "true"})
-    # Opened, written, forced to disk, named; then the folder is forced to disk.
+    # Opened, written, forced to disk, closed, named; then the folder is forced to disk.
     with (
-        failing_from(str(tmp_path), errno.EIO, 5),
+        failing_from(str(tmp_path), errno.EIO, 6),
         pytest.raises(NotForcedError, match=r"name .* could not be forced to disk"),
     ):
         store.put("name", [b"content"], mode=mode)
@@ -116,6 +116,41 @@ def test_a_commit_that_could_not_be_forced_to_disk_is_said_so(base: Path, tmp_pa
             messages.append(error)
             assert glaive.dataset(place).version == 3
     assert len(messages) == 1
+
+
+@pytest.mark.spec("rel-20")
+def test_a_file_whose_closing_fails_is_closed_once(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path, {"fsync": "true"})
+    # Opened, written, forced to disk, closed: network file systems report a quota only then.
+    with failing_from(str(tmp_path), errno.EDQUOT, 4):
+        sink = store.create("name")
+        sink.write([b"content"])
+        with pytest.raises(StoreError, match="quota"):
+            sink.publish("create")
+    # Another file gets the number of the closed one, as those of other threads may meanwhile.
+    with (tmp_path / "other").open("wb") as other:
+        sink.abort()
+        other.write(b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+    assert (tmp_path / "other").read_bytes() == b"whole"
+
+
+@pytest.mark.spec("rel-8")
+def test_a_name_that_was_taken_is_no_failure_where_nothing_may_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a directory to which names may only be added."""
+
+    def refused(path: str, **_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+    dataset = glaive.write_dataset(made_rows(range(3), 1), tmp_path / "t")
+    monkeypatch.setattr(os, "unlink", refused)
+    dataset.insert(made_rows(range(3, 6), 1))
+    dataset.tags.create("name", 2)
+    monkeypatch.undo()
+    newest = glaive.dataset(tmp_path / "t")
+    assert (newest.version, newest.count_rows(), [*newest.tags.list()]) == (2, 6, ["name"])
 
 
 def failure(operation: Callable[[LanceDataset], object], dataset: LanceDataset) -> str | None:

@@ -108,7 +108,8 @@ def _name(temporary: str, full: str) -> None:
             os.close(os.open(full, _EMPTY, 0o666))
             _fill(temporary, full)
     else:
-        os.unlink(temporary)
+        with suppress(OSError):  # the name is taken; a clean-up finds the other one
+            os.unlink(temporary)
 
 
 def _rename_if_free(source: str, target: str) -> bool:

@@ -193,23 +193,21 @@ class LocalStore(ObjectStore):
             self.put(path, data)
 
     def rewrite(self, path: str, data: bytes) -> bool:
-        """Overwrite a file of the same size in place; ``False`` if there is no such file.
+        """Overwrite a file of the same size in place; ``False`` if none could be.
 
         Not atomic, hence only for hints: a reader may see a mixture of old and new bytes. A file
         that is reached through a link, or has another name as well, is not written.
         """
         try:
             fd = os.open(self.full(path), _REWRITE)
+            try:
+                status = os.fstat(fd)
+                mine = S_ISREG(status.st_mode) and status.st_nlink == 1
+                return mine and status.st_size == len(data) and os.write(fd, data) == len(data)
+            finally:
+                os.close(fd)
         except OSError:
             return False
-        try:
-            status = os.fstat(fd)
-            mine = S_ISREG(status.st_mode) and status.st_nlink == 1
-            return mine and status.st_size == len(data) and os.write(fd, data) == len(data)
-        except OSError as error:
-            raise from_system(error, self.full(path), "write") from None
-        finally:
-            os.close(fd)
 
     def create(self, path: str) -> LocalSink:
         """Start writing a file; its directory is made when there is none."""

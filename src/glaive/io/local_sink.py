@@ -172,8 +172,7 @@ class LocalSink:
                 _release(self._fd, self.position)
             if self._fsync:
                 os.fsync(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+            self._close()
             if mode == "create":
                 take_name(self._temporary, self._full)
             else:
@@ -196,11 +195,16 @@ class LocalSink:
 
     def abort(self) -> None:
         """Remove the written data; safe to call twice and after a failure."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        with suppress(OSError):
+            self._close()
         with suppress(OSError):
             os.unlink(self._temporary)
+
+    def _close(self) -> None:
+        """Close the file, once: after an error, too, its number may be that of another file."""
+        descriptor, self._fd = self._fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     @staticmethod
     def _failed(error: OSError, path: str) -> StoreError:

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 __all__ = ["CALLS", "FailingCalls", "failing_from"]
 
-CALLS: Final = ("open", "write", "writev", "fsync", "link", "replace", "mkdir", "makedirs")
-"""Functions of ``os`` that change a directory or a file, or open one."""
+CALLS: Final = ("open", "write", "writev", "fsync", "close", "link", "replace", "mkdir", "makedirs")
+"""Functions of ``os`` that change a directory or a file, or open or close one."""
 
 
 class FailingCalls:
@@ -23,7 +23,7 @@ class FailingCalls:
     Parameters
     ----------
     root
-        Calls with a path below it count, and writes to files that were opened there.
+        Calls with a path below it count, and those with files that were opened there.
     error
         The number of the error, such as ``errno.ENOSPC``.
     at
@@ -33,7 +33,7 @@ class FailingCalls:
     def __init__(self, root: str, error: int, at: int) -> None:
         self.root, self.error, self.at = root, error, at
         self.count = 0
-        self._open: set[int] = set()
+        self._open: dict[int, bool] = {}  # whether to be written
 
     @property
     def failed(self) -> bool:
@@ -49,15 +49,22 @@ class FailingCalls:
                 path = "" if first not in self._open else self.root
             else:
                 path = os.fspath(first)
-            counts = path.startswith(self.root)
-            changes = name != "open" or bool(arguments[1] & (os.O_WRONLY | os.O_RDWR))
-            if counts and changes:
+            below = path.startswith(self.root)
+            changes = True
+            if name == "open":
+                changes = bool(arguments[1] & (os.O_WRONLY | os.O_RDWR))
+            elif name == "close":  # network file systems report here what they could not write
+                changes = self._open.pop(first, False)
+                real(first)
+            if below and changes:
                 self.count += 1
                 if self.count >= self.at:
                     raise OSError(self.error, os.strerror(self.error), path or None)
+            if name == "close":
+                return None
             result = real(*arguments, **options)
-            if name == "open" and counts:
-                self._open.add(result)
+            if name == "open" and below:
+                self._open[result] = changes
             return result
 
         return call
