@@ -366,6 +366,20 @@ def test_groups_have_as_many_rows_as_requested(tmp_path: Path, rows: int) -> Non
         assert list(edges) == [*range(0, 2500, rows), 2500]
 
 
+@pytest.mark.parametrize("rows", [2**31 - 1, 2**31, 2**60, 2**63 - 1, 10**30])
+def test_groups_of_more_rows_than_a_file_may_have_lose_none(tmp_path: Path, rows: int) -> None:
+    import glaive
+
+    table = pa.table({"x": range(30)})
+    place = tmp_path / "t"
+    glaive.write_dataset(table, place, data_storage_version="0.1", max_rows_per_group=rows)
+    assert glaive.dataset(place).to_table() == table
+    glaive.dataset(place).delete("x = 3")
+    found = glaive.dataset(place).optimize
+    found.compact_files(max_rows_per_group=rows, materialize_deletions_threshold=0.0)
+    assert glaive.dataset(place).to_table()["x"].to_pylist() == [0, 1, 2, *range(4, 30)]
+
+
 TEXTS = pa.array([b"fine", b"\xffnot fine"])
 """Bytes, of which the second are no text."""
 

@@ -72,7 +72,8 @@ class LegacyFileWriter:
         self._schema = schema
         self._arrow = schema.to_arrow()
         self._profile = profile
-        self._step = rows_per_batch or profile.rows_per_batch
+        # No file has more rows, and bounds of batches are sums of these.
+        self._step = min(rows_per_batch or profile.rows_per_batch, _MAX_ROWS)
         self._sink = AlignedSink(store.create(path))
         self._pages = PageWriter(self._sink, {} if dictionaries is None else dictionaries)
         self._measured = list(_measured(schema.fields))
