@@ -21,6 +21,7 @@ import glaive
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
 from glaive.index.row_set import RowSet
+from glaive.index.scalar.block_filters import filter_bytes
 from glaive.index.scalar.rowsets import RowLimit, row_set_of
 from glaive.index.scalar.treemaps import encode_halves, halves_of, rows_of_treemap
 
@@ -53,6 +54,13 @@ def runs(count: int = MANY) -> BitMap:
 def stored(sets: dict[int, bytes]) -> pa.Array:
     parts = [struct.pack("<II", one, len(raw)) + raw for one, raw in sets.items()]
     return pa.array([struct.pack("<I", len(parts)) + b"".join(parts)], pa.binary())
+
+
+@pytest.mark.parametrize("items", [2**31 - 1, 10**18 - 1])
+def test_a_filter_for_as_many_values_as_an_index_claims_is_sized_without_memory(items: int) -> None:
+    with little_memory(most=1 << 20):
+        assert filter_bytes(items, 0.00057) == 1 << 27
+    assert filter_bytes(8192, 0.00057) == 1 << 15
 
 
 def test_rows_of_a_set_take_no_memory_where_they_follow_one_another() -> None:

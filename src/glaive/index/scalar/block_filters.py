@@ -29,6 +29,8 @@ from glaive.types import Flags, UInt64s
 __all__ = ["FilterBuilder", "filter_bytes", "hash_values", "is_hashed", "may_have"]
 
 _MAX_BYTES = 1 << 27
+_CROWDED = 4096
+"""Values of a block of 256 bits that leave none of them: an index may say any number."""
 
 _MOST_PER_VALUE = 1024
 """Bytes of a filter for each value, at most: one of 10^12 other values passes it. An index that
@@ -169,6 +171,8 @@ def filter_bytes(items: int, probability: float) -> int:
 def _false_positives(items: int, blocks: int) -> float:
     """Probability that a value that was not inserted is found: values per block are Poisson."""
     mean = items / blocks
+    if mean > _CROWDED:
+        return 1.0
     most = int(mean + 12 * mean**0.5 + 32)
     counts = np.arange(most + 1)
     logs = np.concatenate((np.zeros(1), np.cumsum(np.log(counts[1:]))))
