@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import glaive
 from glaive import DatasetBasePath
 from glaive.dataset.dataset import LanceDataset
+from glaive.errors import OptionError
 from glaive.fragment import write_fragments
 
 
@@ -85,3 +87,12 @@ def test_files_that_a_version_names_by_a_link_to_their_folder_stay(tmp_path: Pat
     committed = LanceDataset.commit(dataset, overwrite, read_version=1)
     committed.cleanup_old_versions(timedelta(0), delete_unverified=True)
     assert glaive.dataset(tmp_path / "t").to_table() == rows
+
+
+@pytest.mark.parametrize("option", ["delete_rate_limit", "delete_concurrency"])
+@pytest.mark.parametrize("limit", [0, -1, 1.5, float("nan")])
+def test_limits_of_a_clean_up_are_whole_numbers(tmp_path: Path, option: str, limit: float) -> None:
+    dataset = glaive.write_dataset({"x": [1]}, tmp_path / "t")
+    given: dict[str, Any] = {option: limit}
+    with pytest.raises(OptionError, match=f"{option} must be greater than 0, got"):
+        dataset.cleanup_old_versions(timedelta(0), **given)

@@ -67,6 +67,7 @@ def test_a_target_or_a_number_changes_that() -> None:
         ("num_partitions", {"num_partitions": "3"}),
         ("num_partitions", {"num_partitions": 4, "ivf_centroids": CENTROIDS}),
         ("target_partition_size", {"target_partition_size": -1}),
+        ("target_partition_size", {"target_partition_size": 2**64}),
         ("sample_rate", {"sample_rate": 0}),
         ("max_iters", {"max_iters": 0}),
         ("m:", {"index_type": "IVF_HNSW_FLAT", "m": 3}),

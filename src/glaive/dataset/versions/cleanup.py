@@ -108,8 +108,8 @@ def clean_up(
         ("delete_rate_limit", delete_rate_limit),
         ("delete_concurrency", delete_concurrency),
     ):
-        if limit is not None and limit < 1:
-            raise OptionError(f"{name} must be greater than 0, got {limit}")
+        if limit is not None and (limit < 1 or not hasattr(limit, "__index__")):
+            raise OptionError(f"{name} must be greater than 0, got {limit}; an integer is expected")
     emit(DATASETS, event="cleaning", uri=dataset.uri)
     plan = planned_cleanup(dataset, policy, work)
     line = current_line()

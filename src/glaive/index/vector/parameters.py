@@ -148,17 +148,20 @@ class _Reader:
     def take(self, name: str, default: Any = None) -> Any:
         return self._left.pop(name, default)
 
-    def integer(self, name: str, default: int | None, least: int = 1) -> Any:
+    def integer(
+        self, name: str, default: int | None, least: int = 1, most: float = float("inf")
+    ) -> Any:
         value = self.take(name, default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if value is None or (_is_integer(value) and value >= least):
+        if value is None or (_is_integer(value) and least <= value <= most):
             return None if value is None else int(value)
         said = ""
         if name == "num_partitions" and not _is_integer(value):
             said = f"num_partitions must be int, got {type(value)}: "
         kind = OptionRangeError if _is_integer(value) else OptionError
-        raise kind(f"{said}{name}: expected an integer from {least} on, found {value!r}")
+        rest = "on" if most == float("inf") else f"to {most}"
+        raise kind(f"{said}{name}: expected an integer from {least} {rest}, found {value!r}")
 
     def end(self, kind: str) -> None:
         unknown = sorted(self._left.keys() - IGNORED)
@@ -226,7 +229,7 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
     signs = _signs(reader.take("rabitq_model"), kind, bits, column)
     checked = VectorParameters(
         kind=kind, column=column, num_partitions=num_partitions,
-        target_partition_size=reader.integer("target_partition_size", None),
+        target_partition_size=reader.integer("target_partition_size", None, most=2**64 - 1),
         num_sub_vectors=parts, num_bits=bits, sample_rate=reader.integer("sample_rate", 256),
         max_iters=reader.integer("max_iters", 50), centroids=centroids, codebook=codebook,
         bounds=bounds, partitions=partitions, rotation=rotation, signs=signs,
