@@ -148,7 +148,7 @@ ROWS: list[tuple[str, str, str, Callable[[Figures], str]]] = [
 
 def _findings(figures: Figures) -> str:
     found = len(figures["found"])
-    return "nothing was found" if not found else f"{found} findings"
+    return "nothing was found" if not found else f"{found} finding{'s' * (found > 1)}"
 
 
 def page(runs: Mapping[str, Figures], targets: Mapping[str, Figures]) -> str:

@@ -32,7 +32,7 @@ def test_what_no_run_has_measured_is_said_to_be_missing() -> None:
     assert "| manifest | 7,000 | 900 | 60 | 2026-11-20 |" in text
     assert "| filter | not measured | – | – | – |" in text
     found = page({"simulation": {**runs["simulation"], "found": ["seed 3"]}}, {})
-    assert "; 1 findings |" in found
+    assert "; 1 finding |" in found
 
 
 def test_tests_and_the_points_that_they_record_are_counted(tmp_path: Path) -> None:
