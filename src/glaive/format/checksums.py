@@ -30,14 +30,11 @@ from glaive.errors import CorruptFileError
 from glaive.io.checksums import Expected, check
 from glaive.types import Where
 
-__all__ = ["LEADER", "TRAILER", "FileChecksums", "begins", "checksums_size", "trailing_size"]
+__all__ = ["TRAILER", "FileChecksums", "checksums_size", "has_size", "trailing_size"]
 
 MAGIC: Final = b"GLXX"
 TRAILER: Final = 8
 """Bytes at the end: the size, and the magic."""
-
-LEADER: Final = 12
-"""Bytes at the beginning that say what the checksums are of."""
 
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct("<IIIQ")
@@ -58,12 +55,13 @@ def trailing_size(before: Any) -> int | None:
     return size if magic == MAGIC else None
 
 
-def begins(head: Any, columns: int, global_buffers: int) -> bool:
-    """Whether the checksums of a file of so many columns and global buffers begin with these bytes.
+def has_size(size: int, columns: int, global_buffers: int) -> bool:
+    """Whether checksums of so many columns and global buffers may take so many bytes.
 
-    No other buffer does: its eight bytes at the end are damaged if they are no trailer.
+    It depends on the number of buffers of their pages.
     """
-    return bytes(head) == struct.pack("<III", _VERSION, columns, global_buffers)
+    beyond = size - checksums_size(columns, global_buffers, 0)
+    return beyond >= 0 and beyond % 8 == 0
 
 
 @dataclass(frozen=True, slots=True)

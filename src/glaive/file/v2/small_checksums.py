@@ -35,15 +35,17 @@ def small_checksums(
     Raises
     ------
     BulkReadError
-        Those of the metadata differ.
+        Those of the metadata differ, or there may be some that are damaged.
     """
     found: list[FileChecksums | None] = []
-    starts, columns = footers["metadata"].tolist(), footers["columns"].tolist()
-    for base, whole, start, count in zip(bases.tolist(), sizes, starts, columns, strict=True):
+    parts = (footers[part].tolist() for part in ("metadata", "columns", "buffers"))
+    for base, whole, start, count, buffers in zip(bases.tolist(), sizes, *parts, strict=True):
         at = base + start
         before = data.slice(at - TRAILER, TRAILER).to_pybytes() if start >= TRAILER else b""
         size = trailing_size(before)
         if size is None or size > start:
+            if buffers > 1:  # the schema is one of them, and perhaps damaged checksums are
+                raise BulkReadError("a file has more than a schema and pages")
             found.append(None)
             continue
         try:

@@ -186,6 +186,9 @@ class Container:
         """The file descriptor: schema and number of rows."""
         message = file_pb2.FileDescriptor()
         descriptor = parse(message, self.global_buffer(0), "schema", self.path)
+        if not descriptor.HasField("schema"):  # no bytes are a message, too
+            found = f"fields {[field.number for field, _ in descriptor.ListFields()]}"
+            raise CorruptFileError("schema", expected="a schema", found=found, where=self.path)
         if descriptor.length > MAX_ROWS:
             raise CorruptFileError(
                 "rows of the file",
@@ -265,32 +268,34 @@ class Container:
     def checksums_range(self) -> ByteRange | None:
         """Where the checksums are; None if there are none.
 
-        They end where the column metadata begins. The table of global buffers has the same range.
-        Where only one of the two leads to checksums, the other is damaged, which the checksum of
-        the metadata tells. Where both lead to eight bytes that are damaged, the range is that of
-        the table: its checksums do not end as they must.
+        They end where the metadata of the first column begins, which the footer and the table of
+        columns say; the table of global buffers has the same range. Where not all of them lead to
+        checksums, the others are damaged, which the checksum of the metadata tells. Where none
+        does, although the last global buffer has their place and size, they are damaged
+        themselves: the range is that of the table, and they do not end as they must. No other
+        buffer is there, since the schema is written after all others.
         """
-        from glaive.format.checksums import LEADER, TRAILER, begins, trailing_size
+        from glaive.format.checksums import TRAILER, has_size, trailing_size
 
         footer = self.footer
-        ends, last = [footer.metadata_start], ByteRange(0, 0)
+        start, last = footer.metadata_start, ByteRange(0, 0)
+        ends = [start]
         if footer.global_buffers > 1:
             at = footer.global_table + _PAIR * (footer.global_buffers - 1)
             entry = self._bytes(at, _PAIR, "global buffer table")
             last = ByteRange(*struct.unpack("<QQ", entry))
-            ends.append(last.end)
+            first = start
+            if footer.columns:
+                entry = self._bytes(footer.column_table, _PAIR, "column table")
+                first, _ = struct.unpack("<QQ", entry)
+            ends += {last.end, first} - {start}
         for end in ends:
             if TRAILER <= end <= self._base:
                 size = trailing_size(self._bytes(end - TRAILER, TRAILER, "checksums").to_pybytes())
                 if size is not None and TRAILER <= size <= end:
                     return ByteRange(end - size, size)
-        always = isinstance(self.reader, VerifyingReader) and self.reader.always
-        if LEADER <= last.size <= self._base - last.offset and (
-            always or last.offset >= self._start
-        ):
-            head = self._bytes(last.offset, LEADER, "checksums")
-            if begins(head, footer.columns, footer.global_buffers - 1):
-                return last
+        if last.end == start and has_size(last.size, footer.columns, footer.global_buffers - 1):
+            return last
         return None
 
     def _buffer_checksums(
