@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from pathlib import Path
 
@@ -59,6 +60,47 @@ def test_it_is_compared_where_that_is_asked_for(place: Path) -> None:
     assert glaive.dataset(place).config()["name"] == "valve"
     with pytest.raises(CorruptFileError, match=r"checksum of the .*manifest"):
         glaive.dataset(place, storage_options={"verify_checksums": "true"})
+
+
+@pytest.mark.spec("man-2", "rel-32")
+def test_an_overwritten_run_of_a_manifest_is_an_error(place: Path) -> None:
+    """Also one that holds the checksums and where the message begins, or the footer's position."""
+    raw = newest(place).read_bytes()
+    position = ManifestFooter.parse(pa.py_buffer(raw), len(raw), where="m").position
+    chance, wrong = random.Random(5), []
+    for _ in range(1500):
+        size = chance.choice([8, 16, 20, 24, 40, 64, 96, 200, 512])
+        at = chance.choice(
+            [
+                chance.randrange(len(raw) - 8),
+                max(0, position - chance.randrange(size + SIZE)),
+                max(0, len(raw) - size - chance.randrange(20)),
+            ]
+        )
+        size = min(size, len(raw) - at)
+        other = chance.randrange(len(raw) - size + 1)
+        ways = [bytes(size), b"\xff" * size, chance.randbytes(size), raw[other : other + size]]
+        changed = raw[:at] + chance.choice(ways) + raw[at + size :]
+        if changed == raw:
+            continue
+        try:
+            decode_manifest(pa.py_buffer(changed), where="m", verify=True)
+        except GlaiveError:
+            continue
+        wrong.append((at, size))
+    assert wrong == []
+
+
+@pytest.mark.spec("man-2")
+@pytest.mark.parametrize("length", [0, 1, -1])
+def test_a_message_that_does_not_end_with_the_footer_is_damaged(place: Path, length: int) -> None:
+    """One of no bytes would be a version without columns and rows."""
+    raw = bytearray(newest(place).read_bytes())
+    position = ManifestFooter.parse(pa.py_buffer(bytes(raw)), len(raw), where="m").position
+    (size,) = struct.unpack_from("<I", raw, position)
+    struct.pack_into("<I", raw, position, size + length if length else 0)
+    with pytest.raises(CorruptFileError, match="length of the manifest"):
+        decode_manifest(pa.py_buffer(bytes(raw)), where="m")
 
 
 def test_the_configuration_of_a_table_has_its_manifests_get_them(tmp_path: Path) -> None:

@@ -314,6 +314,11 @@ def decode_manifest(
     view = memoryview(data)
     end = data.size - ManifestFooter.SIZE
     raw = _section(view, footer.position, end, "manifest", where)
+    if (room := end - footer.position - _LENGTH.size) != len(raw):  # no bytes are a message, too
+        expected, found = f"{room} bytes, those before the footer", str(len(raw))
+        raise CorruptFileError(
+            "length of the manifest", expected=expected, found=found, where=where
+        )
     wire = parse(table_pb2.ManifestOutline(), raw, "manifest", where)
     if to_read:
         check_readable(wire.reader_feature_flags, wire.writer_feature_flags, where=where)
@@ -356,12 +361,8 @@ def _section(view: memoryview, at: int, end: int, name: str, where: str) -> memo
     (size,) = _LENGTH.unpack_from(view, at)
     start = at + _LENGTH.size
     if start + size > end:
-        raise CorruptFileError(
-            f"length of the {name}",
-            expected=f"at most {end - start} bytes",
-            found=f"{size}",
-            where=where,
-        )
+        expected, found = f"at most {end - start} bytes", f"{size}"
+        raise CorruptFileError(f"length of the {name}", expected=expected, found=found, where=where)
     return view[start : start + size]
 
 
