@@ -62,6 +62,40 @@ def endless_list_of_2_0(folder: Path, kind: pa.DataType) -> BoundColumn:
     return opened(folder, rewritten(raw[:at] + ends + raw[at + 24 :], claim))
 
 
+@pytest.mark.spec("arr-list-4")
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.large_list(pa.int64())], ids=str)
+def test_pages_of_2_0_with_items_behind_their_last_list_are_not_read_as_one(
+    tmp_path: Path, kind: pa.DataType
+) -> None:
+    """The items of the next page would be others than where it is read alone."""
+    raw = written(tmp_path, pa.array([[0, 1], [2, 3], [4], [5]], kind), "2.0")
+    at = raw.index(struct.pack("<QQQQ", 2, 4, 5, 6))
+
+    def count(number: int) -> Any:
+        return lambda message: setattr(message.list, "num_items", number)
+
+    def split(_: Any, columns: list[Any]) -> None:
+        (first,) = columns[0].pages
+        second = columns[0].pages.add()
+        second.CopyFrom(first)
+        second.buffer_offsets[0] += 16
+        for page, items in ((first, 4), (second, 2)):
+            page.length, page.buffer_sizes[0] = 2, 16
+            page_message(page, count(items))
+
+    def column(*ends: int) -> BoundColumn:
+        changed = raw[:at] + struct.pack("<QQQQ", *ends) + raw[at + 32 :]
+        return opened(tmp_path, rewritten(changed, split))
+
+    assert column(2, 4, 1, 2).read(0, 4).to_pylist() == [[0, 1], [2, 3], [4], [5]]
+    lacking = column(2, 3, 1, 2)
+    alone = [lacking.read(start, start + 2).to_pylist() for start in (0, 2)]
+    assert alone == [[[0, 1], [2]], [[4], [5]]]
+    with pytest.raises(CorruptFileError, match="items of the lists of several pages"):
+        lacking.read(0, 4)
+    assert lacking.take(np.array([3, 1, 2])).to_pylist() == [[5], [2], [4]]
+
+
 @pytest.mark.spec("rel-23", "rel-24")
 @pytest.mark.parametrize("kind", [pa.list_(pa.null()), pa.large_list(pa.null())], ids=str)
 @pytest.mark.parametrize("rows", [np.full(2**17, 1), np.array([1, 0, 2]), np.array([2, 1])])

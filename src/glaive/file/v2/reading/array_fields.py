@@ -270,6 +270,14 @@ class ListReader:
             ends = parts[0] if len(parts) == 1 else _join_ends(parts, self._column.where)
             first = self._bases[pages[0]] + parts[0].start
             last = self._bases[pages[-1]] + parts[-1].stop
+            # Items behind the last list of a page would be taken for those of the next page.
+            if (spanned := ends.stop - ends.start) != last - first:
+                raise CorruptFileError(
+                    "items of the lists of several pages",
+                    expected=f"{last - first}, as their pages say",
+                    found=f"{spanned}",
+                    where=self._column.where,
+                )
             items = self._items.read(first, last)
             return and_then(items, partial(self._build, ends, stop - start))
 
