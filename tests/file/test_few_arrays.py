@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -149,6 +150,33 @@ def test_items_between_rows_that_are_taken_are_not_made(tmp_path: Path, *, nulls
         (taken,) = columns.take(np.array([rows - 1, 0, rows // 2, 0]))
         assert taken.to_pylist() == [[None if nulls else 0.0] * size] * 4
         del taken  # before the pool that they came from
+
+
+@pytest.mark.parametrize("some_null", [False, True])
+def test_lists_of_equal_items_are_taken_without_a_step_per_row(
+    tmp_path: Path, *, some_null: bool
+) -> None:
+    size, count = 128, 60_000
+    null = np.arange(count) % 7 == 0 if some_null else np.zeros(count, bool)
+    items = pa.nulls(size * count, pa.float32())
+    lists = pa.FixedSizeListArray.from_arrays(items, size, mask=pa.array(null))
+    written = pa.table({"v": lists})
+    dataset = glaive.write_dataset(written, tmp_path / "t.lance", data_storage_version="2.0")
+    rows = list(range(0, count, 9))[::-1]
+    dataset.take(rows[:2])
+    calls = 0
+
+    def count_calls(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count_calls)
+    try:
+        taken = dataset.take(rows)
+    finally:
+        sys.setprofile(None)
+    assert taken.equals(written.take(pa.array(rows)))
+    assert calls < len(rows)
 
 
 @pytest.mark.spec("rel-24")

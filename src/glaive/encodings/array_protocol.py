@@ -179,6 +179,11 @@ class ArrayEncoding(ABC):
         """Memory that ``count`` values take for which the page has no bytes; 0, the default."""
         return 0
 
+    @property
+    def all_equal(self) -> bool:
+        """Whether any values are as good as others, as all of them are equal, or null."""
+        return False
+
     structural: ClassVar[bool] = False
     """Whether it gives the shape of a nested column instead of values."""
 
@@ -230,6 +235,8 @@ class ArrayEncoding(ABC):
         The default reads the span of the positions when the buffers are in memory, else each
         run of consecutive positions, and selects from that.
         """
+        if self.all_equal:
+            return self.read(source, 0, len(rows))
         first, last = int(rows.min()), int(rows.max())
         if source.at_hand and self.implied_bytes(last + 1 - first) <= _MOST_IMPLIED:
             return take_values(self.read(source, first, last + 1), rows - first)

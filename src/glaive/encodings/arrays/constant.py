@@ -19,7 +19,6 @@ from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
 from glaive.format.pb import encodings20_pb2 as pb
 from glaive.memory import as_buffer
-from glaive.types import Int64s
 
 __all__ = ["Constant"]
 
@@ -52,6 +51,11 @@ class Constant(ArrayEncoding):
         bits = fixed_bits(self.kind)
         return count * (8 + len(self.value)) if bits is None else (count * bits + 7) // 8
 
+    @property
+    def all_equal(self) -> bool:
+        """See the contract."""
+        return True
+
     def read(self, source: Source, start: int, stop: int) -> Any:
         """Repeat the value."""
         count, bits = stop - start, offset_bits(self.kind)
@@ -74,7 +78,3 @@ class Constant(ArrayEncoding):
             values = np.empty((count, width // 8), np.uint8)
             values[:] = np.frombuffer(self.value, np.uint8)
         return pa.Array.from_buffers(self.kind, count, [None, as_buffer(values)], 0)
-
-    def take(self, source: Source, rows: Int64s) -> Any:
-        """Repeat the value."""
-        return self.read(source, 0, len(rows))

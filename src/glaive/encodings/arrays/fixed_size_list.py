@@ -60,6 +60,11 @@ class FixedSizeList(ArrayEncoding):
         """See the contract."""
         return self.items.implied_bytes(count * self.dimension)
 
+    @property
+    def all_equal(self) -> bool:
+        """See the contract."""
+        return self.items.all_equal
+
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         """Read the items of the lists."""
         size = self.dimension

@@ -89,6 +89,11 @@ class Nullable(ArrayEncoding):
             return null_bytes(self.kind, count)
         return self.values.implied_bytes(count)
 
+    @property
+    def all_equal(self) -> bool:
+        """See the contract."""
+        return self.values is None or (self.validity is None and self.values.all_equal)
+
     def read(self, source: Source, start: int, stop: int) -> Fetch[Any] | Any:
         """Read values and validity at once; views of both."""
         if self.values is None:
@@ -112,7 +117,7 @@ class Nullable(ArrayEncoding):
         """Take values and validity at once."""
         if self.values is None:
             return all_null(self.kind, len(rows))
-        if source.at_hand and self.values.views:
+        if source.at_hand and self.values.views and not self.values.all_equal:
             return ArrayEncoding.take(self, source, rows)
         values = self.values.take(source, rows)
         if self.validity is None:
