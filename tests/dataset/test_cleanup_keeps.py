@@ -96,3 +96,24 @@ def test_limits_of_a_clean_up_are_whole_numbers(tmp_path: Path, option: str, lim
     given: dict[str, Any] = {option: limit}
     with pytest.raises(OptionError, match=f"{option} must be greater than 0, got"):
         dataset.cleanup_old_versions(timedelta(0), **given)
+
+
+@pytest.mark.spec("rel-14", "clean-6")
+@pytest.mark.parametrize("cleaned", ["main", "dev"])
+def test_a_file_that_one_of_another_branch_is_a_link_to_stays(tmp_path: Path, cleaned: str) -> None:
+    rows = pa.table({"id": [1, 2, 3]})
+    branches = {"main": glaive.write_dataset(rows, tmp_path / "t")}
+    branches["dev"] = branches["main"].create_branch("dev")
+    folders = {"main": tmp_path / "t/data", "dev": tmp_path / "t/tree/dev/data"}
+    files = {}
+    for name, folder in folders.items():
+        branches[name] = glaive.write_dataset(rows, branches[name], mode="overwrite")
+        files[name] = folder / branches[name].get_fragments()[0].data_files()[0].path
+    other = ({*folders} - {cleaned}).pop()
+    files[other].unlink()  # programs leave it so that replace equal files by links
+    files[other].symlink_to(files[cleaned])
+    (folders[other] / "of\na stranger").symlink_to(files[other])
+    dataset = glaive.write_dataset(pa.table({"id": [4]}), branches[cleaned], mode="overwrite")
+    stats = dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
+    assert f"{files[cleaned]} was kept: a link leads to it" in stats.warnings
+    assert branches[other].to_table() == rows

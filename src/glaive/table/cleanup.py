@@ -380,6 +380,7 @@ def _unused(
     present = (folder for folder in FOLDERS if folder != REFS or store.is_local)
     folders = tuple(folder for folder in present if protection.is_reachable(folder))
     youngest = None if policy.delete_unverified else now() - UNVERIFIED_AGE
+    targets = protection.targets()
     parts = [
         ListUnused(
             span,
@@ -387,6 +388,7 @@ def _unused(
             tuple(part.kept[number] for part in read),
             tuple(part.deleted[number] for part in read),
             youngest,
+            targets,
             None if work.division is None else work.division.deletions,
         )
         for number, span in enumerate(spans_of(cuts))

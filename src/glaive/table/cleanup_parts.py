@@ -190,6 +190,8 @@ class ListUnused:
     youngest
         Files changed after it may belong to an active writer unless a version has had them;
         ``None`` if nobody writes.
+    targets
+        What links lead to, which stays.
     most
         Files of one deletion; ``None`` for all.
     """
@@ -199,6 +201,7 @@ class ListUnused:
     kept: tuple[PackedFiles, ...]
     deleted: tuple[PackedFiles, ...]
     youngest: datetime | None
+    targets: LinkTargets
     most: int | None = None
 
     def run(self, store: ObjectStore) -> Unused:
@@ -208,28 +211,25 @@ class ListUnused:
         others: list[CleanupFile] = []
         links: list[str] = []
         folders: list[str] = []
-        found = [path for folder in self.folders for path in store.links(folder)]
-        # What a version needs may lie where such a link leads, under a name that no version has.
-        targets = LinkTargets(map(store.full, found))
         for folder in filter(self.span.meets, self.folders):
             for meta in self.span.listed(store, folder):
                 verified = meta.path in deleted
                 kind = kind_of(meta.path, named=verified)
                 if kind is None or meta.path in kept or not (verified or self._is_old(meta)):
                     continue
-                if store.is_link(meta.path) or store.full(meta.path) in targets:
+                if store.is_link(meta.path) or store.full(meta.path) in self.targets:
                     links.append(meta.path)
                     continue
                 file = CleanupFile(meta.path, kind, meta.size, unverified=not verified)
                 random = kind != "manifest" and kind_of(meta.path) is not None
                 (drawn if random else others).append(file)
+            links.extend(path for path in store.links(folder) if self._is_unused_folder(path, kept))
             # As files that no version uses: a writer may just have made a young one.
             folders.extend(
                 meta.path
                 for meta in store.empty_folders(folder)
                 if self._is_unused_folder(meta.path, kept) and self._is_old_folder(meta)
             )
-        links.extend(path for path in found if self._is_unused_folder(path, kept))
         most = self.most or max(1, len(drawn))
         cuts = range(0, len(drawn), most)
         runs = [FoundFiles.of(drawn[at : at + most], drawn=True) for at in cuts]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 
-from glaive.errors import CleanupError
+from glaive.errors import CleanupError, StoreError
 from glaive.format.names import is_staged_manifest_name
+from glaive.io.listing import LinkTargets
 from glaive.io.store import ObjectStore
-from glaive.table.refs import BRANCHES, ref_files
+from glaive.table.references import FOLDERS
+from glaive.table.refs import BRANCHES, TREE, ref_files
 from glaive.table.tags import TAGS
 from glaive.table.versions import ManifestLocation
 
@@ -36,7 +39,7 @@ class Protection:
     """What a clean-up keeps beyond the policy, with warnings."""
 
     def __init__(self, store: ObjectStore, root: ObjectStore) -> None:
-        self._store = store
+        self._store, self._root = store, root
         self._branch_reason = None
         if store.uri.startswith(f"{root.uri}/"):  # a branch is below the root
             self._branch_reason = root.link_out(store.uri[len(root.uri) + 1 :])
@@ -59,6 +62,21 @@ class Protection:
             return False
         self.warnings.append(f"{self._store.full(path)} is a link, which no Lance writer created")
         return True
+
+    def targets(self) -> LinkTargets:
+        """What links of this branch and of the others lead to.
+
+        What a version needs may lie there, under a name that no version has.
+        """
+        folders = [(self._root, TREE)]
+        for store in {one.uri: one for one in (self._root, self._store)}.values():
+            folders += [(store, folder) for folder in FOLDERS]
+        links = []
+        for store, folder in folders:
+            for path in store.links(folder):
+                with suppress(StoreError):  # no version can name a link of such a name
+                    links.append(store.full(path))
+        return LinkTargets(links)
 
     def keep(self, path: str) -> None:
         """Add why a link stays, or what a link leads to."""
