@@ -305,6 +305,19 @@ def test_a_pattern_with_brackets_means_what_it_means_in_a_shell(tmp_path: Path) 
             found(pattern)
 
 
+def test_values_over_lines_are_found_beside_carriage_returns_that_end_records(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "a.csv"
+    record = "%d,x\r" * 9 + '%d,"' + "p" * 90 + "\nq,1" * 8 + '"\n'
+    texts = (record % ((number,) * 10) for number in range(12_000))
+    source.write_text("a,b\n" + "".join(texts), newline="")
+    glaive.ingest(source, tmp_path / "t.lance")
+    rows = glaive.dataset(tmp_path / "t.lance").to_table()
+    assert rows["a"].to_pylist() == [number for number in range(12_000) for _ in range(10)]
+    assert rows["b"][-1].as_py() == "p" * 90 + "\nq,1" * 8
+
+
 @pytest.mark.parametrize(
     "text",
     ['a,b\n"', 'a,b\n1,2\r3,4\r\n5,"6\n', 'a\n\r\r\n\t\r,"1\r\n"2\na1', 'a\tb"\r\nb"c\td\n'],

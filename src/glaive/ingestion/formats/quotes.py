@@ -50,7 +50,9 @@ class Quotes:
             return False  # where a value ends a line, marks before this line end are odd
         lines = _lines(data, starts)
         records = self._records(data)
-        if records >= len(lines):  # more where a carriage return alone ends some
+        if records > len(lines):  # a carriage return alone ends some
+            lines = _ended_by_any(data)
+        if records >= len(lines):
             return False
         if not self._is_open(data, records):
             return True
@@ -138,6 +140,15 @@ class Quotes:
 def block_size(data: pa.Buffer | bytes) -> int:
     """A size of blocks by which the parser sees all data at once, also as UTF-8."""
     return min(3 * len(data) + 1, 2**31 - 1)
+
+
+def _ended_by_any(data: pa.Buffer) -> Int64s:
+    """Where lines start that are not empty, also behind carriage returns that stand alone."""
+    values = as_array(data)
+    ends = (values == ord("\n")) | (values == ord("\r"))
+    before = np.concatenate((np.ones(1, np.bool_), ends[:-1]))
+    filled: Int64s = np.flatnonzero(before & ~ends)
+    return filled
 
 
 def _lines(data: pa.Buffer, starts: Int64s) -> Int64s:
