@@ -45,8 +45,11 @@ Change = Callable[[Any, list[Any]], object]
 # ------------------------------------------------------------------ messages of 2.x files
 
 
-def rewritten(raw: bytes, change: Change) -> bytes:
-    """A 2.x file after ``change`` to its descriptor and the metadata of its columns."""
+def rewritten(raw: bytes, change: Change, *, copies: int = 1) -> bytes:
+    """A 2.x file after ``change`` to its descriptor and the metadata of its columns.
+
+    Its data may be there several times, each ``data_size(raw)`` bytes after the one before.
+    """
     start, columns_at, buffers_at, buffers, columns, major, minor, magic = _FOOTER.unpack(
         raw[-_FOOTER.size :]
     )
@@ -58,7 +61,8 @@ def rewritten(raw: bytes, change: Change) -> bytes:
     ]
     change(descriptor, found)
     parts[0] = descriptor.SerializeToString()
-    out = bytearray(raw[:start])
+    size = data_size(raw) if copies > 1 else start
+    out = bytearray(raw[:start].ljust(size, b"\0") * copies)
     buffer_table = _append(out, parts)
     first = len(out)
     column_table = _append(out, [message.SerializeToString() for message in found])
@@ -68,6 +72,12 @@ def rewritten(raw: bytes, change: Change) -> bytes:
     out += buffer_table
     out += _FOOTER.pack(first, columns_at, buffers_at, buffers, columns, major, minor, magic)
     return bytes(out)
+
+
+def data_size(raw: bytes) -> int:
+    """Bytes before the metadata of a 2.x file, up to the next page."""
+    start: int = _FOOTER.unpack(raw[-_FOOTER.size :])[0]
+    return -(-start // 64) * 64
 
 
 def _part(raw: bytes, entry: int) -> bytes:

@@ -9,7 +9,7 @@ from weakref import ref
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.damage import rewritten
+from tests.damage import data_size, rewritten
 
 import glaive
 from glaive.encodings.kept import Kept, Latest
@@ -101,19 +101,24 @@ def test_pages_are_read_again_after_others_took_the_place(
 
 
 def same_pages(folder: Path, pages: int, texts: pa.Array = TEXTS) -> BoundColumns:
-    """A file that says to have so many pages, with the bytes of one."""
+    """A file of so many pages, each with a copy of the same bytes."""
     store = LocalStore(folder)
     field = pa.field("c", pa.large_string(), metadata=COMPRESSED)
     writer = create_writer(store, "a.lance", LanceSchema.from_arrow(pa.schema([field])), "2.2")
     writer.write(pa.Table.from_arrays([texts.cast(field.type)], schema=pa.schema([field])))
     writer.finish()
 
+    raw = store.get("a.lance").to_pybytes()
+
     def repeated(descriptor: Any, columns: list[Any]) -> None:
         (page,) = columns[0].pages
+        offsets = list(page.buffer_offsets)
         columns[0].pages.extend([page] * (pages - 1))
+        for at, one in enumerate(columns[0].pages):
+            one.buffer_offsets[:] = [at * data_size(raw) + offset for offset in offsets]
         descriptor.length = pages * len(texts)
 
-    store.put("a.lance", [rewritten(store.get("a.lance").to_pybytes(), repeated)])
+    store.put("a.lance", [rewritten(raw, repeated, copies=pages)])
     file = open_reader(store, "a.lance")
     return file.bind(file.schema.fields)
 
@@ -133,7 +138,7 @@ def test_a_dictionary_of_few_bytes_on_every_page_does_not_fill_memory(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.spec("rel-24")
 def test_rows_of_many_pages_of_few_bytes_are_made_in_parts(tmp_path: Path) -> None:
-    """Each page is within its limit; all of them take 3.6 GB, of 60 KB."""
+    """Each page is within its limit; all of them take 3.6 GB, of less than a megabyte."""
     columns = same_pages(tmp_path, 1000)
     with pytest.raises(CapacityError, match=r"bytes of values .* column 0 'c'") as full:
         columns.read(0, columns.num_rows)
