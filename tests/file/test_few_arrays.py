@@ -27,14 +27,14 @@ MOST_MEMORY = 64 * 1024 * 1024
 
 
 @contextmanager
-def little_memory() -> Iterator[None]:
+def little_memory(most: int = MOST_MEMORY) -> Iterator[None]:
     pool = pa.default_memory_pool()
     watched = pa.proxy_memory_pool(pool)
     pa.set_memory_pool(watched)
     tracemalloc.start()
     try:
         yield
-        assert tracemalloc.get_traced_memory()[1] + (watched.max_memory() or 0) < MOST_MEMORY
+        assert tracemalloc.get_traced_memory()[1] + (watched.max_memory() or 0) < most
     finally:
         tracemalloc.stop()
         pa.set_memory_pool(pool)
@@ -203,13 +203,6 @@ def test_filters_decode_a_part_of_very_wide_rows_at_a_time(tmp_path: Path) -> No
     fragment = glaive.FragmentMetadata.from_json(json.dumps(described))
     operation = glaive.LanceOperation.Overwrite(empty.schema, [fragment])
     dataset = glaive.LanceDataset.commit(tmp_path, operation)
-    pool = pa.default_memory_pool()
-    most = pool.max_memory() or 0  # of all that this process has run
-    tracemalloc.start()
-    try:
+    with little_memory(4 * MOST_MEMORY):
         assert dataset.count_rows("c is not null") == rows
         assert dataset.to_table(filter="c is null").num_rows == 0
-        grown = (pool.max_memory() or 0) - most
-        assert tracemalloc.get_traced_memory()[1] + grown < 4 * MOST_MEMORY
-    finally:
-        tracemalloc.stop()
