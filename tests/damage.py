@@ -20,7 +20,7 @@ from glaive.format.pb import (
 )
 from glaive.format.wire import seal
 
-__all__ = ["damaged", "edited", "page_message", "rewritten"]
+__all__ = ["assembled", "damaged", "data_size", "edited", "page_message", "parts_of", "rewritten"]
 
 _FOOTER = struct.Struct("<QQQIIHH4s")
 _SHORT = struct.Struct("<QHH4s")
@@ -50,28 +50,40 @@ def rewritten(raw: bytes, change: Change, *, copies: int = 1) -> bytes:
 
     Its data may be there several times, each ``data_size(raw)`` bytes after the one before.
     """
-    start, columns_at, buffers_at, buffers, columns, major, minor, magic = _FOOTER.unpack(
+    parts, columns, version = parts_of(raw)
+    descriptor = file_pb2.FileDescriptor.FromString(parts[0])
+    found: list[Any] = [file2_pb2.ColumnMetadata.FromString(column) for column in columns]
+    change(descriptor, found)
+    parts[0] = descriptor.SerializeToString()
+    start = _FOOTER.unpack(raw[-_FOOTER.size :])[0]
+    size = data_size(raw) if copies > 1 else start
+    out = bytearray(raw[:start].ljust(size, b"\0") * copies)
+    messages = [message.SerializeToString() for message in found]
+    return assembled(out, parts, messages, version)
+
+
+def parts_of(raw: bytes) -> tuple[list[bytes], list[bytes], tuple[int, int]]:
+    """The global buffers, the metadata of the columns and the version of a 2.x file."""
+    _, columns_at, buffers_at, buffers, columns, major, minor, _ = _FOOTER.unpack(
         raw[-_FOOTER.size :]
     )
     parts = [_part(raw, buffers_at + 16 * at) for at in range(buffers)]
-    descriptor = file_pb2.FileDescriptor.FromString(parts[0])
-    found: list[Any] = [
-        file2_pb2.ColumnMetadata.FromString(_part(raw, columns_at + 16 * at))
-        for at in range(columns)
-    ]
-    change(descriptor, found)
-    parts[0] = descriptor.SerializeToString()
-    size = data_size(raw) if copies > 1 else start
-    out = bytearray(raw[:start].ljust(size, b"\0") * copies)
-    buffer_table = _append(out, parts)
-    first = len(out)
-    column_table = _append(out, [message.SerializeToString() for message in found])
-    columns_at = len(out)
-    out += column_table
-    buffers_at = len(out)
-    out += buffer_table
-    out += _FOOTER.pack(first, columns_at, buffers_at, buffers, columns, major, minor, magic)
-    return bytes(out)
+    return parts, [_part(raw, columns_at + 16 * at) for at in range(columns)], (major, minor)
+
+
+def assembled(
+    data: bytearray, buffers: list[bytes], columns: list[bytes], version: tuple[int, int]
+) -> bytes:
+    """A 2.x file of the bytes of its pages, its global buffers and the metadata of its columns."""
+    buffer_table = _append(data, buffers)
+    first = len(data)
+    column_table = _append(data, columns)
+    columns_at = len(data)
+    data += column_table
+    buffers_at = len(data)
+    data += buffer_table
+    counts = len(buffers), len(columns)
+    return bytes(data + _FOOTER.pack(first, columns_at, buffers_at, *counts, *version, b"LANC"))
 
 
 def data_size(raw: bytes) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import warnings
 from functools import cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from google.protobuf.any_pb2 import Any as Envelope
+from tests.damage import assembled, parts_of
 from tests.proof.few_bytes.arrays import array_pages
 from tests.proof.few_bytes.columns import Column, column_of
 from tests.proof.few_bytes.draws import Draws, Impossible
@@ -26,8 +26,6 @@ from glaive.io.local import LocalStore
 
 __all__ = ["FewBytes", "few_bytes"]
 
-_FOOTER = struct.Struct("<QQQIIHH4s")
-_PAIR = struct.Struct("<QQ")
 MOST = 150_000
 """Bytes of a file."""
 
@@ -67,22 +65,13 @@ def _base(kind: pa.DataType, version: str, columns: int) -> _Base | None:
         except GlaiveError:
             return None
         raw = (Path(folder) / "a.lance").read_bytes()
-    _, columns_at, buffers_at, buffers, count, major, minor, _ = _FOOTER.unpack(
-        raw[-_FOOTER.size :]
-    )
-    found = [_part(raw, columns_at + 16 * at) for at in range(count)]
+    parts, found, version_read = parts_of(raw)
     url = "type.googleapis.com/lance.encodings21.PageLayout"
     for one in found:
         for page in file2_pb2.ColumnMetadata.FromString(one).pages:
             url = Envelope.FromString(page.encoding.direct.encoding).type_url
-    parts = [_part(raw, buffers_at + 16 * at) for at in range(buffers)]
     fields, numbers = list(written.fields), list(written.column_indices)
-    return _Base(parts, found, (major, minor), url, fields, numbers)
-
-
-def _part(raw: bytes, entry: int) -> bytes:
-    position, size = _PAIR.unpack_from(raw, entry)
-    return raw[position : position + size]
+    return _Base(parts, found, version_read, url, fields, numbers)
 
 
 def few_bytes(*seed: int) -> FewBytes:
@@ -162,15 +151,7 @@ def _written(base: _Base, column: Column, leaves: list[Page], pages: int, rows: 
         if field.logical_type.startswith("fixed_size_list:") and field.logical_type.endswith(":4"):
             field.logical_type = field.logical_type[:-1] + str(column.size)
     out = bytearray()
-    messages: list[Any] = []
-    places: dict[int, list[tuple[int, int]]] = {}
-    for page in leaves:
-        if id(page) not in places:
-            places[id(page)] = []
-            for buffer in page.buffers:
-                out += bytes(-len(out) % 64)
-                places[id(page)].append((len(out), len(buffer)))
-                out += buffer
+    messages: list[bytes] = []
     for raw, page in zip(base.columns, leaves, strict=True):
         metadata = file2_pb2.ColumnMetadata.FromString(raw)
         del metadata.pages[:]
@@ -178,25 +159,12 @@ def _written(base: _Base, column: Column, leaves: list[Page], pages: int, rows: 
         for at in range(pages):
             one = metadata.pages.add(length=page.length, priority=at * page.rows)
             one.encoding.direct.encoding = sealed
-            one.buffer_offsets.extend(start for start, _ in places[id(page)])
-            one.buffer_sizes.extend(size for _, size in places[id(page)])
+            for buffer in page.buffers:  # bytes of its own: pages that share them are damaged
+                out += bytes(-len(out) % 64)
+                one.buffer_offsets.append(len(out))
+                one.buffer_sizes.append(len(buffer))
+                out += buffer
         messages.append(metadata.SerializeToString())
-    buffer_table = _append(out, [descriptor.SerializeToString(), *base.globals[1:]])
-    first = len(out)
-    column_table = _append(out, messages)
-    columns_at = len(out)
-    out += column_table
-    buffers_at = len(out)
-    out += buffer_table
-    out += _FOOTER.pack(
-        first, columns_at, buffers_at, len(base.globals), len(messages), *base.version, b"LANC"
+    return assembled(
+        out, [descriptor.SerializeToString(), *base.globals[1:]], messages, base.version
     )
-    return bytes(out)
-
-
-def _append(out: bytearray, parts: list[bytes]) -> bytes:
-    table = b""
-    for part in parts:
-        table += _PAIR.pack(len(out), len(part))
-        out += part
-    return table

@@ -72,7 +72,7 @@ class FixedSizeList(ValueEncoding):
         values = read_encoding(message.values, where)
         nulls = isinstance(values, Constant) and not values.value
         if not nulls and not isinstance(values, Flat | FixedSizeList):
-            # Of others a chunk of few bytes could have any number of items.
+            # A chunk of few bytes could have any number of other items.
             raise newer_lance(f"a fixed-size list of items of encoding {values.wire_name!r}", where)
         inner = values.item_count if isinstance(values, FixedSizeList) else 1
         if not 1 <= message.items_per_value * inner <= MAX_ITEMS:
