@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.clock import Clock, replaced_clock
 from glaive.errors import CommitConflictError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import HINT, VERSIONS, manifest_path
@@ -93,6 +95,35 @@ def test_a_hint_that_came_late_is_no_other_dataset(store: ObjectStore, hint: byt
     counting = CountingStore(store)
     assert commit_transaction(counting, append(newest), base=newest).version == 4
     assert counting.requests == (5 if hint is not None else 4)  # or the versions are listed
+
+
+class AMinuteLater(Clock):
+    def now_ns(self) -> int:
+        return time.time_ns() + 61 * 10**9
+
+
+@pytest.mark.spec("rel-2")
+def test_a_hint_that_goes_back_past_a_clean_up_hides_no_version(store: ObjectStore) -> None:
+    """The number after the tagged version is free, and not that of the newest version."""
+    tagged = grow(store, 2)
+    late = store.get(HINT).to_pybytes()
+    newest = tagged
+    for _ in range(3):
+        newest = commit_transaction(store, append(newest), base=newest)
+    store.delete([manifest_path(version, "V2") for version in (3, 4)])
+    store.put(HINT, [late])
+    with replaced_clock(AMinuteLater()), pytest.raises(CommitConflictError, match="cleaned up"):
+        commit_transaction(store, append(tagged), base=tagged)
+    assert open_latest(store).version == newest.version == 5
+    assert [one.version for one in list_versions(store)] == [1, 2, 5]
+
+
+def test_a_commit_for_a_version_of_a_minute_ago_lists_the_versions(store: ObjectStore) -> None:
+    newest = grow(store, 3)
+    counting = CountingStore(store)
+    with replaced_clock(AMinuteLater()):
+        assert commit_transaction(counting, append(newest), base=newest).version == 4
+    assert counting.requests == 5  # one of them is the listing
 
 
 @pytest.mark.parametrize("versions", [1, 2, 4])

@@ -46,8 +46,8 @@ from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
 from glaive.table.put_manifest import emit_committed, put_manifest, unknown_until_read
 from glaive.table.registry import read_operation
 from glaive.table.replaced import check_not_replaced, replaced
-from glaive.table.version_hint import read_hint, write_hint
-from glaive.table.versions import latest, was_made
+from glaive.table.version_hint import write_hint
+from glaive.table.versions import latest, newest_known, was_made
 
 __all__ = ["commit_transaction"]
 
@@ -99,7 +99,8 @@ def commit_transaction(
 
     Notes
     -----
-    Without contention: read the hint; write transaction, manifest and hint, and list nothing.
+    Without contention: read the hint; write transaction, manifest and hint, and list nothing,
+    unless the version that was read is older than a minute.
     """
     manifest = _Commit(store, transaction, base, once, options or CommitOptions()).run()
     emit_committed(store, transaction, manifest)
@@ -231,7 +232,7 @@ class _Commit:
             return self._catch_up(1, newest.version)
         if self.base is None or self.base.version < read:
             self.base = self._version_at_least(read)
-        known = read_hint(self.store) or latest(self.store).version
+        known = newest_known(self.store, self.base)
         check_not_replaced(self.store, self.base, known)
         reach = max(known, self.base.version)
         return self._catch_up(read + 1, reach) if reach > read else None

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Final
 
+from glaive.clock import now_ns
 from glaive.dataclass import dataclass
 from glaive.errors import (
     CleanupError,
@@ -20,6 +21,7 @@ from glaive.errors import (
     ObjectNotFoundError,
     UnfinishedDatasetError,
 )
+from glaive.format.manifest import Manifest
 from glaive.format.paths import (
     DETACHED,
     VERSIONS,
@@ -39,12 +41,16 @@ __all__ = [
     "list_versions",
     "list_versions_past",
     "locate",
+    "newest_known",
     "newest_name",
     "was_made",
 ]
 
 _MOST_UNLISTED: Final = 10_000
 """Versions that may be made while a listing is stale."""
+
+_LATE_SECONDS: Final = 60
+"""Age of a version from which on others may have been made and cleaned up since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +283,20 @@ def _complete(metas: Iterable[ObjectMeta]) -> list[ManifestLocation]:
     return [
         location for location, meta in _manifests(metas) if meta.size and not location.is_detached
     ]
+
+
+def newest_known(store: ObjectStore, base: Manifest) -> int:
+    """The newest version that the hint knows; that of a listing where the hint may be late.
+
+    One request. One more if the hint names no version after ``base``, and ``base`` is older than a
+    minute: a request to write the hint may have taken effect late, when the versions after its own
+    were cleaned up already, so that their numbers are free.
+    """
+    hint = read_hint(store)
+    age = now_ns() / 1e9 - base.wire.timestamp.seconds
+    if hint is None or (hint <= base.version and age > _LATE_SECONDS):
+        return max(hint or 0, latest(store).version)
+    return hint
 
 
 def list_versions_past(store: ObjectStore, known: int) -> list[ManifestLocation]:
