@@ -98,6 +98,11 @@ def all_null(kind: pa.DataType, count: int) -> pa.Array:
         # Without the bitmap that Arrow would make and never read.
         return pa.Array.from_buffers(kind, count, [None], count)
     check_implied(_null_bits(kind) * count, kind)
+    if pa.types.is_fixed_size_list(kind) and not _null_bits(kind.value_type):
+        # Nor one of all items.
+        items = all_null(kind.value_type, count * kind.list_size)
+        validity = as_buffer(np.zeros((count + 7) // 8, np.uint8))
+        return pa.Array.from_buffers(kind, count, [validity], count, children=[items])
     nulls: Any = pa.nulls
     return cast("pa.Array", nulls(count, kind))
 
@@ -112,7 +117,7 @@ def _null_bits(kind: Any) -> int:
     if isinstance(kind, pa.BaseExtensionType):
         return _null_bits(kind.storage_type)
     if pa.types.is_null(kind):
-        return 1
+        return 0
     if pa.types.is_fixed_size_list(kind):
         return 1 + int(kind.list_size) * _null_bits(kind.value_type)
     if pa.types.is_struct(kind):

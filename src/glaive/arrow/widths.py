@@ -23,6 +23,9 @@ _LIST_ITEMS: Final = 8
 """Estimate for the items of a list."""
 
 
+_BIT: Final = 1 / 8
+
+
 class Width(NamedTuple):
     """Bytes of a value.
 
@@ -56,7 +59,8 @@ def width_of(kind: Any) -> Width:
         size = kind.list_size
         return Width(known * size, guessed * size, variable * size)
     if types.is_struct(kind):
-        return total_width(member.type for member in kind)
+        known, guessed, variable = total_width(member.type for member in kind)
+        return Width(known or _BIT, guessed, variable)  # of nulls alone: whether it is one
     if types.is_map(kind):
         items = total_width([kind.key_type, kind.item_type])
         return Width(0, _LIST_ITEMS * items.total, 1)

@@ -118,12 +118,13 @@ def _file(draw: Draws) -> FewBytes:
 
 def _fragment(base: _Base, size: int, rows: int) -> dict[str, Any]:
     """The fragment of a dataset that has the file, as JSON has it."""
+    major, minor = base.version if base.version != (0, 3) else (2, 0)  # as footers of 2.0 say it
     file = {
         "path": "a.lance",
         "fields": base.fields,
         "column_indices": base.column_indices,
-        "file_major_version": 2,
-        "file_minor_version": base.version[1],
+        "file_major_version": major,
+        "file_minor_version": minor,
         "file_size_bytes": size,
         "base_id": None,
     }

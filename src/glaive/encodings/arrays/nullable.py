@@ -23,7 +23,7 @@ from glaive.arrow.slices import slice_bits
 from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import ArrayEncoding, Source
 from glaive.encodings.fetch import Fetch, join
-from glaive.encodings.predicate import PagePredicate, RowBits, array_matches
+from glaive.encodings.predicate import PagePredicate, RowBits, all_or_none
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError
@@ -110,7 +110,7 @@ class Nullable(ArrayEncoding):
         if self.values is not None and self.validity is None:
             return self.values.find(source, predicate, start, stop)
         if self.values is None:
-            return array_matches(all_null(self.kind, stop - start), predicate, source.where)
+            return RowBits(all_or_none(stop - start, passing=predicate.null_passes()))
         return ArrayEncoding.find(self, source, predicate, start, stop)
 
     def take(self, source: Source, rows: Int64s) -> Fetch[Any] | Any:
