@@ -84,6 +84,27 @@ def test_filtered_streams_have_larger_ones(dataset: LanceDataset) -> None:
     assert largest(again.to_batches(batch_size=ALL_IN_ONE, filter="id >= 0")) <= 68 * MB
 
 
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize("version", ["2.0", "2.1"])
+def test_rows_that_are_tiny_first_do_not_make_windows_of_later_ones_large(
+    version: str, tmp_path: Path
+) -> None:
+    """A filtered stream of a file of 680 KB took 6 GB."""
+    empty, large = pa.array([""] * BLOCK), texts()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for at in range(100):
+            yield pa.RecordBatch.from_arrays([empty if at < 60 else large], ["value"])
+
+    reader = pa.RecordBatchReader.from_batches(pa.schema([("value", pa.string())]), batches())
+    dataset = glaive.write_dataset(reader, tmp_path, data_storage_version=version)
+    for test in (None, "value is not null", "length(value) >= 0"):
+        streamed = dataset.to_batches(batch_size=ALL_IN_ONE, filter=test)
+        sizes = [(batch.num_rows, batch.nbytes) for batch in streamed]
+        assert sum(rows for rows, _ in sizes) == 100 * BLOCK
+        assert max(size for _, size in sizes) <= 180 * MB
+
+
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_streams_see_one_window_before_others_are_fetched(is_stream: bool, tmp_path: Path) -> None:
     dataset = glaive.write_dataset({"text": ["x"]}, f"memory://windows/{tmp_path.name}")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import ascending, integer_array, pack_flags
 from glaive.arrow.build import all_null
+from glaive.arrow.widths import has_known_width
 from glaive.encodings.fetch import Fetch
 from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
 from glaive.file.protocol import BoundColumn, BoundColumns, Searchable
@@ -83,6 +84,12 @@ class BoundFragment:
         """Rows at which a page of any column begins, both ends included."""
         parts = [column.cuts() for column in self.columns]
         return ascending(np.concatenate([np.array([0, self.rows], np.int64), *parts]))
+
+    @cached_property
+    def unsized_cuts(self) -> NDArray[np.int64]:
+        """The same of the column with most pages of those whose values may be of any size."""
+        cuts = [column.cuts() for column in self.columns if not has_known_width(column.field.type)]
+        return max(cuts, key=len, default=np.empty(0, np.int64))
 
     @cached_property
     def has_many_pages(self) -> bool:

@@ -23,6 +23,7 @@ __all__ = [
     "WINDOW_BYTES",
     "AllRows",
     "FragmentRows",
+    "PageSteps",
     "ScanPlan",
     "plan_all",
     "plan_scan",
@@ -141,8 +142,8 @@ def _between(
 
 def windows(bound: BoundFragment, start: int, stop: int) -> Iterator[RowRange]:
     """Cut a range into windows, at page boundaries where that makes no short ones."""
-    most = window_rows(bound)
-    if stop - start <= most:
+    most, pages = window_rows(bound), PageSteps(bound)
+    if stop - start <= most and pages.end(start, stop) == stop:
         yield RowRange(start, stop)
         return
     cuts = bound.cuts
@@ -154,7 +155,7 @@ def windows(bound: BoundFragment, start: int, stop: int) -> Iterator[RowRange]:
             pieces = -(-(cut - start) // most)
             step = -(-(cut - start) // pieces)
             step = step if step < _CHUNK else -(-step // _CHUNK) * _CHUNK
-            end = min(cut, start + step)
+            end = pages.end(start, min(cut, start + step))
             yield RowRange(start, end)
             start, most = end, window_rows(bound)  # by what those before turned out to take
 
@@ -169,6 +170,30 @@ def window_rows(bound: BoundFragment) -> int:
             most = UNSEEN_ROWS
     return max(1, min(most, WINDOW_BYTES // size))
 
+
+class PageSteps:
+    """Pages of texts or lists that a window may have: few, until many turn out to be small.
+
+    Rows that were seen say nothing of those behind them, but a page has some megabytes at most,
+    as writers make them. Each window that ends here lets the next one have twice as many.
+    """
+
+    __slots__ = ("_cuts", "_pages")
+
+    def __init__(self, bound: BoundFragment) -> None:
+        self._cuts = bound.unsized_cuts
+        self._pages = _FIRST_PAGES
+
+    def end(self, start: int, stop: int) -> int:
+        """Where a window ends that should end at ``stop``."""
+        at = int(np.searchsorted(self._cuts, start, "right")) + self._pages - 1
+        if at >= len(self._cuts) or stop <= self._cuts[at]:
+            return stop
+        self._pages *= 2
+        return int(self._cuts[at])
+
+
+_FIRST_PAGES = 1
 
 _CHUNK = 1024
 """Values per packed chunk: windows that begin on a multiple decode no chunk twice."""

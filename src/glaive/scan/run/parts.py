@@ -20,7 +20,14 @@ from glaive.dataclass import dataclass
 from glaive.io.pool import worker_count
 from glaive.scan.bound import BoundFragment
 from glaive.scan.passed_pages import PassedPages
-from glaive.scan.plan import UNSEEN_ROWS, WINDOW_BYTES, FragmentRows, row_bytes, windows
+from glaive.scan.plan import (
+    UNSEEN_ROWS,
+    WINDOW_BYTES,
+    FragmentRows,
+    PageSteps,
+    row_bytes,
+    windows,
+)
 from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun, whole_chunks
 from glaive.types import RowRange
 
@@ -229,6 +236,7 @@ class FragmentWindows:
                 yield bound, RowRange(first, stop)
                 continue
             size = _SEARCHED_BYTES if bound.mapped else _FETCHED_BYTES
+            pages = PageSteps(bound) if stream else None
             while start < stop:
                 width = max(1, row_bytes(bound))
                 most = min(rows, size // width)
@@ -240,6 +248,7 @@ class FragmentWindows:
                 windows_left = -(-(stop - start) // most)
                 end = start + (stop - start) // windows_left
                 end = min(stop, -(-end // step) * step)
+                end = end if pages is None else pages.end(start, end)
                 yield bound, RowRange(start, end)
                 start = end
 
