@@ -386,3 +386,28 @@ class TestNames:
                 call()
             assert path.name in str(caught.value)
         assert content(place) == before
+
+
+@pytest.mark.spec("branch-6", "clean-6")
+@pytest.mark.parametrize("other", ["main", "dev/below"])
+def test_deleting_a_branch_keeps_what_links_of_others_lead_to(
+    tmp_path: Path, other: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "t"
+    main = glaive.write_dataset(ROWS, place)
+    datasets = {name: main.create_branch(name) for name in ("dev", "dev/below")} | {"main": main}
+    folders = {name: place / "tree" / name / "data" for name in datasets} | {"main": place / "data"}
+    files = {}
+    for name in ("dev", other):
+        datasets[name] = glaive.write_dataset(ROWS, datasets[name], mode="overwrite")
+        files[name] = folders[name] / datasets[name].get_fragments()[0].data_files()[0].path
+    files[other].unlink()  # programs leave it so that replace equal files by links
+    files[other].symlink_to(files["dev"])
+    own = folders["dev"] / new_data_file_name()
+    own.symlink_to(files["dev"])
+    main.branches.delete("dev")
+    assert datasets[other].to_table() == ROWS
+    assert f"{files['dev']} was kept: a link leads to it" in caplog.text
+    assert not own.is_symlink()
+    assert "dev" not in main.branches.list()
+    assert not any((place / "tree/dev/_versions").iterdir())

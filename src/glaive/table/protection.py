@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -15,7 +15,7 @@ from glaive.table.refs import BRANCHES, TREE, ref_files
 from glaive.table.tags import TAGS
 from glaive.table.versions import ManifestLocation
 
-__all__ = ["Protection", "refuse_staged"]
+__all__ = ["Protection", "refuse_staged", "targets_of_others"]
 
 
 def refuse_staged(store: ObjectStore, locations: Sequence[ManifestLocation]) -> None:
@@ -33,6 +33,14 @@ def refuse_staged(store: ObjectStore, locations: Sequence[ManifestLocation]) -> 
                 f"{location.path} could not be written under its final name. Clean up again when "
                 "the store and the manifest store take writes"
             )
+
+
+def targets_of_others(root: ObjectStore, own: Collection[str]) -> LinkTargets:
+    """What links of a dataset lead to, but for those of a branch that is deleted.
+
+    ``own`` are the paths of the latter below the root.
+    """
+    return _link_targets([(root, folder) for folder in (TREE, *FOLDERS)], own)
 
 
 class Protection:
@@ -71,12 +79,7 @@ class Protection:
         folders = [(self._root, TREE)]
         for store in {one.uri: one for one in (self._root, self._store)}.values():
             folders += [(store, folder) for folder in FOLDERS]
-        links = []
-        for store, folder in folders:
-            for path in store.links(folder):
-                with suppress(StoreError):  # no version can name a link of such a name
-                    links.append(store.full(path))
-        return LinkTargets(links)
+        return _link_targets(folders)
 
     def keep(self, path: str) -> None:
         """Add why a link stays, or what a link leads to."""
@@ -96,3 +99,15 @@ class Protection:
                     "were kept. Create or delete the tag or branch"
                 )
         return times
+
+
+def _link_targets(
+    folders: Iterable[tuple[ObjectStore, str]], own: Collection[str] = ()
+) -> LinkTargets:
+    links = []
+    for store, folder in folders:
+        for path in store.links(folder):
+            with suppress(StoreError):  # no version can name a link of such a name
+                if path not in own:
+                    links.append(store.full(path))
+    return LinkTargets(links)

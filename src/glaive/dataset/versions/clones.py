@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from glaive.clock import now_ns
+from glaive.dataset.versions.branch_deletion import delete_branch
 from glaive.dataset.versions.references import Referenced, branch_of, resolve
-from glaive.dataset.versions.refs import delete_branch
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.dataset.writing.bases import allowing
 from glaive.entropy import random_bytes
