@@ -6,13 +6,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
+from glaive.scan.filter.search import Search
+from glaive.scan.filter.selection import FragmentSelection
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import FragmentRows
+from glaive.scan.query import make_query
+from glaive.scan.run.parts import FragmentWindows
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.views import Views
 
@@ -103,6 +108,32 @@ def test_rows_that_are_tiny_first_do_not_make_windows_of_later_ones_large(
         sizes = [(batch.num_rows, batch.nbytes) for batch in streamed]
         assert sum(rows for rows, _ in sizes) == 100 * BLOCK
         assert max(size for _, size in sizes) <= 180 * MB
+
+
+@pytest.mark.spec("rel-24")
+def test_what_a_filter_finds_is_made_when_it_is_taken_once_rows_turn_out_to_be_huge(
+    tmp_path: Path,
+) -> None:
+    """Of a window that had to be read in parts all were held: 24 GB of a file of 543 bytes."""
+    dataset = glaive.write_dataset({"text": [f"{at}" for at in range(8000)]}, tmp_path)
+    query = make_query(Views(dataset.snapshot), ScanOptions.of(filter="length(text) > 0"))
+    search = Search.of(ScanRun(query.source, query.options), query.filter)
+    query.source.projection.row_sizes.see(0, pa.array(["x" * 1000]))  # of which a window has many
+    size = 2**29
+    text = [None, pa.py_buffer(np.array([0, size])), pa.py_buffer(np.zeros(size, np.uint8))]
+    huge = pa.Array.from_buffers(pa.large_binary(), 1, text)
+    made = []
+
+    def work(selection: FragmentSelection) -> int:
+        selection.bound.projection.row_sizes.see(0, huge)
+        made.append(selection.count)
+        return selection.count
+
+    found = FragmentWindows([FragmentRows(0, 0, 8000)]).filter(search, work, stream=True)
+    assert next(found) == made[0]
+    assert len(made) == 1
+    assert made[0] + sum(found) == sum(made) == 8000
+    assert len(made) > 1
 
 
 @pytest.mark.parametrize("is_stream", [True, False])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import numpy as np
@@ -66,6 +66,10 @@ _DIRECT_ROWS: Final = 1024 * 1024
 _SEARCHED_BYTES: Final = 64 * 1024 * 1024
 _FETCHED_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the columns of a search, mapped or fetched, if all rows passed."""
+
+
+_HELD_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of a window of a stream that are made before somebody takes them."""
 
 
 class SearchedPart(Protocol):
@@ -153,13 +157,16 @@ class FragmentWindows:
     ) -> Iterator[R]:
         """See :class:`ScanPart`. ``work`` is done on the threads that search."""
 
-        def job(window: tuple[BoundFragment, RowRange]) -> tuple[BoundFragment, int, list[R]]:
+        def job(window: tuple[BoundFragment, RowRange]) -> tuple[BoundFragment, int, Iterable[R]]:
             bound, (start, stop) = window
-            found, count = [], 0
-            for selection in search.find(bound, start, stop):
-                found.append(work(selection))
+            count, made, selections = 0, [], search.find(bound, start, stop)
+            while not stream or (count + 1) * row_bytes(bound) <= _HELD_BYTES:
+                selection = next(selections, None)
+                if selection is None:
+                    break
+                made.append(work(selection))
                 count += selection.count
-            return bound, count, found
+            return bound, count, chain(made, map(work, selections))
 
         results = search.run.map(
             job,
@@ -173,7 +180,7 @@ class FragmentWindows:
         for bound, count, found in results:
             yield from found
             if stream:
-                passed.add(bound, count * row_bytes(bound))
+                passed.add(bound, max(1, count) * row_bytes(bound))
 
     # ------------------------------------------------------------------- jobs
 
@@ -258,7 +265,13 @@ def _read_window(
 ) -> tuple[BoundFragment, Iterable[list[pa.Array]]]:
     bound, (start, stop) = job
     bound.expect("sequential")  # and that the files are whole: a window takes a while
+    if row_bytes(bound) > _HELD_BYTES:
+        return bound, _read_later(bound, start, stop)
     return bound, in_parts(bound.read, start, stop)
+
+
+def _read_later(bound: BoundFragment, start: int, stop: int) -> Iterator[list[pa.Array]]:
+    yield from in_parts(bound.read, start, stop)
 
 
 def _read_pages(job: tuple[BoundFragment, int, int, int]) -> ColumnChunks:
