@@ -26,6 +26,9 @@ _UNITS: Final = {
 }
 _SIZE: Final = r"(?ai)(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]*)"
 
+_MOST: Final = 1024
+"""Threads, and requests in flight: far more take time to start, and the system may refuse them."""
+
 _MOST_BY_DEFAULT: Final = 2 * 1024**3
 _SHARE_BY_DEFAULT: Final = 4
 """Largest default of ``memory_limit``, and which part of the machine's memory it is at most."""
@@ -79,11 +82,11 @@ class Settings:
         ``GLAIVE_KERNEL_CACHE``: folder for compiled kernels; by default beside the package,
         or the user's cache where that is read-only.
     threads
-        ``GLAIVE_THREADS``: decoding threads per scan; 0 means one per core.
+        ``GLAIVE_THREADS``: decoding threads per scan, at most 1024; 0 means one per core.
     fsync
         ``GLAIVE_FSYNC``: ``1`` to force data, manifest and directory to disk in a commit.
     io_concurrency
-        ``GLAIVE_IO_CONCURRENCY``: requests in flight per scan on object stores.
+        ``GLAIVE_IO_CONCURRENCY``: requests in flight per scan on object stores, at most 1024.
     memory_limit
         ``GLAIVE_MEMORY_LIMIT``: bytes that a merge holds of its source, with units such as
         ``2GB``; larger sources are written to a temporary file. By default 2 GiB, at most a
@@ -132,9 +135,11 @@ def _from_environment() -> Settings:
                 raise OptionError(f"{variable}: expected 0 or 1, found {text!r}")
             values[setting.name] = text.lower() in ("1", "true", "on")
         else:
-            if not text.isdecimal():
-                raise OptionError(f"{variable}: expected an integer ≥ 0, found {text!r}")
-            values[setting.name] = int(text)
+            digits = text.lstrip("0") or text[:1]
+            if not text.isdecimal() or len(digits) > len(str(_MOST)) or int(digits) > _MOST:
+                expected = f"an integer from 0 to {_MOST}"
+                raise OptionError(f"{variable}: expected {expected}, found {text!r:.80}")
+            values[setting.name] = int(digits)
     return Settings(**values)  # type: ignore[arg-type]  # checked against the fields above
 
 
