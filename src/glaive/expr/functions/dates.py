@@ -1,4 +1,4 @@
-"""Dates and times: extract parts, truncate, bin, construct; the current time.
+"""Dates and times: extract parts, truncate, construct; the current time.
 
 Timestamps with a time zone are evaluated in that zone. Arrow has no daylight saving time after
 2037.
@@ -25,7 +25,7 @@ from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import all_valid
 from glaive.expr.rows import broadcast, count_rows
 
-__all__ = ["TICKS", "local_time", "ticks_of"]
+__all__ = ["TICKS", "local_time", "moment_type", "ticks_of"]
 
 is_kind = pa.types
 
@@ -54,7 +54,7 @@ _PARTS = {word: part for part, words in _SPELLINGS.items() for word in words.spl
 _CLOCK = ("hour", "minute", "second", "millisecond", "microsecond", "nanosecond")
 
 
-def _moment(call: Call, number: int) -> Any:
+def moment_type(call: Call, number: int) -> Any:
     """The type to cast a point in time to; strings become timestamps."""
     kind = call.types[number]
     if is_string(kind) or is_kind.is_null(kind):
@@ -83,7 +83,7 @@ def _part_types(call: Call) -> Types:
     if is_kind.is_null(kind):
         raise refuse(call, 1, "a date, a time or a timestamp")
     if not is_kind.is_duration(kind):
-        kind = _moment(call, 1)
+        kind = moment_type(call, 1)
     if is_kind.is_time(kind) and part not in (*_CLOCK, "epoch"):
         raise FilterError(f"date_part: a value of type {kind} has no {part}")
     result = {"epoch": pa.float64(), "nanosecond": pa.int64()}.get(part, pa.int32())
@@ -173,7 +173,7 @@ _TRUNCATED = {word: word for word in _UNITS}
 def _trunc_types(call: Call) -> Types:
     check_count(call, 2, 2)
     unit = _word(call, 0, _TRUNCATED, "unit")
-    kind = _moment(call, 1)
+    kind = moment_type(call, 1)
     if is_kind.is_time(kind) and unit not in _CLOCK:
         raise FilterError(f"date_trunc: a value of type {kind} has no {unit}")
     kind = pa.timestamp("ns") if is_kind.is_date(kind) else kind
@@ -213,80 +213,6 @@ def _floor(moment: Any, unit: str) -> Any:
         ahead = pc.subtract(local.cast(pa.int64()), ticks)
         return pc.subtract(floored.cast(pa.int64()), ahead).cast(moment.type)
     return pc.assume_timezone(floored, zone, ambiguous="earliest", nonexistent="latest")
-
-
-def _bin_types(call: Call) -> Types:
-    check_count(call, 2, 3)
-    if call.literals[0] is None or not is_kind.is_interval(call.types[0]):
-        raise refuse(call, 0, "a constant interval, such as interval '1 hour'")
-    kind = _moment(call, 1)
-    if is_kind.is_date(kind):
-        kind = pa.timestamp("ns")
-    elif is_kind.is_timestamp(kind) and kind.tz is not None:
-        kind = pa.timestamp("ns", kind.tz)
-    if len(call.types) == 3 and call.literals[2] is None:
-        raise refuse(call, 2, "a constant")
-    if len(call.types) == 3 and is_kind.is_time(kind) != is_kind.is_time(call.types[2]):
-        raise refuse(call, 2, f"a value that can be compared with {kind}")
-    origin = (kind if is_kind.is_time(kind) else pa.timestamp("ns"),) * (len(call.types) - 2)
-    return (call.types[0], kind, *origin), kind
-
-
-@function("date_bin", takes=_bin_types, column=1)
-def _date_bin(stride: Any, moment: Any, origin: Any = None) -> Any:
-    if not stride.is_valid:
-        return pa.nulls(count_rows((moment,)), moment.type)
-    months, days, nanos = stride.as_py()
-    rows = count_rows((moment, origin))
-    if months and is_kind.is_time(moment.type):
-        raise FilterError("date_bin: an interval for times must be less than a day")
-    if months:
-        if days or nanos:
-            raise FilterError("date_bin: an interval of months must not have days or times")
-        return _month_bins(int(months), broadcast(moment, rows), origin)
-    size = days * 86_400 * 10**9 + nanos
-    if not size:
-        raise FilterError("date_bin: the interval must not be zero")
-    if is_kind.is_time(moment.type) and abs(size) >= 86_400 * 10**9:
-        raise FilterError("date_bin: an interval for times must be less than a day")
-    ticks = 10**9 // TICKS[moment.type.unit]
-    value = _to_numpy(broadcast(moment, rows)) * ticks
-    begin = 0 if origin is None else _to_numpy(broadcast(origin, rows))
-    if origin is not None and is_kind.is_time(origin.type):
-        begin = begin * (10**9 // TICKS[origin.type.unit])
-    binned = begin + (value - begin) // abs(size) * abs(size)
-    return _from_numpy(binned // ticks, moment, origin)
-
-
-def _to_numpy(moment: Any) -> Any:
-    return pc.fill_null(ticks_of(moment), 0).to_numpy(zero_copy_only=False)
-
-
-def _from_numpy(ticks: Any, moment: Any, origin: Any) -> Any:
-    kind = moment.type
-    result = pa.array(ticks, pa.int64())
-    result = result.cast(pa.int32()).cast(kind) if is_kind.is_time32(kind) else result.cast(kind)
-    for argument in (moment, origin):
-        if argument is not None:
-            result = pc.if_else(pc.is_valid(argument), result, pa.scalar(None, kind))
-    return result
-
-
-def _month_bins(months: int, moment: Any, origin: Any) -> Any:
-    unit = moment.type.unit
-    value = _to_numpy(moment).view(f"M8[{unit}]")
-    begin = np.zeros(1, "M8[ns]")
-    if origin is not None:
-        begin = _to_numpy(broadcast(origin, len(moment))).view("M8[ns]")
-    size = abs(months)
-    first = begin.astype("M8[M]")
-    passed = (value.astype("M8[M]") - first).astype(np.int64) // size
-    # If the origin is later in its month than the value, the bin would start after the value.
-    rest = begin - first.astype("M8[ns]")
-    start = (first + passed * size).astype("M8[ns]") + rest
-    late = start > value.astype("M8[ns]")
-    start = np.where(late, (first + (passed - 1) * size).astype("M8[ns]") + rest, start)
-    return _from_numpy(start.astype(f"M8[{unit}]").view(np.int64), moment, origin)
 
 
 def _filled(argument: Any, rows: int) -> Any:
@@ -351,7 +277,7 @@ def _current_time() -> Any:
 
 def _local_types(call: Call) -> Types:
     check_count(call, 1, 1)
-    kind = _moment(call, 0)
+    kind = moment_type(call, 0)
     if not is_kind.is_timestamp(kind) or is_string(call.types[0]):
         raise refuse(call, 0, "a timestamp")
     return (kind,), pa.timestamp(kind.unit)
