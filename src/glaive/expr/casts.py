@@ -211,15 +211,16 @@ def _to_timestamp(array: Any, kind: Any) -> Any:
         source = array.type
     elif not types.is_timestamp(source):
         raise pa.ArrowNotImplementedError(f"{source} to {kind}")
-    if kind.tz is not None and source.tz is None and kind.tz.upper() not in {"UTC", "+00:00", "Z"}:
-        array = pc.assume_timezone(array, kind.tz, ambiguous="earliest", nonexistent="earliest")
     units = ("s", "ms", "us", "ns")
     finer = units.index(kind.unit) >= units.index(source.unit)
     raw = array.cast(pa.int64())
     step = 1000 ** abs(units.index(kind.unit) - units.index(source.unit))
-    # The quotient is truncated towards zero.
+    # The quotient is truncated towards zero: of the local time, before it becomes one of the zone.
     ticks = pc.multiply_checked(raw, step) if finer else pc.divide(raw, step)
-    return ticks.cast(kind)
+    if kind.tz is None or source.tz is not None or kind.tz.upper() in {"UTC", "+00:00", "Z"}:
+        return ticks.cast(kind)
+    local = ticks.cast(pa.timestamp(kind.unit))
+    return pc.assume_timezone(local, kind.tz, ambiguous="earliest", nonexistent="earliest")
 
 
 def _from_time(array: Any, kind: Any) -> Any:
