@@ -70,6 +70,16 @@ def test_rows_of_a_set_take_no_memory_where_they_follow_one_another() -> None:
     assert found.starts.tolist() == [one << 32 for one in FRAGMENTS]
 
 
+def test_rows_that_are_in_many_sets_are_listed_once() -> None:
+    """Sets of equal bytes take next to none of a file: a filter by one of 13 KB took 6.6 GB."""
+    odd = BitMap(range(1, 1 << 16, 2)).serialize()
+    sets = pa.concat_arrays([stored({7: odd})] * 2000)
+    with little_memory(most=192 << 20):
+        found = row_set_of(sets, "here")
+    assert found.starts.tolist() == [7 << 32 | row for row in range(1, 1 << 16, 2)]
+    assert found.count == 1 << 15
+
+
 def test_all_numbers_of_a_fragment_are_one_range() -> None:
     (found,) = row_set_of(stored({3: runs(1 << 32).serialize()}), "here").stops.tolist()
     assert found == 4 << 32

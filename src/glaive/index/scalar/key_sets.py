@@ -310,15 +310,16 @@ def merged_keys(batches: Iterable[KeyBatch], stored: SetFormat = ROWSETS) -> Ite
     if not found:
         return
     keys: Any = pa.concat_arrays([batch.keys for batch in found])
-    sets: Any = pa.chunked_array([batch.sets for batch in found], pa.binary())
+    # Listed once: taking those of one key from the chunks costs as much as all of them.
+    sets: list[Any] = [one for batch in found for one in batch.sets.to_pylist()]
     keys, positions = sorted_batch(ValueBatch(keys, np.arange(len(keys), dtype=np.uint64)))
     nulls = int(keys.null_count)
     starts = group_starts(keys[nulls:]) + nulls
     starts = np.concatenate((np.zeros(min(nulls, 1), np.int64), starts))
-    bounds = np.append(starts, len(keys)).tolist()
+    bounds, order = np.append(starts, len(keys)).tolist(), positions.tolist()
     joined = []
     for start, stop in pairwise(bounds):
-        parts = sets.take(pa.array(positions[start:stop])).to_pylist()
+        parts = [sets[at] for at in order[start:stop]]
         joined.append(parts[0] if len(parts) == 1 else stored.union(parts))
     yield KeyBatch(keys.take(pa.array(starts)), pa.array(joined, pa.binary()))
 

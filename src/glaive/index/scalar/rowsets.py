@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.buffers import ascending
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.wire import parse_bitmap
 from glaive.index.address_map import Addresses, AddressMap
-from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.row_set import FEW_ROWS, RowNumbers, RowSet
 from glaive.index.scalar.rowset_encoding import encode_ascending
 from glaive.table.bitmaps import MAX_NUMBERS, bitmap_of, is_of_runs, offsets_of, ranges_of
 from glaive.types import Int64s
@@ -158,7 +159,8 @@ def encode_rowsets(rows: RowNumbers, bounds: Int64s) -> pa.Array:
 def row_set_of(sets: pa.Array, where: object) -> RowSet:
     """The rows that are in any of some stored sets.
 
-    Memory follows from the bytes of the sets: a few of these may be runs of billions of rows.
+    Memory follows from the bytes of the sets, a few of which may be runs of billions of rows, and
+    from how many rows are listed in any: rows that are in many sets are kept once.
 
     Raises
     ------
@@ -166,6 +168,7 @@ def row_set_of(sets: pa.Array, where: object) -> RowSet:
         One is truncated, or a bitmap cannot be parsed.
     """
     rows, starts, stops = [_NONE], [_NONE], [_NONE]
+    count, most = 0, FEW_ROWS
     for data in cast("list[bytes]", sets.to_pylist()):
         for fragment, raw in _entries(data, where):
             first = np.uint64(fragment << 32)
@@ -184,6 +187,11 @@ def row_set_of(sets: pa.Array, where: object) -> RowSet:
                 stops.append(ends + first)
             else:
                 rows.append(np.asarray(bitmap.to_array(), np.uint64) | first)
+                count += len(bitmap)
+            if count > most:
+                rows = [ascending(np.concatenate(rows))]
+                count = len(rows[0])
+                most = max(FEW_ROWS, 2 * count)
     known = RowSet.of(np.sort(np.concatenate(rows)))
     if len(starts) == 1:
         return known
