@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 
 from glaive.expr.casts import cast
+from glaive.expr.filters import bind_value
+from glaive.format.fields import LanceSchema
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "+05:30", "America/New_York"])
@@ -17,3 +19,27 @@ def test_local_times_are_truncated_before_they_are_times_of_a_zone(zone: str) ->
     shown = [None if at is None else at.replace(tzinfo=None) for at in seconds.to_pylist()]
     whole = pa.array([0, 0, 3599, 1_577_836_800, None], pa.int64()).cast(pa.timestamp("s"))
     assert shown == whole.to_pylist()
+
+
+@pytest.mark.parametrize("call", ["coalesce(t, {})", "least(t, {})", "nullif(t, {})"])
+def test_constants_in_calls_do_not_cut_nanoseconds_of_a_column(call: str) -> None:
+    ticks = [1, -1, 10**15 + 7]
+    batch = pa.record_batch({"t": pa.array(ticks, pa.timestamp("ns"))})
+    schema = LanceSchema.from_arrow(batch.schema)
+    value = bind_value(call.format("timestamp '2020-01-01'"), schema)
+    assert value.type == pa.timestamp("ns")
+    assert [one.value for one in value.evaluate(batch)] == ticks
+
+
+def test_constants_in_calls_that_nanoseconds_do_not_hold_are_in_microseconds() -> None:
+    batch = pa.record_batch({"t": pa.array([None, 1], pa.timestamp("us"))})
+    schema = LanceSchema.from_arrow(batch.schema)
+    value = bind_value("coalesce(t, timestamp '9999-12-31')", schema)
+    assert value.type == pa.timestamp("us")
+    assert [one.value for one in value.evaluate(batch)] == [253_402_214_400_000_000, 1]
+
+
+def test_times_in_lists_are_truncated_like_others() -> None:
+    lists: Any = pa.array([[1_999, -1_999], None, []], pa.list_(pa.timestamp("ns")))
+    cut = cast(lists, pa.list_(pa.timestamp("us")))
+    assert cut == pa.array([[1, -1], None, []], pa.list_(pa.timestamp("us")))

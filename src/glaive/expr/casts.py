@@ -28,6 +28,7 @@ from glaive.expr.write_text import value_texts
 __all__ = ["cast", "check_members"]
 
 _RAW = {32: pa.int32(), 64: pa.int64()}
+_UNITS = ("s", "ms", "us", "ns")
 
 
 def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
@@ -131,9 +132,21 @@ def _convert(array: Any, kind: Any) -> Any:  # noqa: PLR0911  # one way each
         return raw.cast(kind)
     if types.is_boolean(kind):
         return pc.not_equal(array, pa.scalar(0, source))
-    if types.is_duration(source) or types.is_time(source):
-        return array.cast(kind, safe=False)
-    return array.cast(kind)
+    return array.cast(kind, safe=not _is_cut(source, kind))
+
+
+def _is_cut(source: Any, kind: Any) -> bool:
+    """Whether values are truncated: durations, times of day, and timestamps in lists."""
+    if is_list(source) and is_list(kind):
+        return _is_coarser(kind.value_type, source.value_type)
+    return pa.types.is_duration(source) or pa.types.is_time(source)
+
+
+def _is_coarser(kind: Any, source: Any) -> bool:
+    """Whether both are timestamps, and those of ``source`` are truncated to ``kind``."""
+    if not (pa.types.is_timestamp(kind) and pa.types.is_timestamp(source)):
+        return False
+    return _UNITS.index(kind.unit) < _UNITS.index(source.unit)
 
 
 def _raw(array: Any) -> Any:
@@ -211,10 +224,9 @@ def _to_timestamp(array: Any, kind: Any) -> Any:
         source = array.type
     elif not types.is_timestamp(source):
         raise pa.ArrowNotImplementedError(f"{source} to {kind}")
-    units = ("s", "ms", "us", "ns")
-    finer = units.index(kind.unit) >= units.index(source.unit)
+    finer = not _is_coarser(kind, source)
     raw = array.cast(pa.int64())
-    step = 1000 ** abs(units.index(kind.unit) - units.index(source.unit))
+    step = 1000 ** abs(_UNITS.index(kind.unit) - _UNITS.index(source.unit))
     # The quotient is truncated towards zero: of the local time, before it becomes one of the zone.
     ticks = pc.multiply_checked(raw, step) if finer else pc.divide(raw, step)
     if kind.tz is None or source.tz is not None or kind.tz.upper() in {"UTC", "+00:00", "Z"}:

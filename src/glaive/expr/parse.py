@@ -7,6 +7,7 @@ right operand is read with the operator's precedence: equal operators group to t
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from glaive.expr import tree
 from glaive.expr.constant_list import read_list
 from glaive.expr.cursor import Cursor, negated_number, number_of
 from glaive.expr.intervals import read_interval
+from glaive.expr.read_text import is_timestamp
 from glaive.expr.tokens import Kind, Token
 from glaive.expr.tree import MAX_ARGUMENTS, MAX_DEPTH, MAX_NODES, Node
 from glaive.expr.vocabulary import (
@@ -33,6 +35,9 @@ from glaive.expr.vocabulary import (
 )
 
 __all__ = ["parse"]
+
+_MICROSECONDS: Final = pa.timestamp("us")
+_NANOSECONDS: Final = pa.timestamp("ns")
 
 
 def parse(text: str) -> Node:
@@ -351,11 +356,16 @@ class _Parser(Cursor):
         """``date '2024-01-01'``, after the name of the type."""
         if token.upper == "INTERVAL":
             return self.interval(token.at)
+        digits = self.is_sign("(")
         self.next -= 1
         kind = self.type()
         text = self.advance()
         if text.kind is not Kind.TEXT:
             raise self.wrong("expected a string after the type", text.at)
+        if self.calls and not digits and kind == _MICROSECONDS:
+            # The reference plans arguments of calls otherwise. A coarser constant would cut the
+            # values of a column of nanoseconds in coalesce and its like.
+            kind = _NANOSECONDS if is_timestamp(text.value, _NANOSECONDS) else kind
         return tree.Cast(tree.Literal(text.value, pa.string(), at=text.at), kind, at=token.at)
 
     def interval(self, at: int) -> Node:

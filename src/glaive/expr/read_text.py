@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["READERS", "UnreadableError"]
+__all__ = ["READERS", "UnreadableError", "is_timestamp"]
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(
@@ -181,6 +181,15 @@ def _timestamp(text: str, kind: Any) -> int:
     if not -(1 << 63) <= ticks < 1 << 63:
         raise _bad(text, kind)
     return ticks
+
+
+def is_timestamp(text: str, kind: Any) -> bool:
+    """Whether a string is a timestamp that a type can hold."""
+    try:
+        _timestamp(text, kind)
+    except UnreadableError:
+        return False
+    return True
 
 
 def _time(text: str, kind: Any) -> int:
