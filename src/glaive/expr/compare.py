@@ -133,18 +133,28 @@ def _ordering(left: Any, right: Any) -> NDArray[np.int8]:
     owner, at = _within(rows, first, shared)
     other = _within(rows, second, shared)[1]
     mine, theirs = left.values.take(pa.array(at)), right.values.take(pa.array(other))
-    if pa.types.is_nested(mine.type):
+    signs = _signs(mine, theirs)
+    ordering: NDArray[np.int8] = np.sign(first[1] - second[1]).astype(np.int8)
+    differing = np.flatnonzero(signs)[::-1]
+    ordering[owner[differing]] = signs[differing]  # the first of a row is written last
+    return ordering
+
+
+def _signs(mine: Any, theirs: Any) -> NDArray[np.int8]:
+    """-1, 0, 1 for each two items; structs by the first member that differs; nulls come first."""
+    kind = mine.type
+    signs = np.zeros(len(mine), np.int8)
+    if pa.types.is_struct(kind):
+        for i in range(kind.num_fields):
+            signs = np.where(signs, signs, _signs(mine.field(i), theirs.field(i)))
+    elif pa.types.is_nested(kind):
         signs = _ordering(mine, theirs)
     else:
         less = pc.fill_null(compare("<", mine, theirs), FALSE).to_numpy(zero_copy_only=False)
         more = pc.fill_null(compare(">", mine, theirs), FALSE).to_numpy(zero_copy_only=False)
         signs = more.astype(np.int8) - less.astype(np.int8)
     here, there = _valid(mine), _valid(theirs)
-    signs = np.where(here == there, np.where(here, signs, 0), np.where(here, 1, -1)).astype(np.int8)
-    ordering: NDArray[np.int8] = np.sign(first[1] - second[1]).astype(np.int8)
-    differing = np.flatnonzero(signs)[::-1]
-    ordering[owner[differing]] = signs[differing]  # the first of a row is written last
-    return ordering
+    return np.where(here == there, np.where(here, signs, 0), np.where(here, 1, -1)).astype(np.int8)
 
 
 def _valid(array: Any) -> NDArray[np.bool_]:

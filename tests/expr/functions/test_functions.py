@@ -244,6 +244,13 @@ def test_slices_of_arrays_are_read_where_they_begin() -> None:
     assert find("array_max").evaluate([lists], 3).to_pylist() == [2, None, 3]
 
 
+def test_a_group_below_zero_is_the_whole_match() -> None:
+    column = pa.array(["xab", "b"])
+    for group in (0, -1, -100):
+        assert values(f"regexp_instr(s, 'a(b)', 1, 1, '', {group})", s=column) == [2, 0]
+    assert values("regexp_instr(s, 'a(b)', 1, 1, '', 1)", s=column) == [3, 0]
+
+
 @pytest.mark.parametrize(
     "text",
     [

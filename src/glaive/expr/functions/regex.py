@@ -260,7 +260,7 @@ def _match_positions(
     """Position of the match in each string, from 1; 0 where there is none."""
     start = 1 if start is None else start
     number = 1 if number is None else number
-    group = group or 0
+    group = max(group or 0, 0)
     if number < 1:
         raise FilterError(f"regexp_instr: matches count from 1, found {number}")
     if number > _MAX_MATCHES:
