@@ -75,7 +75,8 @@ class BoundFragment:
         self.rows = fragment.physical_rows
         self.live = snapshot.live_rows(fragment)
         self._system = SystemColumns(snapshot, position) if projection.system else None
-        self.nbytes = _FRAGMENT_BYTES
+        # Deletions are kept on their own, but as long as this is kept, they are in memory, too.
+        self.nbytes = _FRAGMENT_BYTES + (self.live.implied_bytes if self.live is not None else 0)
         # With all columns in one file, its requests are joined.
         self._whole = whole
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.config import USUAL_RATIO
 from glaive.file.protocol import BoundColumn
 from glaive.kernels.compact import DeletionMask, compact_bits, compact_fixed, compact_variable
 from glaive.kernels.strings import Strings
@@ -17,6 +18,9 @@ __all__ = ["LiveRows", "without_deleted"]
 
 _SPARSE = 8
 """Rows for each live one from which on these are looked up rather than the others left out."""
+
+_RUN_BYTES = 4
+"""Bytes of a run of deleted rows in a file."""
 
 _MAX_KEPT_ROWS = 1 << 24
 """Rows of the windows whose bits are kept: other columns, and the next scan, read the same ones."""
@@ -54,6 +58,13 @@ class LiveRows:
     def nbytes(self) -> int:
         """Memory held, in bytes, about."""
         return min(self.rows, _MAX_KEPT_ROWS) // 8 + 2 * self.deleted.nbytes
+
+    @property
+    def implied_bytes(self) -> int:
+        """Those of them for which the file has next to none, as rows are deleted in long runs."""
+        before = self._before
+        runs = 1 + int(np.count_nonzero(before[1:] != before[:-1]))
+        return self.nbytes if self.nbytes > USUAL_RATIO * _RUN_BYTES * runs else 0
 
     def physical(self, live: NDArray[np.int64]) -> NDArray[np.int64]:
         """Physical offsets of the live rows numbered ``live``, 0 ≤ live < count."""

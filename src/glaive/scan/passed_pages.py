@@ -7,8 +7,10 @@ would look as large as the files.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from glaive.io.store import RangeReader
 from glaive.scan.bound import BoundFragment
 from glaive.types import ByteRange
 
@@ -38,10 +40,10 @@ class PassedPages:
         Single rows may be taken out of the pages.
     """
 
-    __slots__ = ("_fragments", "_limit", "_size")
+    __slots__ = ("_limit", "_readers", "_size")
 
     def __init__(self, expected: int | None = None, *, searched: bool = False) -> None:
-        self._fragments: dict[int, BoundFragment] = {}
+        self._readers: dict[int, Sequence[RangeReader]] = {}  # not fragments, which hold more
         self._limit = _SEARCHED_BYTES if searched else _STREAMED_BYTES
         if expected is not None and expected <= _KEPT_BYTES:
             self._limit = max(self._limit, _KEPT_BYTES)
@@ -49,16 +51,16 @@ class PassedPages:
 
     def add(self, bound: BoundFragment, size: int) -> None:
         """Rows of a fragment were used, of ``size`` bytes, about; lets go of pages in time."""
-        self._fragments[bound.fragment.id] = bound
+        self._readers[bound.fragment.id] = bound.readers
         self._size += size
         if self._size >= self._limit:
             self.let_go()
 
     def let_go(self) -> None:
         """Take the pages of these fragments out of this process's memory; 20 us a file."""
-        for fragment in self._fragments.values():
-            for reader in fragment.readers:
+        for readers in self._readers.values():
+            for reader in readers:
                 if reader.mapped:
                     reader.advise([ByteRange(0, reader.size)], "dontneed")
-        self._fragments.clear()
+        self._readers.clear()
         self._size = 0
