@@ -93,6 +93,14 @@ def test_parameters_are_filled_in_and_keep_their_types(tmp_path: Path) -> None:
     assert summaries[2] == "delete versions of shop older than 24 hours"
 
 
+@pytest.mark.parametrize("hours", ["-1", "nan", "inf", "1e300"])
+def test_ages_that_are_too_long_or_negative_are_refused(tmp_path: Path, hours: str) -> None:
+    text = SHOP.replace('kind = "merge"', f'kind = "vacuum"\nretention_hours = {hours}')
+    text = text.replace('source = "new"\ntarget = "shop"\non = "id"', 'target = "shop"')
+    with pytest.raises(OptionError, match="retention_hours: expected a number from 0 to"):
+        load(written(tmp_path, text), {"folder": "s3://shop"})
+
+
 def test_a_plan_names_versions_and_changes_nothing(tmp_path: Path) -> None:
     glaive.write_dataset(pa.table({"id": [1]}), str(tmp_path / "shop.lance"))
     steps = {step.name: step for step in plan(load(written(tmp_path)))}

@@ -125,8 +125,12 @@ def test_vector_columns_become_lists_of_fixed_size(text: str, kind: pa.DataType)
 
 
 @pytest.mark.parametrize(
-    "text", ["emb", "emb:", "emb:0", "emb:x", "other:4", "emb:4:nothing", "text:4"]
-)
+    "text",
+    [
+        "emb", "emb:", "emb:0", "emb:x", "other:4", "emb:4:nothing", "text:4",
+        f"emb:{2**31}", f"emb:{2**64}", f"emb:{'9' * 5000}",
+    ],
+)  # fmt: skip
 def test_a_vector_column_that_cannot_be_is_refused_with_the_form_expected(text: str) -> None:
     frame = StructType(
         [StructField("emb", ArrayType(FloatType())), StructField("text", StringType())]

@@ -52,8 +52,12 @@ def command(
 
     The newest version, tagged ones, and those that branches start from are kept.
     """
+    from glaive.dataset.versions.cleanup import age_of
+
     at = opened(dataset, None, storage_options)
-    older_than = None if older_than_days is None else timedelta(days=older_than_days)
+    older_than = None
+    if older_than_days is not None:
+        older_than = age_of("--older-than-days", older_than_days, timedelta(days=1))
     if not dry_run:
         stats = at.cleanup_old_versions(
             older_than,

@@ -21,6 +21,9 @@ __all__ = [
     "version_option",
 ]
 
+_DIGITS = 20
+"""Of the largest number of 64 bits."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -108,11 +111,15 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _reference(version: str | None) -> Any:
-    if version is None or version.isdecimal():
-        return None if version is None else int(version)
+    if version is None:
+        return None
     branch, mark, number = version.rpartition(":")
-    if mark and number and not number.isdecimal():
+    if len(number) > _DIGITS and number.isdecimal():  # Python refuses to read far more of them
+        raise click.BadParameter(f"no version has {len(number)} digits", param_hint="--version")
+    if not mark:
+        return int(version) if version.isdecimal() else version
+    if number and not number.isdecimal():
         raise click.BadParameter(
             f"expected branch:number, found {version!r}", param_hint="--version"
         )
-    return (branch, int(number) if number.isdecimal() else None) if mark else version
+    return branch, int(number) if number else None

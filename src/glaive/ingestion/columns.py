@@ -17,6 +17,9 @@ __all__ = ["parse_columns", "with_vectors"]
 _COLUMN: Final = re.compile(r"\s*(?:`([^`]+)`|([^\s`]+))\s+(.+?)\s*", re.DOTALL)
 _SIZED: Final = re.compile(r"(\w+)\s*\(\s*(\d+(?:\s*,\s*\d+)*)\s*\)")
 _VECTOR: Final = re.compile(r"(.+?):(\d+)(?::(\w+))?")
+_MOST_ITEMS: Final = 2**31 - 1
+"""Of a vector: Arrow's sizes have 32 bits."""
+
 _VECTOR_TYPES: Final[dict[str, Any]] = {
     "float16": pa.float16(),
     "float32": pa.float32(),
@@ -65,14 +68,16 @@ def with_vectors(schema: pa.Schema, vectors: Iterable[str]) -> pa.Schema:
     for entry in vectors:
         found = _VECTOR.fullmatch(entry)
         data_type = None if found is None else _VECTOR_TYPES.get(found[3] or "float32")
-        if found is None or data_type is None or found[1] not in schema.names or not int(found[2]):
+        items = 0 if found is None or len(found[2]) > len(str(_MOST_ITEMS)) else int(found[2])
+        known = data_type is not None and 1 <= items <= _MOST_ITEMS
+        if found is None or found[1] not in schema.names or not known:
             raise OptionError(
-                f"vector {entry!r}: expected 'column:dimension' or 'column:dimension:type', such "
-                f"as 'embedding:128:float16', with a column of {', '.join(schema.names)} and a "
-                f"type of {', '.join(_VECTOR_TYPES)}"
+                f"vector {entry!r:.80}: expected 'column:dimension' or 'column:dimension:type', "
+                f"such as 'embedding:128:float16', with a column of {', '.join(schema.names)} and "
+                f"a type of {', '.join(_VECTOR_TYPES)}"
             )
         number = schema.get_field_index(found[1])
-        vector: Any = pa.list_(data_type, int(found[2]))
+        vector: Any = pa.list_(data_type, items)
         schema = schema.set(number, schema.field(number).with_type(vector))
     return schema
 

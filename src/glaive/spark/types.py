@@ -380,8 +380,9 @@ def _split_vector(entry: str, columns: list[str]) -> tuple[str, int, str]:
     # The name may contain colons, so split from the right.
     for count in (2, 1):
         name, suffix = ":".join(parts[:-count]), parts[-count:]
-        if name in columns and suffix[0].isdecimal() and int(suffix[0]) > 0:
-            return name, int(suffix[0]), suffix[1] if count == 2 else ""
+        size = int(suffix[0]) if suffix[0].isdecimal() and len(suffix[0]) <= 10 else 0
+        if name in columns and 0 < size < 2**31:  # Arrow sizes have 32 bits
+            return name, size, suffix[1] if count == 2 else ""
     raise SchemaError(
         f"vector column {entry!r}: expected 'column:dimension' or 'column:dimension:type', such "
         f"as 'emb:128:float16', with one of the columns {', '.join(columns)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from glaive.dataclass import dataclass
@@ -24,6 +25,7 @@ __all__ = [
     "CleanupExplanation",
     "CleanupReferencedBranch",
     "CleanupStats",
+    "age_of",
     "clean_up",
     "explain",
     "planned_cleanup",
@@ -174,3 +176,17 @@ def planned_cleanup(
     """What :func:`clean_up` would delete, file by file."""
     root = root_store(dataset.store, branch_of(dataset.manifest))
     return plan_cleanup(dataset.store, root, dataset.manifest, policy, work)
+
+
+def age_of(option: str, given: object, unit: timedelta) -> timedelta:
+    """The age that an option gives as a number of hours or days, for example.
+
+    Raises
+    ------
+    OptionError
+        It is negative, no number, or longer than any age.
+    """
+    most = timedelta.max // unit
+    if isinstance(given, int | float) and 0 <= given <= most:
+        return given * unit
+    raise OptionError(f"{option}: expected a number from 0 to {most}, found {given!r:.80}")

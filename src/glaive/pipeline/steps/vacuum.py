@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError
+from glaive.dataset.versions.cleanup import age_of
 from glaive.pipeline.step import DatasetName, Step, StepContext
 
 __all__ = ["VacuumStep"]
@@ -27,9 +28,9 @@ class VacuumStep(Step):
     retention_hours: float | None = None
 
     def check(self) -> None:
-        """Refuse a negative age."""
-        if self.retention_hours is not None and not self.retention_hours >= 0:
-            raise OptionError(f"retention_hours: expected hours ≥ 0, not {self.retention_hours}")
+        """Refuse an age that is negative or too long."""
+        if self.retention_hours is not None:
+            age_of("retention_hours", self.retention_hours, timedelta(hours=1))
 
     def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
         """The dataset."""

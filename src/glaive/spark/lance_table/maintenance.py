@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
+from typing import TYPE_CHECKING, Final, Literal, Self, overload
 from uuid import uuid4
 
 import pyarrow as pa
 
-from glaive.dataset.versions.cleanup import clean_up, planned_cleanup
+from glaive.dataset.versions.cleanup import age_of, clean_up, planned_cleanup
 from glaive.dataset.versions.cleanup_tasks import FILES_DDL, FILES_SCHEMA, CleanupTasks, FileRows
-from glaive.errors import OptionError
 from glaive.spark.failures import naming_job
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.jobs.runner import SparkRunner
@@ -87,7 +86,7 @@ class TableMaintenance(TableHandle):
         Raises
         ------
         OptionError
-            The age is negative.
+            The age is negative or too long.
         JobError
             The cluster lost processes of the job; what it has deleted no version needed.
 
@@ -98,10 +97,9 @@ class TableMaintenance(TableHandle):
         This process holds names of files compressed; those of a dry run are unpacked by tasks, when
         the frame is used.
         """
-        given: Any = retentionHours
-        if given is not None and (not isinstance(given, int | float) or not given >= 0):
-            raise OptionError(f"retentionHours: expected hours ≥ 0, found {given!r}")
-        age = None if given is None else timedelta(hours=given)
+        age = None
+        if retentionHours is not None:
+            age = age_of("retentionHours", retentionHours, timedelta(hours=1))
         policy = CleanupPolicy(age, delete_unverified=delete_unverified, error_if_tagged=False)
         dataset = self._latest().opened
         runner = SparkRunner(self._spark)

@@ -1,0 +1,47 @@
+"""Numbers that no option can have are an error in one line, which names the option."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+Call = Callable[..., Result]
+FAR = str(2**64)
+DIGITS = "9" * 5000
+"""More than Python makes a number of."""
+
+
+@pytest.mark.parametrize("days", ["NaN", "inf", "1e308", "1e9", FAR, DIGITS])
+def test_ages_that_are_too_long_are_refused(call: Call, things: str, days: str) -> None:
+    for more in ([], ["--dry-run"]):
+        result = call("cleanup", things, "--older-than-days", days, *more)
+        assert result.exit_code == 1
+        assert "--older-than-days: expected a number from 0 to 999999999" in result.stderr
+    assert call("cleanup", things, "--older-than-days", "999999999").exit_code == 0
+
+
+@pytest.mark.parametrize("version", [DIGITS, f"main:{DIGITS}"])
+def test_versions_of_too_many_digits_are_refused(call: Call, things: str, version: str) -> None:
+    for words in (["head", things, "--version", version], ["restore", things, version]):
+        result = call(*words)
+        assert result.exit_code == 2
+        assert "no version has 5000 digits" in result.stderr
+
+
+def test_the_number_of_files_to_inspect_has_no_limit(call: Call, things: str) -> None:
+    assert call("inspect", things, "--files", FAR).exit_code == 0
+
+
+@pytest.mark.parametrize("items", ["0", str(2**31), FAR, DIGITS])
+def test_vectors_of_more_items_than_arrow_counts_are_refused(
+    call: Call, tmp_path: Path, items: str
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"id": 1, "e": [1, 2]}))
+    words = ("ingest", f"{tmp_path}/a.json", f"{tmp_path}/t.lance", "--vector", f"e:{items}")
+    result = call(*words)
+    assert result.exit_code == 1
+    assert "expected 'column:dimension'" in result.stderr
