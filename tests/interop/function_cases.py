@@ -1028,10 +1028,24 @@ TYPES = [
         )
         for kind in kinds
     ),
+    *(
+        f"arrow_try_cast({x}, '{kind}')"
+        for x in words("small i64 u64 f f32 f16 d d256 b")
+        for kind in words("Int8 UInt8 Int64 Float32 Float64 Utf8 LargeUtf8")
+    ),
+    *(f"arrow_try_cast({x}, 'Boolean')" for x in words("small i64 u64 f f32 f16")),
+    *(f"arrow_try_cast({x}, 'Decimal128(10, 1)')" for x in words("small i64 u64 f f32 d d256")),
+    *(
+        f"arrow_try_cast({x}, '{kind}')"
+        for x in words("ts tms tus tns tz")
+        for kind in ("Int64", "Utf8", "LargeUtf8", "Date32", "Timestamp(Second, None)")
+    ),
     "cast_to_type('1', i64)",
     "cast_to_type(small, f)",
     "try_cast_to_type('x', i64)",
     "try_cast_to_type(s2, small)",
+    "try_cast_to_type(f, small)",
+    "try_cast_to_type(small, d)",
     "arrow_cast(small, s)",
     "arrow_cast(small)",
     "arrow_metadata(s)",

@@ -91,6 +91,8 @@ def _try_each(array: Any, kind: Any) -> Any:
     """Convert each distinct value on its own; null where that fails."""
     if pa.types.is_nested(array.type):
         raise FilterError(f"TRY_CAST of {array.type}: a value does not fit {kind}")
+    if pa.types.is_string_view(kind):  # of which Arrow takes no rows
+        return _try_each(array, pa.large_string()).cast(kind)
     encoded = array.dictionary_encode()
     converted = []
     for i in range(len(encoded.dictionary)):

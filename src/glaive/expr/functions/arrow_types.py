@@ -8,6 +8,7 @@ from typing import Any
 from glaive.arrow.capacity import too_large
 from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import FilterError
+from glaive.expr.casts import cast
 from glaive.expr.functions.coercion import TEXT, check_count, refuse, signature
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa
@@ -196,9 +197,9 @@ def _arrow_try_cast(value: Any, name: Any) -> Any:
 
 
 def _try_cast(value: Any, kind: Any) -> Any:
-    """Cast; values that cannot be cast become null (a loop over values if there are any)."""
-    if is_kind.is_dictionary(value.type):
-        value = value.dictionary_decode()
+    """Cast as ``TRY_CAST`` does; values that cannot be cast become null."""
+    if not is_kind.is_nested(value.type) and not is_kind.is_nested(kind):
+        return cast(value, kind, attempt=True)
     try:
         return value.cast(kind)
     except pa.ArrowInvalid as error:
