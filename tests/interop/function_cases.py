@@ -925,6 +925,11 @@ LISTS = [
         for x in ("li", "lw", "ll")
         for sep in ("','", "''", "s2", "'-', 'N'", "NULL", "',', NULL")
     ),
+    *(f"array_to_string({x}, '-', 'N')" for x in ("lli", "lf", "vec")),
+    *(
+        f"array_to_string(make_array({x}, {x}), '-')"
+        for x in words("f f32 f16 d b x tns tz d64 t64")
+    ),
     *(
         f"array_replace({x})"
         for x in ("li, 2, 9", "lw, 'a', 'z'", "li, NULL, 0", "li, 2, NULL", "li, i64, 5")

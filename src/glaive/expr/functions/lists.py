@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from glaive.errors import FilterError
+from glaive.expr.casts import cast
 from glaive.expr.coerce import is_list
 from glaive.expr.functions.coercion import LOOSE_TEXT, check_count
 from glaive.expr.functions.list_parts import ListParts, equal, list_order, set_key
@@ -238,18 +239,45 @@ def _array_to_string(values: Any, separator: Any, null: Any = None) -> Any:
     check_item_bytes("array_to_string", lists, largest(separator) + largest(null))
 
     def joined(value: list[Any], separator: str, null: str | None) -> str:
-        return separator.join(_item_texts(value, null))
+        return separator.join(_shown(value, null))
 
-    return map_rows(pa.string(), joined, values, separator, null, nulls=(2,))
+    return map_rows(pa.string(), joined, _with_texts(lists), separator, null, nulls=(2,))
 
 
-def _item_texts(value: list[Any], null: str | None) -> list[str]:
-    strings: list[str] = []
+def _shown(value: list[Any], null: str | None) -> list[str]:
+    """The texts of a list, and of lists in it; ``null`` for nulls, unless it is None."""
+    texts: list[str] = []
     for item in value:
         if isinstance(item, list):
-            strings += _item_texts(item, null)
+            texts += _shown(item, null)
         elif item is not None:
-            strings.append(str(item).lower() if isinstance(item, bool) else str(item))
+            texts.append(item)
         elif null is not None:
-            strings.append(null)
-    return strings
+            texts.append(null)
+    return texts
+
+
+def _with_texts(values: Any) -> Any:
+    """Lists, perhaps of lists, with the text that ``CAST`` gives in place of each item.
+
+    Floats have no exponent, and no point where they are integers.
+    """
+    kind = values.type
+    if is_list(kind, fixed=True):
+        sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+        ends = pa.array(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]))
+        missing = values.is_null() if values.null_count else None
+        return pa.LargeListArray.from_arrays(ends, _with_texts(values.flatten()), mask=missing)
+    if is_kind.is_struct(kind) or is_kind.is_map(kind):
+        raise FilterError(f"array_to_string: items of type {kind} have no text")
+    if is_kind.is_floating(kind):
+        number = np.float64 if kind.bit_width == 64 else np.float32
+        return map_rows(pa.large_string(), lambda value: _float_text(number(value)), values)
+    binary = is_kind.is_binary(kind) or is_kind.is_large_binary(kind)
+    return cast(values, pa.large_string(), attempt=binary)
+
+
+def _float_text(value: Any) -> str:
+    if np.isfinite(value):
+        return str(np.format_float_positional(value, unique=True, trim="-"))
+    return "NaN" if np.isnan(value) else ("inf" if value > 0 else "-inf")
