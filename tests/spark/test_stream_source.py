@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +20,10 @@ from glaive.errors import GlaiveError, OptionError, SchemaError, VersionNotFound
 from glaive.spark.source import LanceDataSource
 
 Change = tuple[str, int]
+
+
+IDENTITY_OF_NOTHING = {"version": 1, "index": 0, "row": 0, "snapshot": False, "identity": [1]}
+"""An offset that no stream has written."""
 
 
 def table(*numbers: int) -> pa.Table:
@@ -91,7 +96,10 @@ def test_a_stream_without_news_stays_where_it_is(uri: str, dataset: glaive.Lance
 
     start = {"version": 2, "index": 0, "row": 0, "snapshot": True}
     position = {"version": 3, "index": 0, "row": 0, "snapshot": False}
-    assert stream.offset == before == {**position, "start": start}
+    wire = glaive.dataset(uri).opened.manifest.wire
+    moment = wire.timestamp.seconds, wire.timestamp.nanos
+    identity = [2, *moment, wire.transaction_file]
+    assert stream.offset == before == {**position, "identity": identity, "start": start}
     assert stream.reader.reportLatestOffset() == position
     assert dataset.version == 2
 
@@ -315,23 +323,90 @@ def test_columns_are_those_the_stream_started_with(uri: str, dataset: glaive.Lan
         stream.batch()
 
 
+def make_again(uri: str, versions: int) -> None:
+    glaive.LanceDataset.drop(uri)
+    for number in range(versions):
+        glaive.write_dataset(table(100 + number), uri, mode="append")
+
+
+@pytest.mark.parametrize("versions", [1, 2, 4])
+@pytest.mark.parametrize("is_restarted", [True, False], ids=["restarted", "running"])
 def test_a_dataset_that_was_made_again_is_recognised(
-    uri: str, dataset: glaive.LanceDataset, tmp_path: Path
+    uri: str, dataset: glaive.LanceDataset, versions: int, *, is_restarted: bool
 ) -> None:
+    """Rows of its first versions would be left out."""
+    assert dataset.version == 2
     stream = Stream(uri)
     stream.batch()
-    dataset.drop(uri)
-    glaive.write_dataset(table(1), uri)
+    make_again(uri, versions)
+    if is_restarted:
+        stream.start()
+
+    with pytest.raises(OptionError, match="it is another dataset"):
+        stream.batch()
+
+
+def test_so_is_one_of_which_a_stream_has_read_a_part(
+    uri: str, dataset: glaive.LanceDataset
+) -> None:
+    stream = Stream(uri, maxRowsPerTrigger="2")
+    assert stream.batch() == [1, 2]
+    dataset.insert(table(7))
+    make_again(uri, 3)
     stream.start()
 
     with pytest.raises(OptionError, match="it is another dataset"):
         stream.batch()
-    assert tmp_path.exists()
+
+
+def test_so_is_one_made_again_after_a_batch_was_planned(
+    uri: str, dataset: glaive.LanceDataset
+) -> None:
+    stream = Stream(uri)
+    stream.batch()
+    dataset.insert(table(7))
+    start = stream.offset
+    end = stream.reader.latestOffset(start, stream.reader.getDefaultReadLimit())
+    make_again(uri, 4)
+    stream.start()
+
+    with pytest.raises(OptionError, match="it is another dataset"):
+        stream.rows(start or {}, end)
+
+
+def test_checkpoints_without_what_a_version_is_recognised_by_are_read(
+    uri: str, dataset: glaive.LanceDataset
+) -> None:
+    stream = Stream(uri)
+    stream.batch()
+    dataset.insert(table(7))
+    assert stream.offset is not None
+    del stream.offset["identity"]
+    stream.start()
+    assert stream.batch() == [7]
+
+
+def test_a_stream_goes_on_with_a_copy_of_the_dataset(
+    uri: str, dataset: glaive.LanceDataset, tmp_path: Path
+) -> None:
+    stream = Stream(uri)
+    stream.batch()
+    dataset.insert(table(7))
+    moved = shutil.copytree(uri, tmp_path / "copy")
+    stream.options["path"] = str(moved)
+    stream.start()
+    assert stream.batch() == [7]
 
 
 @pytest.mark.parametrize(
     "offset",
-    [{}, {"version": 1}, {"version": -1, "index": 0, "row": 0, "snapshot": False}, {"a": 1}],
+    [
+        {},
+        {"version": 1},
+        IDENTITY_OF_NOTHING,
+        {"version": -1, "index": 0, "row": 0, "snapshot": False},
+        {"a": 1},
+    ],
 )
 def test_offsets_of_other_sources_are_refused(
     uri: str, dataset: glaive.LanceDataset, offset: dict[str, Any]

@@ -1,8 +1,11 @@
-"""Offsets of the source: how far a stream has read.
+"""Offsets of the source: how far a stream has read, and of which dataset.
 
 Spark writes down where each batch ends, and takes it for where the next one starts. It does not
 write down where the first batch starts: a query that was stopped in that batch is asked again, when
 the dataset may have more versions. So the end of the first batch has its start as well.
+
+Versions are numbers, which another dataset in the same place gives again. So the end of a batch has
+what its last version is recognised by, too: :attr:`glaive.format.manifest.Manifest.identity`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from glaive.dataset.changes.task import ChangeTask
 from glaive.dataset.changes.task_list import ChangeTasks
 from glaive.errors import OptionError
 
-__all__ = ["Position", "batch_end", "batch_start", "between", "initial"]
+__all__ = ["Identity", "Position", "batch_end", "batch_start", "between", "identity_of", "initial"]
 
 _HIGHEST = 2**63 - 1
 
@@ -23,6 +26,12 @@ _INITIAL: Final = "initial"
 
 _START: Final = "start"
 """Entry of the offset at which the first batch ends: where it starts."""
+
+_IDENTITY: Final = "identity"
+"""Entry of the offset at which a batch ends: the last version of which it has rows."""
+
+Identity = tuple[int, int, int, str]
+"""Number of a version, its time in seconds and nanoseconds, and its transaction."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -72,12 +81,14 @@ class Position:
             values, snapshot = [], None
         numbers = [value for value in values if type(value) is int and 0 <= value <= _HIGHEST]
         if len(numbers) != 3 or not isinstance(snapshot, bool) or numbers[0] < 1:
-            raise OptionError(
-                f"the checkpoint has the offset {offset!r:.200}, which is none of the lance "
-                "source. It belongs to another source: use another checkpointLocation"
-            )
+            raise _not_ours(offset)
         version, index, row = numbers
         return cls(version, index, row, snapshot)
+
+    @property
+    def last_version(self) -> int:
+        """The last version of which rows were read; 0 if there is none."""
+        return self.version - (not (self.snapshot or self.index or self.row))
 
     @property
     def next_version(self) -> Position:
@@ -90,18 +101,42 @@ def initial(start: Position) -> dict[str, Any]:
     return {**start.to_spark(), _INITIAL: True}
 
 
-def batch_end(start: dict[str, Any], end: Position) -> dict[str, Any]:
+def batch_end(
+    start: dict[str, Any], end: Position, identity: Identity | None = None
+) -> dict[str, Any]:
     """The offset for Spark's checkpoint at which a batch ends; the same as its start if empty.
 
     Parameters
     ----------
     start
         The offset at which the batch starts.
+    identity
+        That of :attr:`Position.last_version` of the end, if there is such a version.
     """
     begins = Position.of(start)
-    if start.get(_INITIAL):
-        return {**end.to_spark(), _START: begins.to_spark()}
-    return start if end == begins else end.to_spark()
+    if end == begins and not start.get(_INITIAL):
+        return start
+    offset = end.to_spark() if identity is None else {**end.to_spark(), _IDENTITY: list(identity)}
+    return {**offset, _START: begins.to_spark()} if start.get(_INITIAL) else offset
+
+
+def identity_of(offset: dict[str, Any]) -> Identity | None:
+    """What the last version of a batch is recognised by, from the offset at which it ends.
+
+    ``None`` for the start of a stream, and for checkpoints of earlier versions of glaive.
+
+    Raises
+    ------
+    OptionError
+        The offset is not one of this source.
+    """
+    found = offset.get(_IDENTITY)
+    if found is None:
+        return None
+    if not isinstance(found, list) or list(map(type, found)) != [int, int, int, str]:
+        raise _not_ours(offset)
+    number, seconds, nanos, transaction = found
+    return number, seconds, nanos, transaction
 
 
 def batch_start(start: dict[str, Any], end: dict[str, Any]) -> Position:
@@ -122,6 +157,13 @@ def batch_start(start: dict[str, Any], end: dict[str, Any]) -> Position:
     begins = Position.of(start)
     Position.of(end)
     return Position.of(end[_START]) if start.get(_INITIAL) and _START in end else begins
+
+
+def _not_ours(offset: dict[str, Any]) -> OptionError:
+    return OptionError(
+        f"the checkpoint has the offset {offset!r:.200}, which is none of the lance "
+        "source. It belongs to another source: use another checkpointLocation"
+    )
 
 
 def between(tasks: ChangeTasks, start: Position, end: Position | None) -> ChangeTasks:

@@ -28,7 +28,15 @@ from glaive.spark.failures import without_inner_frames
 from glaive.spark.frame import frame_schema, open_dataset
 from glaive.spark.options import Options, from_spark, with_absolute_path
 from glaive.spark.streams.limits import Budget, default_limit
-from glaive.spark.streams.offsets import Position, batch_end, batch_start, between, initial
+from glaive.spark.streams.offsets import (
+    Identity,
+    Position,
+    batch_end,
+    batch_start,
+    between,
+    identity_of,
+    initial,
+)
 from glaive.spark.streams.options import StreamOptions, stream_options
 from glaive.spark.streams.partitions import partitions_of, read_partition
 from glaive.spark.streams.timeline import Timeline, end_version, first_since
@@ -153,7 +161,9 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @without_inner_frames
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Where the next batch ends."""
-        return batch_end(start, self._planned().batch_end(Position.of(start), limit))
+        plan = self._planned()
+        end = plan.batch_end(start, limit)
+        return batch_end(start, end, plan.identity(end))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """The limit of the options."""
@@ -171,7 +181,9 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @without_inner_frames
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        return self._planned().partitions(batch_start(start, end), Position.of(end))
+        plan = self._planned()
+        plan.expect_same(end)
+        return plan.partitions(batch_start(start, end), Position.of(end))
 
     def _planned(self) -> _StreamPlan:
         if self._plan is None:
@@ -207,6 +219,7 @@ class _StreamPlan:
         self._store = dataset.store
         self._timeline = Timeline(dataset.store, self.of_stream)
         self._target: int | None = None
+        self._last: Identity | None = None
 
     def _open(self, pinned: Options | None) -> LanceDataset:
         if pinned is not None:
@@ -242,15 +255,16 @@ class _StreamPlan:
         """Read no later versions than those of now."""
         self._target = self._timeline.newest()
 
-    def batch_end(self, start: Position, limit: ReadLimit) -> Position:
-        """Where a batch from ``start`` on ends."""
+    def batch_end(self, offset: dict[str, Any], limit: ReadLimit) -> Position:
+        """Where a batch from an offset on ends."""
+        start = Position.of(offset)
         newest = self.newest(start.version - 1)
         if start.version > newest + 1 and self._target is None:
-            raise OptionError(
-                f"the checkpoint has read {self._store.uri} up to version {start.version - 1}, but "
-                f"its newest version is {newest}: it is another dataset. Use another "
-                "checkpointLocation"
+            raise self._is_another(
+                f"up to version {start.version - 1}, but its newest version is {newest}"
             )
+        self._last = None  # it may be another one now
+        self.expect_same(offset)
         budget = Budget() if isinstance(limit, ReadAllAvailable) else Budget.of(self.of_stream)
         if budget.unlimited:
             return max(start, Position(newest + 1))
@@ -260,6 +274,30 @@ class _StreamPlan:
                 return reached
             start = start.next_version
         return start
+
+    def identity(self, end: Position) -> Identity | None:
+        """What the last version of a batch that was just planned is recognised by."""
+        self._last = self._timeline.identity(end.last_version)
+        return self._last
+
+    def expect_same(self, offset: dict[str, Any]) -> None:
+        """Refuse another dataset in the place of the one that was read up to an offset.
+
+        One request, or none for the batch that was planned last. A version that was cleaned up is
+        no sign of either.
+        """
+        identity = identity_of(offset)
+        if identity is None or identity == self._last:
+            return
+        there = self._timeline.identity_there(identity[0])
+        if there not in (None, identity):
+            raise self._is_another(f"up to version {identity[0]}, and another one is there now")
+
+    def _is_another(self, what: str) -> OptionError:
+        return OptionError(
+            f"the checkpoint has read {self._store.uri} {what}: it is another dataset. Use another "
+            "checkpointLocation"
+        )
 
     def partitions(self, start: Position, end: Position) -> list[InputPartition]:
         """The tasks from one position to another."""

@@ -7,12 +7,17 @@ from datetime import datetime
 from glaive.dataset.changes.commits import Commit, load_for_changes
 from glaive.dataset.changes.plan import plan_commit, plan_snapshot
 from glaive.dataset.changes.task_list import ChangeTasks
-from glaive.errors import OptionError
+from glaive.errors import ObjectNotFoundError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
-from glaive.spark.streams.offsets import Position
+from glaive.spark.streams.offsets import Identity, Position
 from glaive.spark.streams.options import StreamOptions
-from glaive.table.load import describe_versions, open_latest_since, read_transaction
+from glaive.table.load import (
+    describe_versions,
+    load_numbered,
+    open_latest_since,
+    read_transaction,
+)
 
 __all__ = ["Timeline", "end_version", "first_since"]
 
@@ -40,9 +45,35 @@ class Timeline:
 
     def newest(self, known: int = 0) -> int:
         """Number of the newest version, none before ``known``. One or two requests."""
+        return self._look(known).version
+
+    def _look(self, known: int) -> Manifest:
         self._newest = None  # let go of before the next is read: each lists all fragments
         self._newest = open_latest_since(self._store, known)
-        return self._newest.version
+        return self._newest
+
+    def identity(self, number: int) -> Identity | None:
+        """What a version that was planned is recognised by; at most one request.
+
+        ``None`` if there is no such version, or none any more.
+        """
+        for known in (self._newest, self._before):
+            if known is not None and known.version == number:
+                return known.identity
+        return self.identity_there(number)
+
+    def identity_there(self, number: int) -> Identity | None:
+        """The same of the version of this number that is there now.
+
+        One request, or none for the newest, which was looked at before each batch.
+        """
+        newest = self._newest or self._look(number)
+        if newest.version == number:
+            return newest.identity
+        try:
+            return load_numbered(self._store, number, newest.scheme).identity
+        except ObjectNotFoundError:
+            return None
 
     def tasks(self, position: Position) -> ChangeTasks:
         """The tasks of the version of a position.
