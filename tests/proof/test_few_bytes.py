@@ -38,6 +38,18 @@ def test_files_of_few_bytes_take_little_memory_and_time() -> None:
     assert report["outcomes"]["UnsupportedFeatureError"] > 20  # some are beyond the limits
 
 
+@pytest.mark.spec("rel-24", "rel-25")
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="measures by files of Linux")
+def test_index_files_of_few_bytes_take_little_memory_and_time() -> None:
+    pytest.importorskip("lance")  # builds some of them
+    options = ("--trials", "8", "--seed", "5", "--seconds", "30")
+    status, report = read_some("--indices", *options, limit="64MiB")
+    assert report["found"] == []
+    assert status == 0
+    assert report["outcomes"]["read"] > 20
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="measures by files of Linux")
 def test_a_read_that_takes_too_long_is_reported_and_the_next_ones_run() -> None:

@@ -7,6 +7,9 @@ processor time for one read, or memory beyond some times the limit of a page and
 run in a worker process; if it ends, this is reported with the trial, and a new one goes on behind
 it. ``--first N --trials 1`` repeats a trial.
 
+With ``--indices`` one file of an index has many rows that equal each other instead, and all is
+searched and maintained.
+
 Prints a report as JSON. Exit status 1: something was found.
 """
 
@@ -21,15 +24,16 @@ import signal
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from tests.proof.few_bytes.draws import Draws, Impossible
 from tests.proof.few_bytes.files import few_bytes
-from tests.proof.few_bytes.reads import measured, ways
+from tests.proof.few_bytes.reads import Way, measured, ways
 
-from glaive.config import settings
+from glaive.config import USUAL_RATIO, settings
 from glaive.kernels.warmup import warm_up
 
 LIMITS = 16
@@ -50,6 +54,21 @@ class Given(NamedTuple):
     trials: int
     seconds: float
     verbose: bool
+    indices: bool
+
+
+def of_a_file(given: Given, at: int, folder: Path) -> tuple[str, int, Iterator[Way]]:
+    """The file of a trial: what it is, bytes that it may well take memory for, and its reads."""
+    made = few_bytes(given.seed, at)
+    story = f"{len(made.raw)} bytes, {made.rows} rows: {made.story}"
+    return story, 0, ways(folder, made, Draws(given.seed, at, 1))
+
+
+def of_an_index(given: Given, at: int, folder: Path) -> tuple[str, int, Iterator[Way]]:
+    """The same of an index, whose file may have some megabytes."""
+    from tests.proof.few_bytes.indices import index_ways
+
+    return index_ways(folder, Draws(given.seed, at))
 
 
 def trial(given: Given, at: int, folder: Path) -> tuple[str, list[str], Counter[str]]:
@@ -57,15 +76,16 @@ def trial(given: Given, at: int, folder: Path) -> tuple[str, list[str], Counter[
     found: list[str] = []
     outcomes: Counter[str] = Counter()
     try:
-        made = few_bytes(given.seed, at)
+        made = (of_an_index if given.indices else of_a_file)(given, at, folder)
     except Impossible:
         return "", found, outcomes
-    story = f"trial {at}: {len(made.raw)} bytes, {made.rows} rows: {made.story}"
-    for name, way in ways(folder, made, Draws(given.seed, at, 1)):
+    story, size, reads = f"trial {at}: {made[0]}", made[1], made[2]
+    for name, way in reads:
         pa.default_memory_pool().release_unused()
         taken = measured(way)
         outcomes[taken.outcome.split(":")[0]] += 1
         most = LIMITS * settings.max_decoded_bytes_per_page + PER_BYTE * taken.held
+        most += USUAL_RATIO * size
         line = f"{name}: {taken.memory >> 20} MiB for {taken.held >> 20} MiB of rows, "
         line += f"{taken.seconds:.1f} s, {taken.outcome}"
         if given.verbose:
@@ -141,10 +161,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--indices", action="store_true")
     options = parser.parse_args()
-    report = run(
-        Given(options.seed, options.first, options.trials, options.seconds, options.verbose)
-    )
+    report = run(Given(**vars(options)))
     print(json.dumps(report, indent=1))
     return bool(report["found"])
 

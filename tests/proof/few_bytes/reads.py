@@ -23,7 +23,7 @@ from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 
-__all__ = ["Taken", "measured", "ways"]
+__all__ = ["Taken", "Way", "measured", "ways"]
 
 Way = tuple[str, Callable[[], Any]]
 
