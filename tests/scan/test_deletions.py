@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import glaive
 from glaive.scan.deletions import LiveRows
-from glaive.scan.views import Views
 from glaive.testing import force_tier
 
 
@@ -32,8 +29,9 @@ def fragments(draw: st.DrawFn) -> tuple[LiveRows, list[int]]:
 def test_counts(fragment: tuple[LiveRows, list[int]]) -> None:
     live, left = fragment
     assert live.count == len(left)
-    # Of what is kept of them: a bit for each row, and the deleted ones twice.
-    assert live.nbytes >= 2 * 4 * (live.rows - live.count)
+    gone = set(range(live.rows)) - set(left)
+    runs = sum(row - 1 not in gone for row in gone)
+    assert 24 * runs <= live.nbytes <= 24 * runs + live.rows  # a bit for each row
 
 
 @given(fragments())
@@ -134,17 +132,28 @@ def test_rows_of_all_types_are_dropped(kind: pa.DataType, data: st.DataObject) -
         assert kept.equals(array.take(pa.array(left)))
 
 
-@pytest.mark.spec("rel-24")
-def test_fragments_that_are_kept_count_deletions_that_take_few_bytes_of_a_file(
-    tmp_path: Path,
+@given(fragments(), st.data())
+def test_deleted_rows_are_known_by_their_numbers(
+    fragment: tuple[LiveRows, list[int]], data: st.DataObject
 ) -> None:
-    """Fragments that were passed held them: a stream of 61 KB took 4.5 GB."""
-    rows = 1 << 20
-    dataset = glaive.write_dataset({"x": np.arange(rows)}, tmp_path)
-    dataset.delete("x > 0")
-    bound = Views(dataset.snapshot).take(("x",)).fragment(0)
-    assert bound.live is not None
-    assert bound.live.implied_bytes == bound.live.nbytes > 16 * (rows - 1)
-    assert bound.nbytes > bound.live.nbytes
-    scattered = LiveRows(np.arange(0, rows, 3, dtype=np.uint32), rows)
-    assert scattered.implied_bytes == 0
+    live, left = fragment
+    gone = sorted(set(range(live.rows)) - set(left))
+    start = data.draw(st.integers(0, live.rows))
+    stop = data.draw(st.integers(start, live.rows))
+    assert live.deleted_between(start, stop).tolist() == [at for at in gone if start <= at < stop]
+    asked = np.array(data.draw(st.lists(st.integers(0, live.rows), max_size=20)), np.int64)
+    assert live.is_deleted(asked).tolist() == [at in gone for at in asked.tolist()]
+    before = [sum(other < at for other in gone) for at in asked.tolist()]
+    assert live.deleted_before(asked).tolist() == before
+    begins, ends = live.deleted_runs(start, stop)
+    assert (begins < ends).all()
+    assert (ends[:-1] < begins[1:]).all()
+
+
+@pytest.mark.spec("rel-24")
+def test_runs_of_deleted_rows_take_no_memory_for_each_row() -> None:
+    """A file of 30 KB with runs of 2^27 rows took 3.6 GB, and as much for each other fragment."""
+    rows = 1 << 22
+    live = LiveRows(np.arange(5, rows - 5, dtype=np.uint32), rows)
+    assert live.count == 10
+    assert live.nbytes <= rows // 8 + 100

@@ -80,7 +80,7 @@ def test_rows_are_found_by_hidden_ids(place: Path) -> None:
         lambda at: load_lineage(store, manifest, manifest.fragment(at), "row_ids").all(store.uri),
     )
     ids = np.array([3, 10, 0, 3999, 10, 77_777], np.uint64)
-    fragment, row = index.locate(ids, lambda _: None)
+    fragment, row = index.locate(ids, lambda _at, _rows: None)
     values = lance.dataset(str(place)).to_table()["a"].to_pylist()
     assert (fragment >= 0).tolist() == [True] * 5 + [False]
     assert [values[at] for at in row[:5].tolist()] == [3, 10, 0, 3999, 10]

@@ -21,6 +21,7 @@ from glaive.table.operations.rewrite import Rewrite, RewriteGroup
 from glaive.table.operations.update import Update
 from glaive.table.protocol import CommitOptions
 from glaive.table.rowids import RowIdIndex, created_at
+from glaive.types import Flags, Int64s
 
 from .native import SCHEMA, fragment
 from .places import make_store
@@ -76,11 +77,11 @@ def versions_of(manifest: Manifest, position: int) -> tuple[list[int], list[int]
 
 
 def located(store: ObjectStore, manifest: Manifest, *ids: int, keep: bool = False) -> list[object]:
-    def deleted(position: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-        return load_deletions(store, manifest, manifest.fragment(position))
+    def is_deleted(position: int, rows: Int64s) -> Flags:
+        return np.isin(rows, load_deletions(store, manifest, manifest.fragment(position)))
 
     index = RowIdIndex(manifest)
-    found = index.locate(np.array(ids, np.uint64), deleted, keep_deleted=keep)
+    found = index.locate(np.array(ids, np.uint64), is_deleted, keep_deleted=keep)
     return list(zip(*(one.tolist() for one in found), strict=True))
 
 

@@ -27,7 +27,7 @@ BITMAP_FROM: Final = 5000
 """Minimum deleted rows of a bitmap; fewer are written to an Arrow file."""
 
 MAX_DELETED_ROWS: Final = 1 << 27
-"""Limit of deleted rows per fragment: they take 20 bytes each when the fragment is read."""
+"""Limit of deleted rows per fragment: they take 9 bytes each while their file is read."""
 
 _PLAIN_UNTIL: Final = 16
 """Maximum deleted rows of an Arrow file without compression.

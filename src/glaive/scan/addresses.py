@@ -15,7 +15,7 @@ from glaive.format.flags import Feature
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take_physical
 from glaive.scan.views import BoundProjection
-from glaive.types import Int64s
+from glaive.types import Flags, Int64s
 
 __all__ = ["RowLocations", "find_rows", "locate_ids", "take_ids"]
 
@@ -92,7 +92,7 @@ def _by_address(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
             raise _no_row("address", wrong, f"its fragment has {entry.physical_rows} rows")
         live = snapshot.live_rows(entry)
         if live is not None:
-            deleted = np.isin(row[here], live.deleted)
+            deleted = live.is_deleted(row[here])
             if deleted.any():
                 raise _no_row("address", int(wanted[here][deleted][0]), "the row is deleted")
         fragment[here] = position
@@ -117,13 +117,13 @@ def locate_ids(
     """
     manifest = snapshot.manifest
 
-    def deleted_rows(position: int) -> Int64s | None:
+    def is_deleted(position: int, rows: Int64s) -> Flags | None:
         live = snapshot.live_rows(manifest.fragment(position))
-        return None if live is None else live.deleted
+        return None if live is None else live.is_deleted(rows)
 
     known = wanted >= 0
     fragment, row = snapshot.row_id_index.locate(
-        np.where(known, wanted, 0).astype(np.uint64), deleted_rows, keep_deleted=deleted
+        np.where(known, wanted, 0).astype(np.uint64), is_deleted, keep_deleted=deleted
     )
     return np.where(known, fragment, -1), row
 
@@ -171,7 +171,7 @@ def _locate_addresses(
             raise _no_row("address", int(wanted[beyond][0]), reason)
         live = None if deleted else snapshot.live_rows(entry)
         if live is not None:
-            here &= ~np.isin(row, live.deleted)
+            here &= ~live.is_deleted(row)
         fragment[here] = position
     return fragment, row
 

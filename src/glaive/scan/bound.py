@@ -75,8 +75,7 @@ class BoundFragment:
         self.rows = fragment.physical_rows
         self.live = snapshot.live_rows(fragment)
         self._system = SystemColumns(snapshot, position) if projection.system else None
-        # Deletions are kept on their own, but as long as this is kept, they are in memory, too.
-        self.nbytes = _FRAGMENT_BYTES + (self.live.implied_bytes if self.live is not None else 0)
+        self.nbytes = _FRAGMENT_BYTES
         # With all columns in one file, its requests are joined.
         self._whole = whole
 
@@ -187,7 +186,7 @@ class BoundFragment:
         """
         values = self.system_columns.of(name, rows)
         if deleted and self.live is not None and name in (ROW_ID, ROW_ADDRESS):
-            there = pack_flags(~np.isin(rows, self.live.deleted))
+            there = pack_flags(~self.live.is_deleted(rows))
             return pa.Array.from_buffers(pa.uint64(), len(rows), [there, as_buffer(values)])
         return integer_array(values)
 

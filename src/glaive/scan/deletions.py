@@ -9,18 +9,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.config import USUAL_RATIO
 from glaive.file.protocol import BoundColumn
 from glaive.kernels.compact import DeletionMask, compact_bits, compact_fixed, compact_variable
 from glaive.kernels.strings import Strings
+from glaive.types import Flags, Int64s
 
 __all__ = ["LiveRows", "without_deleted"]
 
 _SPARSE = 8
 """Rows for each live one from which on these are looked up rather than the others left out."""
-
-_RUN_BYTES = 4
-"""Bytes of a run of deleted rows in a file."""
 
 _MAX_KEPT_ROWS = 1 << 24
 """Rows of the windows whose bits are kept: other columns, and the next scan, read the same ones."""
@@ -28,6 +25,8 @@ _MAX_KEPT_ROWS = 1 << 24
 
 class LiveRows:
     """Which physical rows are there: made once per deletion file and shared.
+
+    Deleted rows are kept as runs, of which a few bytes of a file may stand for millions of rows.
 
     Parameters
     ----------
@@ -37,14 +36,18 @@ class LiveRows:
         Physical rows of the fragment.
     """
 
-    __slots__ = ("_before", "_kept", "_windows", "deleted", "rows")
+    __slots__ = ("_deleted_before", "_kept", "_live_before", "_starts", "_windows", "rows")
 
     def __init__(self, deleted: NDArray[np.uint32], rows: int) -> None:
-        self.deleted = deleted.astype(np.int64)
         self.rows = rows
-        # Live rows before each deleted one, ascending: live row k stands behind as many
-        # deleted rows as there are entries ≤ k.
-        self._before = self.deleted - np.arange(len(deleted))
+        begins = np.zeros(min(len(deleted), 1), np.int64)
+        begins = np.concatenate((begins, np.flatnonzero(np.diff(deleted) != 1) + 1))
+        self._starts = deleted[begins].astype(np.int64)
+        # Deleted rows before each run, and all of them.
+        self._deleted_before = np.append(begins, len(deleted))
+        # Live rows before each run, after none: live row k stands behind the runs with at most k.
+        self._live_before = np.zeros(len(begins) + 1, np.int64)
+        np.subtract(self._starts, begins, out=self._live_before[1:])
         # Bits of windows, not of all rows: how many these are, only the manifest says.
         self._windows: dict[tuple[int, int], DeletionMask] = {}
         self._kept = 0
@@ -52,32 +55,56 @@ class LiveRows:
     @property
     def count(self) -> int:
         """Live rows."""
-        return self.rows - len(self.deleted)
+        return self.rows - int(self._deleted_before[-1])
 
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes, about."""
-        return min(self.rows, _MAX_KEPT_ROWS) // 8 + 2 * self.deleted.nbytes
+        return min(self.rows, _MAX_KEPT_ROWS) // 8 + 3 * self._starts.nbytes
 
-    @property
-    def implied_bytes(self) -> int:
-        """Those of them for which the file has next to none, as rows are deleted in long runs."""
-        before = self._before
-        runs = 1 + int(np.count_nonzero(before[1:] != before[:-1]))
-        return self.nbytes if self.nbytes > USUAL_RATIO * _RUN_BYTES * runs else 0
+    def is_deleted(self, rows: Int64s) -> Flags:
+        """Which of some physical rows are deleted; in any order, repeats allowed."""
+        at = np.searchsorted(self._starts, rows, side="right")
+        within: Flags = rows < self._stops_before(at)
+        return within
 
-    def physical(self, live: NDArray[np.int64]) -> NDArray[np.int64]:
+    def deleted_before(self, rows: Int64s) -> Int64s:
+        """How many rows before each of some physical rows are deleted."""
+        at = np.searchsorted(self._starts, rows)
+        behind = np.maximum(self._stops_before(at) - rows, 0)  # the row, in its run
+        before: Int64s = self._deleted_before[at] - behind
+        return before
+
+    def deleted_between(self, start: int, stop: int) -> Int64s:
+        """The deleted rows among physical rows ``start`` to ``stop``, ascending."""
+        return _listed(*self.deleted_runs(start, stop))
+
+    def deleted_runs(self, start: int, stop: int) -> tuple[Int64s, Int64s]:
+        """Where each run of deleted rows among rows ``start`` to ``stop`` begins and ends."""
+        first, last = np.searchsorted(self._starts, (start, stop)).tolist()
+        first -= start < stop and self._live_before[first] + self._deleted_before[first] > start
+        begins = np.maximum(self._starts[first:last], start)
+        ends = self._stops_before(np.arange(first + 1, last + 1))
+        return begins, np.minimum(ends, stop)
+
+    def _stops_before(self, at: Int64s) -> Int64s:
+        """Where the run before each run ends; 0 before the first one."""
+        stops: Int64s = self._live_before[at] + self._deleted_before[at]
+        return stops
+
+    def physical(self, live: Int64s) -> Int64s:
         """Physical offsets of the live rows numbered ``live``, 0 ≤ live < count."""
-        return live + np.searchsorted(self._before, live, side="right")
+        at = np.searchsorted(self._live_before[1:], live, side="right")
+        rows: Int64s = live + self._deleted_before[at]
+        return rows
 
-    def physical_run(self, start: int, stop: int) -> NDArray[np.int64]:
+    def physical_run(self, start: int, stop: int) -> Int64s:
         """Physical offsets of the live rows from number ``start`` up to before ``stop``."""
         first, end = self.physical_range(start, stop)
         if end - first > _SPARSE * (stop - start):  # they lie far apart
             return self.physical(np.arange(start, stop))
-        low, high = np.searchsorted(self.deleted, (first, end)).tolist()
         kept = np.ones(end - first, np.bool_)
-        kept[self.deleted[low:high] - first] = False
+        kept[self.deleted_between(first, end) - first] = False
         return np.flatnonzero(kept) + first
 
     def physical_range(self, start: int, stop: int) -> tuple[int, int]:
@@ -89,13 +116,12 @@ class LiveRows:
 
     def count_between(self, start: int, stop: int) -> int:
         """Live rows among physical rows ``start`` to ``stop``."""
-        first, last = np.searchsorted(self.deleted, (start, stop)).tolist()
+        first, last = self.deleted_before(np.array((start, stop))).tolist()
         return int(stop - start - (last - first))
 
-    def among(self, start: int, stop: int) -> NDArray[np.int64]:
+    def among(self, start: int, stop: int) -> Int64s:
         """The live rows among physical rows ``start`` to ``stop``."""
-        first, last = np.searchsorted(self.deleted, (start, stop)).tolist()
-        return np.delete(np.arange(start, stop), self.deleted[first:last] - start)
+        return np.delete(np.arange(start, stop), self.deleted_between(start, stop) - start)
 
     def keep(self, start: int, stop: int, arrays: Sequence[pa.Array]) -> list[pa.Array]:
         """Drop the deleted rows from arrays of physical rows ``start`` to ``stop``.
@@ -119,19 +145,18 @@ class LiveRows:
 
     def _deleted_in(self, start: int, stop: int) -> DeletionMask | tuple[int, int]:
         """The deleted rows of a range; or its live part, where that is one run."""
-        first, last = np.searchsorted(self.deleted, (start, stop)).tolist()
-        if first == last:
-            return start, stop
-        begin = int(self.deleted[first])
-        end = int(self.deleted[last - 1]) + 1
-        if end - begin == last - first:  # one run of deleted rows
-            if begin == start:
-                return end, stop
-            if end == stop:
-                return start, begin
         window = self._windows.get((start, stop))
         if window is None:
-            window = DeletionMask(self.deleted[first:last], start, stop - start)
+            begins, ends = self.deleted_runs(start, stop)
+            if len(begins) == 0:
+                return start, stop
+            if len(begins) == 1:
+                begin, end = int(begins[0]), int(ends[0])
+                if begin == start:
+                    return end, stop
+                if end == stop:
+                    return start, begin
+            window = DeletionMask(_listed(begins, ends), start, stop - start)
             window.bits()  # made before other threads see it
             self._kept += stop - start
             if self._kept > _MAX_KEPT_ROWS:
@@ -139,6 +164,15 @@ class LiveRows:
                 self._kept = stop - start
             self._windows[start, stop] = window
         return window
+
+
+def _listed(begins: Int64s, ends: Int64s) -> Int64s:
+    """The rows of runs."""
+    sizes = ends - begins
+    count = int(sizes.sum())
+    if count == len(begins):
+        return begins
+    return np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(count)
 
 
 def without_deleted(array: Any, mask: DeletionMask) -> pa.Array:

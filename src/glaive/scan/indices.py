@@ -337,25 +337,27 @@ class SnapshotIndices:
         if not manifest.num_fragments:
             return ids, np.zeros(len(ids), np.bool_)
 
-        def deleted_rows(position: int) -> Int64s | None:
+        def is_deleted(position: int, rows: Int64s) -> Flags | None:
             live = self.snapshot.live_rows(manifest.fragment(position))
-            return None if live is None else live.deleted
+            return None if live is None else live.is_deleted(rows)
 
-        position, row = self.snapshot.row_id_index.locate(ids, deleted_rows)
+        position, row = self.snapshot.row_id_index.locate(ids, is_deleted)
         fragment = manifest.fragment_ids[position].astype(np.uint64)
         return (fragment << _SHIFT) | row.astype(np.uint64), position >= 0
 
     def _live(self, fragments: FragmentIds) -> RowSet:
         """Addresses of the live rows of fragments."""
         manifest, rows = self.snapshot.manifest, self.extent(fragments)
-        deleted = [np.zeros(0, np.uint64)]
+        starts, stops = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
         for position in self.snapshot.positions_of(sorted(fragments)):
             fragment = manifest.fragment(position)
             live = self.snapshot.live_rows(fragment)
             if live is not None:
                 offset = np.uint64(fragment.id) << _SHIFT
-                deleted.append(live.deleted.astype(np.uint64) | offset)
-        return rows.difference(RowSet.of(np.concatenate(deleted)))
+                begins, ends = live.deleted_runs(0, live.rows)
+                starts.append(begins.astype(np.uint64) + offset)
+                stops.append(ends.astype(np.uint64) + offset)
+        return rows.difference(RowSet.of_ranges(np.concatenate(starts), np.concatenate(stops)))
 
     def holds_addresses(self, segment: IndexedSegment) -> bool:
         """Whether a segment numbers rows by address, not by stable id."""

@@ -23,8 +23,8 @@ __all__ = [
     "WINDOW_BYTES",
     "AllRows",
     "FragmentRows",
-    "PageSteps",
     "ScanPlan",
+    "page_end",
     "plan_all",
     "plan_scan",
     "plan_searched",
@@ -142,8 +142,8 @@ def _between(
 
 def windows(bound: BoundFragment, start: int, stop: int) -> Iterator[RowRange]:
     """Cut a range into windows, at page boundaries where that makes no short ones."""
-    most, pages = window_rows(bound), PageSteps(bound)
-    if stop - start <= most and pages.end(start, stop) == stop:
+    most = window_rows(bound)
+    if stop - start <= most and page_end(bound, start, stop) == stop:
         yield RowRange(start, stop)
         return
     cuts = bound.cuts
@@ -155,7 +155,7 @@ def windows(bound: BoundFragment, start: int, stop: int) -> Iterator[RowRange]:
             pieces = -(-(cut - start) // most)
             step = -(-(cut - start) // pieces)
             step = step if step < _CHUNK else -(-step // _CHUNK) * _CHUNK
-            end = pages.end(start, min(cut, start + step))
+            end = page_end(bound, start, min(cut, start + step))
             yield RowRange(start, end)
             start, most = end, window_rows(bound)  # by what those before turned out to take
 
@@ -171,29 +171,23 @@ def window_rows(bound: BoundFragment) -> int:
     return max(1, min(most, WINDOW_BYTES // size))
 
 
-class PageSteps:
-    """Pages of texts or lists that a window may have: few, until many turn out to be small.
+def page_end(bound: BoundFragment, start: int, stop: int) -> int:
+    """Where a window from ``start`` ends that should end at ``stop``: it has few pages.
 
-    Rows that were seen say nothing of those behind them, but a page has some megabytes at most,
-    as writers make them. Each window that ends here lets the next one have twice as many.
+    Of texts and lists: rows that were seen say nothing of those behind them, which may be far
+    larger, but a page has some megabytes at most, as writers make them.
     """
-
-    __slots__ = ("_cuts", "_pages")
-
-    def __init__(self, bound: BoundFragment) -> None:
-        self._cuts = bound.unsized_cuts
-        self._pages = _FIRST_PAGES
-
-    def end(self, start: int, stop: int) -> int:
-        """Where a window ends that should end at ``stop``."""
-        at = int(np.searchsorted(self._cuts, start, "right")) + self._pages - 1
-        if at >= len(self._cuts) or stop <= self._cuts[at]:
-            return stop
-        self._pages *= 2
-        return int(self._cuts[at])
+    cuts = bound.unsized_cuts
+    few = int(np.searchsorted(cuts, start, "right")) + _WINDOW_PAGES - 1
+    if few >= len(cuts) or stop <= cuts[few]:
+        return stop
+    many = int(np.searchsorted(cuts, start + _ROWS_OF_SMALL_PAGES, "right")) - 1
+    return min(stop, int(cuts[max(few, many)]))
 
 
-_FIRST_PAGES = 1
+_WINDOW_PAGES = 8
+_ROWS_OF_SMALL_PAGES = 32 * 1024
+"""Pages of a window, at most; and rows, as far as pages have fewer."""
 
 _CHUNK = 1024
 """Values per packed chunk: windows that begin on a multiple decode no chunk twice."""

@@ -58,7 +58,7 @@ _FIRST_VERSION = 1
 class SystemColumns:
     """The system columns of one fragment, each worked out when it is first needed."""
 
-    __slots__ = ("_deleted", "_first_live", "_ids", "_kept", "_load", "rows", "stable")
+    __slots__ = ("_first_live", "_ids", "_kept", "_live", "_load", "rows", "stable")
 
     def __init__(self, snapshot: Snapshot, position: int) -> None:
         from glaive.table.lineage import load_lineage
@@ -72,8 +72,7 @@ class SystemColumns:
 
         self._load = load
         self._kept: dict[str, RowValues] = {}
-        live = snapshot.live_rows(fragment)
-        self._deleted = None if live is None else live.deleted
+        self._live = snapshot.live_rows(fragment)
         self._ids = fragment.id << 32
         self._first_live = snapshot.row_start_list[position]
         self.rows = fragment.physical_rows
@@ -83,8 +82,8 @@ class SystemColumns:
         """Values of a column for physical rows, deleted ones included."""
         if name == ROW_OFFSET:
             before: NDArray[np.int64] = rows + self._first_live
-            if self._deleted is not None:
-                before = before - np.searchsorted(self._deleted, rows)
+            if self._live is not None:
+                before = before - self._live.deleted_before(rows)
             return before.astype(np.uint64)
         if self._is_address(name):
             return rows.view(np.uint64) + np.uint64(self._ids)  # rows are not below 0

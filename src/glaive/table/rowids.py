@@ -21,7 +21,7 @@ from glaive.errors import CorruptFileError
 from glaive.format.manifest import Manifest
 from glaive.format.row_segments import RowSegments, read_segments
 from glaive.format.rowids import RowValues
-from glaive.types import Int64s
+from glaive.types import Flags, Int64s
 
 __all__ = ["RowIdIndex", "created_at"]
 
@@ -67,7 +67,7 @@ class RowIdIndex:
     def locate(
         self,
         ids: NDArray[np.uint64],
-        deleted: Callable[[int], NDArray[np.integer] | None],
+        is_deleted: Callable[[int, Int64s], Flags | None],
         *,
         keep_deleted: bool = False,
     ) -> tuple[Int64s, Int64s]:
@@ -77,9 +77,9 @@ class RowIdIndex:
         ----------
         ids
             In any order. Shape ``(n,)``.
-        deleted
-            Reads the deleted rows of the fragment at a position, ascending; called only for
-            fragments that have a deletion file and one of the ids.
+        is_deleted
+            Says which rows of the fragment at a position are deleted; called only for fragments
+            that have a deletion file and one of the ids.
         keep_deleted
             Return a deleted row if no live one has the id.
 
@@ -94,10 +94,10 @@ class RowIdIndex:
         live = np.ones(len(row), np.bool_)
         with_file = self._manifest.deleted_rows[fragment] != 0
         for position in np.unique(fragment[with_file]).tolist():
-            offsets = deleted(position)
-            if offsets is not None and len(offsets):
-                in_fragment = np.flatnonzero(fragment == position)
-                live[in_fragment] = ~np.isin(row[in_fragment], offsets)
+            in_fragment = np.flatnonzero(fragment == position)
+            deleted = is_deleted(position, row[in_fragment])
+            if deleted is not None:
+                live[in_fragment] = ~deleted
         fragments = np.full(len(wanted), -1, np.int64)
         rows = np.zeros(len(wanted), np.int64)
         for chosen in (

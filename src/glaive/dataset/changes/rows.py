@@ -75,11 +75,11 @@ def _moved(here: Snapshot, there: Snapshot, position: int, rows: Int64s) -> tupl
     ids = SystemColumns(here, position).of(ROW_ID, rows)
     versions = SystemColumns(here, position).of(UPDATED_AT, rows)
 
-    def deleted(at: int) -> NDArray[np.integer] | None:
+    def is_deleted(at: int, rows: Int64s) -> Flags | None:
         live = there.live_rows(there.manifest.fragment(at))
-        return None if live is None else live.deleted
+        return None if live is None else live.is_deleted(rows)
 
-    fragments, offsets = there.row_id_index.locate(ids, deleted)
+    fragments, offsets = there.row_id_index.locate(ids, is_deleted)
     same = np.zeros(len(rows), np.bool_)
     for at in np.unique(fragments[fragments >= 0]).tolist():
         in_fragment = fragments == at

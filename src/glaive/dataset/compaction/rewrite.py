@@ -126,7 +126,7 @@ def live_addresses(dataset: OpenedVersion, fragments: Iterable[Fragment]) -> byt
 def _live_offsets(dataset: OpenedVersion, fragment: Fragment) -> NDArray[np.uint32]:
     live = dataset.snapshot.live_rows(fragment)
     offsets = np.arange(fragment.physical_rows, dtype=np.uint32)
-    return offsets if live is None else np.delete(offsets, live.deleted)
+    return offsets if live is None else np.delete(offsets, live.deleted_between(0, live.rows))
 
 
 def _with_lineage(

@@ -51,6 +51,6 @@ def unmatched_rows(
             is_unmatched = np.ones(fragment.physical_rows, np.bool_)
             is_unmatched[matched[fragment_id]] = False
             if live is not None:
-                is_unmatched[live.deleted] = False
+                is_unmatched[live.deleted_between(0, live.rows)] = False
             into.add_offsets(fragment_id, np.flatnonzero(is_unmatched).astype(np.uint32))
     return count, emptied

@@ -127,10 +127,9 @@ class RowSelection:
 
     def without_deleted(self, live: LiveRows) -> RowSelection:
         """Those of the rows that are live."""
-        first, last = np.searchsorted(live.deleted, (self.start, self.stop)).tolist()
-        if first == last:
+        deleted = live.deleted_between(self.start, self.stop)
+        if len(deleted) == 0:
             return self
-        deleted = live.deleted[first:last]
         if self.bits is not None:
             flags = np.ones(self.span, np.bool_)
             flags[deleted - self.start] = False

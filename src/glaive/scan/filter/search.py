@@ -317,12 +317,11 @@ class Search:
             return flags
         if self.deleted or bound.live is None:
             return None
-        deleted = bound.live.deleted
-        first, last = np.searchsorted(deleted, (start, stop)).tolist()
-        if first == last:
+        deleted = bound.live.deleted_between(start, stop)
+        if len(deleted) == 0:
             return None
         flags = np.ones(stop - start, np.bool_)
-        flags[deleted[first:last] - start] = False
+        flags[deleted - start] = False
         return flags
 
     def _read(self, bound: BoundFragment, start: int, stop: int) -> LazyColumns:

@@ -209,7 +209,7 @@ def _live(run: ScanRun, positions: Int64s, rows: Int64s) -> FoundRows:
         if live is not None:
             first, last = np.searchsorted(positions, (position, position + 1)).tolist()
             kept = np.ones(len(rows), np.bool_) if kept is None else kept
-            kept[first:last] = ~np.isin(rows[first:last], live.deleted)
+            kept[first:last] = ~live.is_deleted(rows[first:last])
     if kept is not None:
         positions, rows = positions[kept], rows[kept]
     return FoundRows(run, positions, rows)

@@ -22,14 +22,14 @@ def locate_rows(
     snapshot = indices.snapshot
     manifest = snapshot.manifest
 
-    def deleted_rows(position: int) -> Int64s | None:
+    def is_deleted(position: int, rows: Int64s) -> Flags | None:
         live = snapshot.live_rows(manifest.fragment(position))
-        return None if live is None else live.deleted
+        return None if live is None else live.is_deleted(rows)
 
     covered = np.zeros(manifest.num_fragments, np.bool_)
     covered[list(snapshot.positions_of(sorted(segment.fragments)))] = True
     if not indices.holds_addresses(segment):
-        fragment, row = snapshot.row_id_index.locate(numbers, deleted_rows)
+        fragment, row = snapshot.row_id_index.locate(numbers, is_deleted)
         there = fragment >= 0
         there[there] = covered[fragment[there]]
         return _located(fragment, row, numbers, there)
@@ -46,10 +46,9 @@ def locate_rows(
     there &= row < manifest.physical_rows[fragment]
     for position in np.flatnonzero(manifest.deleted_rows != 0).tolist():
         here = np.flatnonzero(there & (fragment == position))
-        deleted = deleted_rows(position) if len(here) else None
-        if deleted is not None and len(deleted):
-            place = np.minimum(np.searchsorted(deleted, row[here]), len(deleted) - 1)
-            there[here[deleted[place] == row[here]]] = False
+        deleted = is_deleted(position, row[here]) if len(here) else None
+        if deleted is not None:
+            there[here[deleted]] = False
     return _located(fragment, row, addresses, there)
 
 

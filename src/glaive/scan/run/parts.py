@@ -24,7 +24,7 @@ from glaive.scan.plan import (
     UNSEEN_ROWS,
     WINDOW_BYTES,
     FragmentRows,
-    PageSteps,
+    page_end,
     row_bytes,
     windows,
 )
@@ -243,7 +243,6 @@ class FragmentWindows:
                 yield bound, RowRange(first, stop)
                 continue
             size = _SEARCHED_BYTES if bound.mapped else _FETCHED_BYTES
-            pages = PageSteps(bound) if stream else None
             while start < stop:
                 width = max(1, row_bytes(bound))
                 most = min(rows, size // width)
@@ -255,7 +254,7 @@ class FragmentWindows:
                 windows_left = -(-(stop - start) // most)
                 end = start + (stop - start) // windows_left
                 end = min(stop, -(-end // step) * step)
-                end = end if pages is None else pages.end(start, end)
+                end = page_end(bound, start, end) if stream else end
                 yield bound, RowRange(start, end)
                 start = end
 

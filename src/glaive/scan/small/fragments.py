@@ -156,7 +156,7 @@ class SmallFragments:
             if file.has_deletions:
                 live = snapshot.live_rows(snapshot.manifest.fragment(rows.position))
                 if live is not None:
-                    flags[first + live.deleted] = False
+                    flags[first + live.deleted_between(0, live.rows)] = False
         return flags
 
     def _in_bulk(
