@@ -103,9 +103,13 @@ class AMinuteLater(Clock):
 
 
 @pytest.mark.spec("rel-2")
-def test_a_hint_that_goes_back_past_a_clean_up_hides_no_version(store: ObjectStore) -> None:
+@pytest.mark.parametrize("read", [1, 2], ids=["before-it", "that-it-names"])
+def test_a_hint_that_goes_back_past_a_clean_up_hides_no_version(
+    store: ObjectStore, read: int
+) -> None:
     """The number after the tagged version is free, and not that of the newest version."""
-    tagged = grow(store, 2)
+    base = grow(store, read)
+    tagged = base if read == 2 else commit_transaction(store, append(base), base=base)
     late = store.get(HINT).to_pybytes()
     newest = tagged
     for _ in range(3):
@@ -113,7 +117,7 @@ def test_a_hint_that_goes_back_past_a_clean_up_hides_no_version(store: ObjectSto
     store.delete([manifest_path(version, "V2") for version in (3, 4)])
     store.put(HINT, [late])
     with replaced_clock(AMinuteLater()), pytest.raises(CommitConflictError, match="cleaned up"):
-        commit_transaction(store, append(tagged), base=tagged)
+        commit_transaction(store, append(base), base=base)
     assert open_latest(store).version == newest.version == 5
     assert [one.version for one in list_versions(store)] == [1, 2, 5]
 

@@ -47,7 +47,7 @@ from glaive.table.put_manifest import emit_committed, put_manifest, unknown_unti
 from glaive.table.registry import read_operation
 from glaive.table.replaced import check_not_replaced, replaced
 from glaive.table.version_hint import write_hint
-from glaive.table.versions import latest, newest_known, was_made
+from glaive.table.versions import latest, may_have_later, newest_known, was_made
 
 __all__ = ["commit_transaction"]
 
@@ -343,7 +343,11 @@ class _Commit:
                 except ObjectNotFoundError as missing:
                     # A listing may be stale, so it is asked last whether the hint is wrong.
                     last = self.base.version if self.base is not None else None
-                    if version <= reach and not was_made(self.store, version, scheme, reach, last):
+                    if version > reach:  # the hint may be late for the version that it names, too
+                        is_sure = self.base is None or not may_have_later(self.base)
+                    else:
+                        is_sure = was_made(self.store, version, scheme, reach, last)
+                    if not is_sure:
                         reach = latest(self.store).version
                     if version > reach:
                         return

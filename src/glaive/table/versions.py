@@ -41,6 +41,7 @@ __all__ = [
     "list_versions",
     "list_versions_past",
     "locate",
+    "may_have_later",
     "newest_known",
     "newest_name",
     "was_made",
@@ -288,15 +289,21 @@ def _complete(metas: Iterable[ObjectMeta]) -> list[ManifestLocation]:
 def newest_known(store: ObjectStore, base: Manifest) -> int:
     """The newest version that the hint knows; that of a listing where the hint may be late.
 
-    One request. One more if the hint names no version after ``base``, and ``base`` is older than a
-    minute: a request to write the hint may have taken effect late, when the versions after its own
-    were cleaned up already, so that their numbers are free.
+    One request. One more if the hint names no version after ``base``, and may be late.
     """
     hint = read_hint(store)
-    age = now_ns() / 1e9 - base.wire.timestamp.seconds
-    if hint is None or (hint <= base.version and age > _LATE_SECONDS):
+    if hint is None or (hint <= base.version and may_have_later(base)):
         return max(hint or 0, latest(store).version)
     return hint
+
+
+def may_have_later(last: Manifest) -> bool:
+    """Whether there may be later versions than the last one of which a hint tells.
+
+    They may if it is older than a minute: a request to write the hint may have taken effect late,
+    when the versions after its own were cleaned up already, so that their numbers are free.
+    """
+    return now_ns() / 1e9 - last.wire.timestamp.seconds > _LATE_SECONDS
 
 
 def list_versions_past(store: ObjectStore, known: int) -> list[ManifestLocation]:
