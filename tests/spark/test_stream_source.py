@@ -346,13 +346,32 @@ def test_a_dataset_that_was_made_again_is_recognised(
         stream.batch()
 
 
+@pytest.mark.parametrize("has_identity", [True, False], ids=["known", "number-alone"])
+def test_so_is_one_with_fewer_versions_where_a_query_stops_at_what_is_there(
+    uri: str, dataset: glaive.LanceDataset, *, has_identity: bool
+) -> None:
+    """It read nothing, run after run, until the source had as many versions."""
+    assert dataset.version == 2
+    stream = Stream(uri)
+    stream.batch()
+    if not has_identity and stream.offset is not None:
+        del stream.offset["identity"]
+    make_again(uri, 1)
+    stream.start()
+    stream.reader.prepareForTriggerAvailableNow()
+
+    with pytest.raises(OptionError, match="it is another dataset"):
+        stream.batch()
+
+
+@pytest.mark.parametrize("versions", [1, 3])
 def test_so_is_one_of_which_a_stream_has_read_a_part(
-    uri: str, dataset: glaive.LanceDataset
+    uri: str, dataset: glaive.LanceDataset, versions: int
 ) -> None:
     stream = Stream(uri, maxRowsPerTrigger="2")
     assert stream.batch() == [1, 2]
     dataset.insert(table(7))
-    make_again(uri, 3)
+    make_again(uri, versions)
     stream.start()
 
     with pytest.raises(OptionError, match="it is another dataset"):

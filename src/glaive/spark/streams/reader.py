@@ -259,10 +259,8 @@ class _StreamPlan:
         """Where a batch from an offset on ends."""
         start = Position.of(offset)
         newest = self.newest(start.version - 1)
-        if start.version > newest + 1 and self._target is None:
-            raise self._is_another(
-                f"up to version {start.version - 1}, but its newest version is {newest}"
-            )
+        if start.version > newest + 1:  # a listing that was stale may say so
+            self._expect_version(start.version - 1)
         self._last = None  # it may be another one now
         self.expect_same(offset)
         budget = Budget() if isinstance(limit, ReadAllAvailable) else Budget.of(self.of_stream)
@@ -290,8 +288,16 @@ class _StreamPlan:
         if identity is None or identity == self._last:
             return
         there = self._timeline.identity_there(identity[0])
-        if there not in (None, identity):
+        if there is None:
+            self._expect_version(identity[0])
+        elif there != identity:
             raise self._is_another(f"up to version {identity[0]}, and another one is there now")
+
+    def _expect_version(self, number: int) -> None:
+        """Refuse a dataset that has never had this version: the newest is not cleaned up."""
+        newest = self._timeline.newest(number)
+        if newest < number:
+            raise self._is_another(f"up to version {number}, but its newest version is {newest}")
 
     def _is_another(self, what: str) -> OptionError:
         return OptionError(
