@@ -717,6 +717,11 @@ DATES = [
         for origin in ("", ", to_timestamp('2001-02-03T04:05:06')")
     ),
     *(
+        f"date_bin(interval('{stride}'), {x}, to_timestamp('2001-01-31T04:05:06'))"
+        for stride in ("1 month", "3 month", "14 month")
+        for x in ("ts", "tus", "tns", "d32")
+    ),
+    *(
         f"make_date({y}, {m}, {d})"
         for y in ("2024", "2023", "1", "9999", "1900", "NULL")
         for m in ("1", "2", "12", "13", "0")

@@ -71,6 +71,23 @@ def test_bins_begin_at_a_constant_of_any_form(origin: str) -> None:
     assert binned == [DAY.replace(hour=hour, minute=start), None]
 
 
+@pytest.mark.parametrize("unit", list(TICK))
+def test_bins_of_months_begin_on_the_last_day_of_one_that_is_too_short(unit: str) -> None:
+    """Others began after the times in them: on 1 March, at 2 March."""
+    found = {
+        "2024-01-31T02": "2024-01-31T01",
+        "2024-02-28": "2024-01-31T01",
+        "2024-02-29T02": "2024-02-29T01",
+        "2024-03-01": "2024-02-29T01",
+        "2023-03-01": "2023-02-28T01",
+        "2024-04-30": "2024-03-31T01",
+    }
+    times = pa.array([datetime.fromisoformat(time) for time in found], pa.timestamp(unit))
+    origin = "timestamp '2001-01-31 01:00:00'"
+    binned = computed(f"date_bin(interval '1 month', t, {origin})", times)
+    assert binned == [datetime.fromisoformat(time) for time in found.values()]
+
+
 def test_a_column_is_no_origin() -> None:
     times = pa.array([DAY], pa.timestamp("us"))
     with pytest.raises(FilterError, match="argument 3 must be a constant"):

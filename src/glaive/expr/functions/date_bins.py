@@ -112,14 +112,26 @@ def _month_bins(size: int, moment: Any, begin: Int64s) -> tuple[Int64s, Flags]:
     month = value.view(f"M8[{unit}]").astype("M8[M]")
     origin = begin.view("M8[ns]")
     first = origin.astype("M8[M]")
-    # Nanoseconds from the start of the month to the origin.
-    rest = (origin - first.astype("M8[ns]")).astype(np.int64)
+    # Days and nanoseconds from the start of the month to the origin.
+    day, time = np.divmod((origin - first.astype("M8[ns]")).astype(np.int64), _DAY * _SECOND)
     numbers, first_number = month.astype(np.int64), first.astype(np.int64)
     target = first_number + (numbers - first_number) // size * size
     # If the origin is later in its month than the value, the bin would start after the value.
     into_month = (value - month.astype(f"M8[{unit}]").astype(np.int64)) * (_SECOND // ticks)
-    target = np.where((target == numbers) & (into_month < rest), target - size, target)
-    days = target.astype("M8[M]").astype("M8[D]").astype(np.int64)
+    late = into_month < _within_month(numbers, day) * (_DAY * _SECOND) + time
+    target = np.where((target == numbers) & late, target - size, target)
+    days = _first_day(target) + _within_month(target, day)
     fits = (np.abs(days) <= _MOST // (_DAY * ticks)) & ~np.isnat(value.view(f"M8[{unit}]"))
-    starts = np.where(fits, days, 0) * (_DAY * ticks) + rest // (_SECOND // ticks)
+    starts = np.where(fits, days, 0) * (_DAY * ticks) + time // (_SECOND // ticks)
     return starts, fits
+
+
+def _first_day(months: Int64s) -> Int64s:
+    days: Int64s = months.astype("M8[M]").astype("M8[D]").astype(np.int64)
+    return days
+
+
+def _within_month(months: Int64s, day: Int64s) -> Int64s:
+    """The day of each month, from 0, or its last one: months have no 31st day each."""
+    within: Int64s = np.minimum(day, _first_day(months + 1) - _first_day(months) - 1)
+    return within
