@@ -74,6 +74,45 @@ def kept(compiled_once: tuple[Path, str], tmp_path: Path) -> Path:
     return Path(shutil.copytree(compiled_once[0], tmp_path / "kept"))
 
 
+OUTLIVES = """
+import gc
+import pyarrow as pa
+import glaive
+from glaive.kernels import machine, native
+
+data = pa.py_buffer(b"glaive" * 100)
+kernel = native.xxh64.xxh64
+engine, before = machine._engine(), kernel(data.address, data.size)
+vars(machine).clear()
+gc.collect()
+print(kernel.__name__, kernel(data.address, data.size) == before)
+"""
+
+
+def test_a_kernel_outlives_the_module_that_linked_it(compiled_once: tuple[Path, str]) -> None:
+    """At the end of a process modules are deleted first, and functions are looked at after it.
+
+    Memory that was given back is overwritten where the C library is glibc, so that reading it
+    there is noticed.
+    """
+    folder, _ = compiled_once
+    environment = {
+        **os.environ,
+        "GLAIVE_KERNEL_CACHE": str(folder),
+        "PYTHONMALLOC": "malloc",
+        "MALLOC_PERTURB_": "2",
+    }
+    environment.pop("GLAIVE_KERNELS", None)
+    done = subprocess.run(
+        [sys.executable, "-c", OUTLIVES],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "xxh64 True\n"), done.stderr
+
+
 def test_only_the_first_process_compiles(tmp_path: Path) -> None:
     first, compiled, _ = hashed(tmp_path)
     assert compiled

@@ -12,9 +12,6 @@ from typing import Any, Final
 
 __all__ = ["CALLED_BY_KERNELS", "has_linked", "link", "processor"]
 
-_METHODS: list[Any] = []
-"""Descriptions of builtin functions, which live as long as these."""
-
 _FAST_CALL: Final = 0x80
 """``METH_FASTCALL``: arguments come as an array."""
 
@@ -42,16 +39,16 @@ class _MethodDef(ctypes.Structure):
     """``PyMethodDef``."""
 
     _fields_ = (
-        ("name", ctypes.c_char_p),
+        ("name", ctypes.c_void_p),
         ("function", ctypes.c_void_p),
         ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
+        ("doc", ctypes.c_void_p),
     )
 
 
 def has_linked() -> bool:
     """Whether this process linked a kernel before."""
-    return bool(_METHODS)
+    return _engine.cache_info().currsize > 0
 
 
 def link(code: bytes, symbol: str, name: str) -> Any:
@@ -70,9 +67,31 @@ def link(code: bytes, symbol: str, name: str) -> Any:
     address = engine.get_function_address(symbol)
     if not address:
         raise RuntimeError(f"the machine code has no entry {symbol}")
-    method = _MethodDef(name.encode(), address, _FAST_CALL, None)
-    _METHODS.append(method)
-    return _new_function()(method, None, None)
+    return _new_function()(_method(name.encode(), address), None, None)
+
+
+def _method(name: bytes, address: int) -> _MethodDef:
+    """The description of a builtin function, in memory that is never given back.
+
+    The interpreter reads it until the function is deleted, which may be the last that it does:
+    after all modules, and with them everything that could own this memory, are deleted.
+    """
+    size = ctypes.sizeof(_MethodDef)
+    place = _allocate()(size + len(name) + 1)
+    if place is None:
+        raise MemoryError(f"{size + len(name) + 1} bytes for the kernel {name.decode()}")
+    ctypes.memmove(place + size, name + b"\0", len(name) + 1)
+    method = _MethodDef.from_address(place)
+    method.name, method.function = place + size, address
+    method.flags, method.doc = _FAST_CALL, None
+    return method
+
+
+@cache
+def _allocate() -> Any:
+    """``PyMem_RawMalloc``: memory of no object."""
+    kind = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
+    return kind(("PyMem_RawMalloc", ctypes.pythonapi))
 
 
 @cache
