@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ def test_the_guide_names_every_function() -> None:
     for prefix in ("to_timestamp_",):
         missing = {name for name in missing if not name.startswith(prefix)}
     assert missing == set()
+
+
+def test_an_unknown_part_of_a_date_lists_each_part_once() -> None:
+    with pytest.raises(FilterError, match=r"no part 'era'; there are year, quarter, month, week,"):
+        values("date_part('era', d)", d=pa.array([date(2026, 1, 2)]))
 
 
 def test_the_guide_says_how_many_functions_there_are() -> None:

@@ -70,9 +70,8 @@ def _word(call: Call, number: int, known: dict[str, str], noun: str) -> str:
     word = given.as_py() if given is not None else None
     if word is None or word.lower() not in known:
         given_word = "a column" if given is None else repr(word)
-        raise FilterError(
-            f"{call.name}: no {noun} {given_word}; there are {', '.join(known.values())}"
-        )
+        names = ", ".join(dict.fromkeys(known.values()))
+        raise FilterError(f"{call.name}: no {noun} {given_word}; there are {names}")
     return known[word.lower()]
 
 
