@@ -7,14 +7,13 @@ pyarrow's time to write it doubles with each level, and casts and options are le
 
 from __future__ import annotations
 
-import ctypes
-import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.exported import exported_metadata
 from glaive.errors import FilterError
 from glaive.expr import tree
 from glaive.expr.substrait_functions import called
@@ -171,40 +170,10 @@ _WITH_OPTIONS: dict[str, Callable[[list[Node], Options], Node]] = {
 }
 
 
-class _CSchema(ctypes.Structure):
-    """Arrow's C interface for schemas; only the metadata is read."""
-
-    _fields_ = (
-        ("format", ctypes.c_char_p),
-        ("name", ctypes.c_char_p),
-        ("metadata", ctypes.c_void_p),
-        ("rest", ctypes.c_int64 * 6),
-    )
-
-
 def _pickled(expression: pc.Expression) -> tuple[list[tuple[str, str]], Any]:
     """The pickled steps in order, and their batch of one row."""
     pickled: Any = expression.__reduce__()  # a function and its arguments
     batch: Any = pa.ipc.open_file(pickled[1][0]).get_batch(0)
-    # Keys repeat; a schema in Python drops repeated keys, one in C has them all.
-    c_schema = _CSchema()
-    address = ctypes.addressof(c_schema)
-    batch.schema._export_to_c(address)  # noqa: SLF001  # the only way there
-    try:
-        steps = _pairs(c_schema.metadata)
-    finally:
-        pa.Schema._import_from_c(address)  # noqa: SLF001  # releases it
+    # Keys repeat; a schema in Python drops repeated keys, an exported one has them all.
+    steps = [(key.decode(), value.decode()) for key, value in exported_metadata(batch.schema)]
     return steps, batch
-
-
-def _pairs(address: int | None) -> list[tuple[str, str]]:
-    if not address:
-        return []
-    (count,) = struct.unpack("=i", ctypes.string_at(address, 4))
-    address += 4
-    strings: list[str] = []
-    for _ in range(2 * count):
-        (size,) = struct.unpack("=i", ctypes.string_at(address, 4))
-        strings.append(ctypes.string_at(address + 4, size).decode())
-        address += 4 + size
-    return list(zip(strings[::2], strings[1::2], strict=True))

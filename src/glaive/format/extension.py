@@ -5,7 +5,6 @@ Arrow's JSON type is called ``lance.json`` in files, because its values are enco
 
 from __future__ import annotations
 
-import ctypes
 from importlib import import_module
 from typing import Any
 
@@ -40,8 +39,11 @@ def field_metadata(field: pa.Field[Any]) -> dict[str, bytes]:
     if getattr(data_type, "extension_name", None) == _ARROW_JSON:
         metadata |= {EXTENSION_NAME: JSON.encode(), EXTENSION_METADATA: b""}
     elif isinstance(data_type, pa.BaseExtensionType):
+        from glaive.arrow.exported import exported_metadata
+
+        parameters = dict(exported_metadata(field)).get(EXTENSION_METADATA.encode(), b"")
         metadata[EXTENSION_NAME] = data_type.extension_name.encode()
-        metadata[EXTENSION_METADATA] = _exported(field).get(EXTENSION_METADATA.encode(), b"")
+        metadata[EXTENSION_METADATA] = parameters
     return metadata
 
 
@@ -144,39 +146,3 @@ class _Exported:
     def __arrow_c_schema__(self) -> object:
         """The capsule."""
         return self._schema.__arrow_c_schema__()
-
-
-class _ArrowSchema(ctypes.Structure):
-    """Head of ``ArrowSchema`` of Arrow's C data interface."""
-
-    _fields_ = (
-        ("format", ctypes.c_char_p),
-        ("name", ctypes.c_char_p),
-        ("metadata", ctypes.c_void_p),
-    )
-
-
-def _exported(field: pa.Field[Any]) -> dict[bytes, bytes]:
-    """Metadata exported by Arrow's C data interface.
-
-    The parameters of pyarrow's built-in extension types are not available in any other way.
-    """
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    capsule = field.__arrow_c_schema__()
-    at = _ArrowSchema.from_address(pointer(capsule, b"arrow_schema")).metadata
-
-    def number() -> int:
-        nonlocal at
-        value = ctypes.c_int32.from_address(at).value
-        at += 4
-        return value
-
-    def text() -> bytes:
-        nonlocal at
-        size = number()
-        value = ctypes.string_at(at, size)
-        at += size
-        return value
-
-    return {text(): text() for _ in range(number())} if at else {}
