@@ -135,6 +135,27 @@ def test_a_branch_made_below_one_that_is_being_deleted_keeps_its_files(
 
 
 @pytest.mark.spec("branch-6")
+@pytest.mark.parametrize("folder", ["data", "_versions", "_deletions", "_indices", "data/x"])
+def test_a_branch_in_a_folder_of_another_one_is_deleted_without_files_of_that_one(
+    tmp_path: Path, folder: str
+) -> None:
+    """And the other one without files of it."""
+    dev = begin(tmp_path).checkout_version(("dev", None))
+    dev.delete("a = 1")
+    dev.create_scalar_index("a", "BTREE")
+    own = {path for path in (tmp_path / "tree/dev").rglob("*") if path.is_file()}
+    assert {path.parent.parent.name for path in own} >= {"dev", "_indices"}
+    dev.create_branch(f"dev/{folder}", 1).insert(ROWS)
+    glaive.dataset(tmp_path).branches.delete(f"dev/{folder}")
+    assert {path for path in (tmp_path / "tree/dev").rglob("*") if path.is_file()} == own
+
+    glaive.dataset(tmp_path).create_branch(f"dev/{folder}").insert(ROWS)
+    glaive.dataset(tmp_path).branches.delete("dev")
+    assert rows_of_branches(tmp_path) == {f"dev/{folder}": 4}
+    assert not [path for path in own if path.exists()]
+
+
+@pytest.mark.spec("branch-6")
 def test_a_deletion_between_requests_of_one_who_makes_a_branch_below_deletes_nothing_of_it(
     tmp_path: Path,
 ) -> None:

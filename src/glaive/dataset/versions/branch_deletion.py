@@ -110,18 +110,21 @@ def _refuse_used(root: ObjectStore, branch: str) -> None:
 
 
 def _own_files(files: Iterable[str], branch: str, names: Iterable[str]) -> Sequence[str]:
-    """Of the files below the folder of a branch, those that are not of a branch below it.
+    """Of the files below the directory of a branch, those that are its own.
 
-    These have a ref, or are about to get one: what lies in a folder of a dataset, such as
-    ``x/_versions``, belongs to ``x``.
+    What lies in a folder of a dataset, such as ``x/_versions``, belongs to ``x``, which has a ref,
+    or is about to get one. So in the directory of branch ``dev/data`` are data files of ``dev``.
     """
     prefix = f"{branch}/"
     below = tuple(f"{name.removeprefix(prefix)}/" for name in names if name.startswith(prefix))
-    return [
-        path
-        for path in files
-        if not path.startswith(below) and FOLDERS.keys().isdisjoint(path.split("/")[1:-1])
-    ]
+    depth = branch.count("/") + 1
+
+    def is_own(path: str) -> bool:
+        parents = f"{prefix}{path}".split("/")[:-1]
+        folders = [at for at, name in enumerate(parents) if at and name in FOLDERS]
+        return folders[-1] == depth if folders else not path.startswith(below)
+
+    return list(filter(is_own, files))
 
 
 def _has_rest(root: ObjectStore, branch: str) -> bool:
