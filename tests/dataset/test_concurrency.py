@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ import pytest
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CommitConflictError
+from glaive.io.local import LocalStore
+from glaive.io.wrapped import WrappedStore
+from glaive.table.load import open_latest
 
 os.environ.setdefault("LANCE_LOG", "error")
 
@@ -130,6 +133,41 @@ def test_rows_with_values_of_a_column_that_is_cast_meanwhile_are_a_conflict(tmp_
         late.insert(rows)
     assert told.value.retryable
     assert glaive.dataset(place).count_rows() == 1
+
+
+class AtManifests(WrappedStore):
+    """A store that does something before each of the first attempts to put a manifest."""
+
+    def __init__(self, inner: LocalStore, work: Sequence[Callable[[], object]]) -> None:
+        super().__init__(inner)
+        self.work = list(work)
+
+    def put(self, path: str, *given: Any, **options: Any) -> None:
+        if path.endswith(".manifest") and self.work:
+            self.work.pop(0)()
+        self.inner.put(path, *given, **options)
+
+
+@pytest.mark.spec("conflict-7")
+@pytest.mark.parametrize("before", [0, 1, 2], ids=["both late", "one late", "none late"])
+def test_rows_with_values_of_a_dropped_column_are_not_those_of_a_new_one_of_its_id(
+    tmp_path: Path, before: int
+) -> None:
+    place, rows = tmp_path / "t", pa.table({"id": [1], "x": [10]})
+    glaive.write_dataset(rows.select(["id"]), place).add_columns({"x": "id * 10"})
+    changes: list[Callable[[], object]] = [
+        lambda: glaive.dataset(place).drop_columns(["x"]),
+        lambda: glaive.dataset(place).add_columns({"y": "id + 1"}),
+    ]
+    store = AtManifests(LocalStore(place), changes[before:])
+    late = glaive.LanceDataset.of(store, open_latest(LocalStore(place)))
+    for change in changes[:before]:
+        change()
+    with pytest.raises(CommitConflictError, match="the id 1 of a dropped column") as told:
+        late.insert(rows)
+    assert told.value.retryable
+    late.insert(rows.select(["id"]))
+    assert glaive.dataset(place).to_table()["y"].to_pylist() == [2, None]
 
 
 @pytest.mark.parametrize(

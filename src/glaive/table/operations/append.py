@@ -6,6 +6,7 @@ Specification: "Append" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
 from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
@@ -34,11 +35,20 @@ _COMPATIBLE = INCREMENTAL - {"merge", "project"}
 @operation
 @dataclass(frozen=True, slots=True)
 class Append(TableOperation):
-    """Add fragments; the commit assigns ids to those with id 0."""
+    """Add fragments; the commit assigns ids to those with id 0.
+
+    Parameters
+    ----------
+    fragments
+        The new fragments.
+    dropped
+        Fields of which they have values, and that others dropped since; not part of the message.
+    """
 
     wire_name: ClassVar[str] = "append"
 
     fragments: Sequence[Fragment]
+    dropped: frozenset[int] = field(default=frozenset(), compare=False)
 
     @classmethod
     def from_wire(cls, message: table_pb2.Transaction.Append) -> Self:
@@ -63,17 +73,29 @@ class Append(TableOperation):
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
     ) -> Self | Conflict:
-        """Conflicts with casts of columns of which the new rows have values: they would be null."""
+        """Conflicts with columns that others put in the place of those that the new rows have.
+
+        A cast gives a column another id: the rows would have nulls in it. A new column may have the
+        id of a dropped one: the rows would have the values of that one.
+        """
         schemas = [one for one in theirs if one.wire_name in ("merge", "project")]
-        files = (file for fragment in self.fragments if schemas for file in fragment.files)
+        if not schemas:
+            return self
+        files = (file for fragment in self.fragments for file in fragment.files)
         written = {number for file in files for number in file.fields if number >= 0}
+        dropped = self.dropped
         for their in schemas:
-            remaining = written & {field.id for field in their.to_wire().schema}
-            if their.wire_name == "merge" and remaining != written:
-                lost = min(written - remaining)
-                return Conflict(f"merge replaced field {lost}, of which the new rows have values")
-            written = remaining
-        return self
+            ids = {column.id for column in their.to_wire().schema}
+            if again := dropped & ids:
+                reason = f"gave the id {min(again)} of a dropped column to another one"
+                return Conflict(f"{their.wire_name} {reason}, and the new rows have the first")
+            lost = written - dropped - ids
+            if their.wire_name == "merge" and lost:
+                return Conflict(
+                    f"merge replaced field {min(lost)}, of which the new rows have values"
+                )
+            dropped |= lost
+        return self if dropped == self.dropped else replace(self, dropped=dropped)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The fragments of ``base``, then the new ones."""
