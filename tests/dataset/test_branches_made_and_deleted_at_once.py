@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.overtaken import Countdown, opened
 
 import glaive
+from glaive.errors import CommitError, DatasetExistsError, NotFoundError, ObjectNotFoundError
 from glaive.io.local import LocalStore
 from glaive.io.wrapped import WrappedStore
 from glaive.table.load import open_latest
@@ -42,6 +45,12 @@ class Meanwhile(WrappedStore):
 def place(tmp_path: Path) -> Path:
     glaive.write_dataset(ROWS, tmp_path / "t")
     return tmp_path / "t"
+
+
+def begin(place: Path) -> glaive.LanceDataset:
+    dataset = glaive.write_dataset(ROWS, place)
+    dataset.create_branch("dev").insert(ROWS)
+    return dataset
 
 
 def rows_of_branches(place: Path) -> dict[str, int]:
@@ -77,3 +86,46 @@ def test_a_branch_that_gets_its_ref_before_its_files_are_deleted_is_whole(place:
     assert rows_of_branches(place) == {"dev": 2}
     glaive.dataset(place).branches.delete("dev")
     assert glaive.dataset(place).create_branch("dev").count_rows() == 2
+
+
+@pytest.mark.spec("branch-6")
+def test_a_branch_made_from_one_that_is_deleted_and_made_again_has_its_files(
+    tmp_path: Path,
+) -> None:
+    """Both have a version of the number from which it is made."""
+    kept = 0
+    for requests in range(1, 60):
+        place = tmp_path / f"{requests}"
+        begin(place)
+
+        def make_again(place: Path = place) -> None:
+            with suppress(CommitError):  # the other branch has its file
+                glaive.dataset(place).branches.delete("dev")
+                glaive.dataset(place).create_branch("dev").insert(ROWS)
+
+        countdown = Countdown(requests, make_again)
+        with suppress(NotFoundError, ObjectNotFoundError):
+            opened(place, countdown).create_branch("other", ("dev", 2))
+            kept += 1
+        if countdown.left > 0:
+            break
+        assert rows_of_branches(place) in ({"dev": 4}, {"dev": 4, "other": 4})
+        assert glaive.dataset(place).branches.list().keys() >= {"dev"}
+    assert kept
+    assert 10 < requests < 59
+
+
+def test_a_branch_begun_before_its_parent_was_made_again_has_the_files_of_the_new_one(
+    tmp_path: Path,
+) -> None:
+    """Its creation was stopped before its file was put, so that the parent could be deleted."""
+    begin(tmp_path).create_branch("other", ("dev", 2))
+    (tmp_path / "_refs/branches/other.json").unlink()
+    glaive.dataset(tmp_path).branches.delete("dev")
+    dataset = glaive.dataset(tmp_path)
+    dataset.create_branch("dev").insert(ROWS)
+    with pytest.raises(DatasetExistsError):
+        dataset.create_branch("other", ("dev", 2))
+    dataset.branches.delete("other")
+    assert dataset.create_branch("other", ("dev", 2)).count_rows() == 4
+    assert rows_of_branches(tmp_path) == {"dev": 4, "other": 4}

@@ -32,8 +32,9 @@ from glaive.table.branches import (
 )
 from glaive.table.cloning import begin_clone, refuse_dataset
 from glaive.table.copying import copy_files
-from glaive.table.load import open_latest, read_transaction
+from glaive.table.load import load_numbered, open_latest, read_transaction
 from glaive.table.operations.clone import Clone
+from glaive.table.protocol import BuildContext
 from glaive.table.refs import branch_store, name_in, root_store
 from glaive.table.registry import read_operation
 from glaive.table.root import access_of, open_root
@@ -63,7 +64,7 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
     source = resolve(dataset.store, dataset.manifest, reference)
     target = branch_store(root, name)
     clone = _clone(source, shallow=True, branch=name)
-    manifest = _unfinished(target, clone) or _begun(source, target, clone)
+    manifest = _unfinished(source, target, clone) or _begun(source, target, clone)
     parent = name_in(root, source.store, source.branch)
     chain = () if parent is None else read_branch(root, parent).identifier
     version = source.manifest.version
@@ -80,7 +81,7 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
         ),
     )
     if parent is not None:
-        _check_parent(root, parent, name)
+        _check_parent(root, parent, source, name)
     try:
         target.head(manifest_path(version, manifest.scheme))
     except ObjectNotFoundError:  # deleted by one who found no ref of the branch yet
@@ -88,29 +89,37 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
     return Referenced(name, target, manifest)
 
 
-def _check_parent(root: ObjectStore, parent: str, name: str) -> None:
-    """Check that the branch from which another one was made was not deleted meanwhile.
+def _check_parent(root: ObjectStore, parent: str, source: Referenced, name: str) -> None:
+    """Check that the branch from which another one was made was not deleted, nor made again.
 
     Its deletion looks for branches made from it after its ref is deleted: either it finds this one,
-    or this one finds no ref.
+    or this one finds no ref, or, where it was made again, another version of this number.
 
     Raises
     ------
     RefNotFoundError
         It was; the new one is deleted, too.
     """
+    known = source.manifest
     try:
         read_branch(root, parent)
-    except RefNotFoundError as error:
-        delete_branch(root, name)
-        raise RefNotFoundError(
-            f"branch {parent} of {root.uri} was deleted while branch {name} was made from it, "
-            "which was not made. Make it from another version."
-        ) from error
+        there = load_numbered(source.store, known.version, known.scheme)
+        if there.wire.transaction_file == known.wire.transaction_file:
+            return
+        missing: Exception | None = None
+    except (RefNotFoundError, ObjectNotFoundError) as error:
+        missing = error
+    delete_branch(root, name)
+    raise RefNotFoundError(
+        f"version {known.version} of branch {parent} of {root.uri} was deleted while branch {name} "
+        "was made from it, which was not made. Make it from another version."
+    ) from missing
 
 
-def _unfinished(target: ObjectStore, clone: Clone) -> Manifest | None:
+def _unfinished(source: Referenced, target: ObjectStore, clone: Clone) -> Manifest | None:
     """The manifest of an equal branch whose creation stopped before its ref was written.
+
+    Its parent may have been deleted, and made again, since then: the files tell.
 
     Raises
     ------
@@ -129,8 +138,10 @@ def _unfinished(target: ObjectStore, clone: Clone) -> Manifest | None:
     if (transaction := read_transaction(target, manifest)) is None:
         return None
     operation = read_operation(transaction.operation)
-    same = isinstance(operation, Clone) and replace(operation, ref_path=clone.ref_path) == clone
-    return manifest if same else None
+    if not isinstance(operation, Clone) or replace(operation, ref_path=clone.ref_path) != clone:
+        return None
+    draft = clone.apply(None, BuildContext(clone.ref_version, older=source.manifest))
+    return manifest if list(manifest.wire.fragments) == list(draft.wire.fragments) else None
 
 
 def clone_shallow(
