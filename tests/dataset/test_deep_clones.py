@@ -12,7 +12,7 @@ from tests.strangers import below_base, contents_of
 
 import glaive
 from glaive import blob_array, blob_field
-from glaive.errors import AccessError, CorruptFileError, GlaiveError
+from glaive.errors import AccessError, CorruptFileError, GlaiveError, OptionError
 
 ROWS = pa.table({"a": range(10), "b": [f"row {i}" for i in range(10)]})
 SECRET = b"-----BEGIN PRIVATE KEY-----" * 9
@@ -260,3 +260,20 @@ def test_rows_written_again_take_no_values_from_behind_a_link_that_leads_out(
         (place / f"{number}.kept").write_bytes(b"w" * (size // 25 * 25))
         link.symlink_to(f"../../{number}.kept")
     REWRITES[how](glaive.dataset(place))
+
+
+@pytest.mark.spec("commit-8")
+def test_a_version_outside_of_the_history_is_not_cloned(tmp_path: Path) -> None:
+    """The clone would have its number, and so no newest version: nobody could open it."""
+    dataset = glaive.write_dataset(ROWS, tmp_path / "a")
+    new = glaive.LanceFragment.create(dataset.uri, ROWS)
+    operation = glaive.LanceOperation.Append([new])
+    outside = glaive.LanceDataset.commit(dataset, operation, read_version=1, detached=True)
+    for clone in (dataset.deep_clone, dataset.shallow_clone):
+        with pytest.raises(OptionError, match="is detached"):
+            clone(str(tmp_path / "b"), outside.version)
+    with pytest.raises(OptionError, match="is detached"):
+        dataset.create_branch("dev", outside.version)
+    assert not (tmp_path / "b").exists()
+    assert not (tmp_path / "a/tree").exists()
+    assert dataset.create_branch("dev", 1).count_rows() == 10

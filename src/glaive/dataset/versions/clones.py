@@ -17,11 +17,12 @@ from glaive.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
     ObjectNotFoundError,
+    OptionError,
     RefExistsError,
     RefNotFoundError,
 )
 from glaive.format.manifest import Manifest
-from glaive.format.paths import manifest_path
+from glaive.format.paths import DETACHED, manifest_path
 from glaive.io.store import ObjectStore
 from glaive.table.branches import (
     Branch,
@@ -61,7 +62,7 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
         pass
     else:
         raise branch_exists(root, name)
-    source = resolve(dataset.store, dataset.manifest, reference)
+    source = _source(dataset, reference)
     target = branch_store(root, name)
     clone = _clone(source, shallow=True, branch=name)
     manifest = _unfinished(source, target, clone) or _begun(source, target, clone)
@@ -151,7 +152,7 @@ def clone_shallow(
     storage_options: Mapping[str, str] | None,
 ) -> tuple[ObjectStore, Manifest]:
     """Create a dataset that refers to the files of another."""
-    source = resolve(dataset.store, dataset.manifest, reference)
+    source = _source(dataset, reference)
     target = open_root(target_path, storage_options, access=access_of(dataset.store))
     manifest = _begun(source, target, _clone(source, shallow=True))
     # Cloning a dataset implies permission to read its files.
@@ -167,11 +168,30 @@ def clone_deep(
     storage_options: Mapping[str, str] | None,
 ) -> tuple[ObjectStore, Manifest]:
     """Create a dataset with a copy of all files."""
-    source = resolve(dataset.store, dataset.manifest, reference)
+    source = _source(dataset, reference)
     target = open_root(target_path, storage_options, access=access_of(dataset.store))
     refuse_dataset(target)
     copy_files(source.store, source.manifest, target)
     return target, _begun(source, target, _clone(source, shallow=False))
+
+
+def _source(dataset: OpenedVersion, reference: object) -> Referenced:
+    """The version to clone.
+
+    Raises
+    ------
+    OptionError
+        It is detached.
+    """
+    source = resolve(dataset.store, dataset.manifest, reference)
+    number = source.manifest.version
+    if number & DETACHED:
+        raise OptionError(
+            f"version {number} of {source.store.uri} is detached: the first version of a clone or "
+            "branch has the number of its source, so it would have no newest version. Write the "
+            "rows to another place, or make them a version of the history first."
+        )
+    return source
 
 
 def _clone(source: Referenced, *, shallow: bool, branch: str | None = None) -> Clone:
