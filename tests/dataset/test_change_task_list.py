@@ -75,6 +75,7 @@ def test_tasks_are_cut_by_rows() -> None:
     assert sum(task.file_bytes for task in cut) == 1007 + 1008
 
 
-@pytest.mark.parametrize(("since", "same"), [(None, None), (3, True), (4, False)])
-def test_tasks_know_whether_fields_mean_the_same(since: int | None, same: bool | None) -> None:
-    assert {task.same_fields for task in LISTED.knowing_fields(since)} == {same}
+@pytest.mark.parametrize("others", [None, frozenset({1})])
+def test_tasks_know_which_fields_mean_other_columns(others: frozenset[int] | None) -> None:
+    found = LISTED.knowing_fields(lambda version: others if version == 3 else frozenset())
+    assert {task.others for task in found} == {others}

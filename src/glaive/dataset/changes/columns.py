@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
+from glaive.dataset.changes.commits import Commit
 from glaive.errors import SchemaError
 from glaive.format.fields import LanceSchema
+from glaive.format.manifest import Manifest
 from glaive.scan.system_columns import SYSTEM_COLUMNS
 
-__all__ = ["CHANGE_COLUMNS", "fitted", "sources"]
+__all__ = ["CHANGE_COLUMNS", "ColumnHistory", "fitted", "sources"]
 
 _ADDED: list[Any] = [
     pa.field("_change_type", pa.string(), nullable=False),
@@ -22,12 +24,85 @@ CHANGE_COLUMNS = pa.schema(_ADDED)
 """What a feed tells of each row, after the columns of the dataset."""
 
 
+_SAME_COLUMNS: Final = frozenset(
+    {
+        "append",
+        "create_index",
+        "data_replacement",
+        "delete",
+        "reserve_fragments",
+        "rewrite",
+        "update",
+        "update_bases",
+        "update_config",
+    }
+)
+"""Operations after which a dataset has the same columns."""
+
+
+class ColumnHistory:
+    """Which columns the field ids of each version mean: those of dropped columns are given again.
+
+    Versions are added in their order; what is kept of most of them is what is kept of the one
+    before.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[int, dict[int, int]] = {}
+        """By version and id, the version in which the column came."""
+        self._unknown = 0
+
+    def add(self, commit: Commit) -> None:
+        """Add the version that a commit made."""
+        before, after, number = commit.before, commit.after, commit.version
+        known = {} if before is None else self._columns_of(before)
+        if commit.operation == "restore" and commit.transaction is not None:
+            restored = commit.transaction.operation.to_wire().version
+            if restored in self._since:
+                self._since[number] = self._since[restored]
+                return
+        if before is not None and commit.operation in _SAME_COLUMNS:
+            self._since[number] = known
+            return
+        if before is None or commit.replaced_everything:
+            known = {}
+        elif commit.operation in (None, "overwrite", "restore") and _renamed(before, after):
+            # Columns were renamed, or others got their ids, in versions that are not seen here.
+            self._unknown = number
+        self._since[number] = {id_: known.get(id_, number) for id_ in after.schema.field_ids()}
+
+    def _columns_of(self, version: Manifest) -> dict[int, int]:
+        number = version.version
+        if number not in self._since:
+            self._since[number] = dict.fromkeys(version.schema.field_ids(), number)
+        return self._since[number]
+
+    def replaced(self, before: Manifest | None, after: Manifest) -> frozenset[int]:
+        """Ids that are known to mean other columns in one of two versions than in the other."""
+        others = None if before is None else self.others(before.version, after.version)
+        return frozenset() if others is None else others
+
+    def others(self, version: int, reference: int) -> frozenset[int] | None:
+        """Ids that mean other columns in one version than in another one; None if unknown."""
+        if min(version, reference) < self._unknown <= max(version, reference):
+            return None
+        there = self._since[reference]
+        mine = self._since[version]
+        return frozenset(id_ for id_, since in mine.items() if there.get(id_, since) != since)
+
+
+def _renamed(before: Manifest, after: Manifest) -> bool:
+    """Whether a field id has another name."""
+    names = {field.id: field.name for field in before.schema.walk()}
+    return any(names.get(field.id, field.name) != field.name for field in after.schema.walk())
+
+
 def sources(
     names: Sequence[str],
     wanted: LanceSchema,
     stored: LanceSchema,
     *,
-    same_fields: bool | None,
+    others: frozenset[int] | None,
     where: str,
 ) -> list[str | None]:
     """The name that each column had in a version; ``None`` if it did not have the column.
@@ -38,8 +113,9 @@ def sources(
         Top-level columns of ``wanted``, and system columns.
     wanted, stored
         Schema that the feed has, and schema of the version.
-    same_fields
-        Whether field ids mean the same columns in both; ``None`` if that is not known.
+    others
+        Field ids that mean other columns in the version than in the feed; ``None`` if that is not
+        known.
 
     Raises
     ------
@@ -53,9 +129,9 @@ def sources(
             continue
         (field,) = wanted.find(name)
         renamed = [column.name for column in stored.fields if column.id == field.id]
-        if not renamed or same_fields is False:
+        if not renamed or (others is not None and field.id in others):
             found.append(None)
-        elif same_fields:
+        elif others is not None:
             found.append(renamed[0])
         else:
             raise SchemaError(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.widths import total_width
-from glaive.dataset.changes.columns import CHANGE_COLUMNS, fitted, sources
+from glaive.dataset.changes.columns import CHANGE_COLUMNS, ColumnHistory, fitted, sources
 from glaive.dataset.changes.commits import CommitSummary, check_range, commits
 from glaive.dataset.changes.plan import plan_commit, plan_net
 from glaive.dataset.changes.rows import changed_rows
@@ -115,7 +115,7 @@ class ChangeReader:
             self._names,
             self._wanted,
             manifest.schema,
-            same_fields=task.same_fields,
+            others=task.others,
             where=manifest.where,
         )
         view = here.views.take(tuple(dict.fromkeys(name for name in stored if name is not None)))
@@ -209,20 +209,23 @@ def change_feed(
     last = newest
     planned: list[ChangeTasks] = []
     passed: list[CommitSummary] = []
+    columns = ColumnHistory()
     for commit in commits(dataset.store, newest, start, end):
         # Manifests are let go of as the next ones are read: each lists all fragments.
         if net and not passed:
             first = commit.before
         last = commit.after
         passed.append(commit.summary)
+        columns.add(commit)
         if not net:
-            planned.append(plan_commit(commit))
+            planned.append(plan_commit(commit, columns.replaced(commit.before, commit.after)))
     reference = dataset if end == newest.version else dataset.at(last)
     reader = ChangeReader(reference, preimages=preimages, **reading)
-    tasks = plan_net(first, last, passed) if net else ChangeTasks.joined(planned)
-    # Fields that were replaced since mean other columns.
-    replaced = max((one.version for one in passed if one.replaced_everything), default=0)
-    return ChangeFeed(reader, tasks.knowing_fields(replaced))
+    if net:
+        tasks = plan_net(first, last, passed, columns.replaced(first, last))
+    else:
+        tasks = ChangeTasks.joined(planned)
+    return ChangeFeed(reader, tasks.knowing_fields(partial(columns.others, reference=last.version)))
 
 
 def _described(task: ChangeTask, updated: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Any]:

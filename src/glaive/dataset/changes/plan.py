@@ -46,20 +46,32 @@ _MAX_BYTES: Final = 2.0**62
 """Of files, as manifests may say anything."""
 
 
-def plan_commit(commit: Commit) -> ChangeTasks:
-    """The tasks that read what one commit changed; reads no file."""
+def plan_commit(commit: Commit, others: frozenset[int] = frozenset()) -> ChangeTasks:
+    """The tasks that read what one commit changed; reads no file. ``others``: :func:`plan_net`."""
     operation = commit.operation
     if operation in _WITHOUT_ROWS:
         return ChangeTasks()
     if commit.before is None or commit.replaced_everything:
         return _replaced(commit.before, commit.after)
-    return _Comparison(commit.before, commit.after, commit).tasks()
+    return _Comparison(commit.before, commit.after, commit, others).tasks()
 
 
 def plan_net(
-    before: Manifest | None, after: Manifest, between: Sequence[CommitSummary]
+    before: Manifest | None,
+    after: Manifest,
+    between: Sequence[CommitSummary],
+    others: frozenset[int] = frozenset(),
 ) -> ChangeTasks:
     """The tasks that read the difference of two versions, whatever happened in between.
+
+    Parameters
+    ----------
+    before, after
+        The versions; ``None`` before the first one.
+    between
+        The commits between them.
+    others
+        Field ids that mean other columns in one of the versions than in the other.
 
     Raises
     ------
@@ -77,7 +89,7 @@ def plan_net(
                 "each version (net=False), or up to the compaction; datasets created with "
                 "enable_stable_row_ids=True have no such limit"
             )
-    return _Comparison(before, after, None).tasks()
+    return _Comparison(before, after, None, others).tasks()
 
 
 def plan_snapshot(manifest: Manifest) -> ChangeTasks:
@@ -198,7 +210,13 @@ class _Side:
 class _Comparison:
     """Two versions, fragment by fragment."""
 
-    def __init__(self, before: Manifest, after: Manifest, commit: Commit | None) -> None:
+    def __init__(
+        self,
+        before: Manifest,
+        after: Manifest,
+        commit: Commit | None,
+        others: frozenset[int],
+    ) -> None:
         self._before, self._after = before, after
         self._commit = commit
         old, new = before.fragment_ids, after.fragment_ids
@@ -209,7 +227,8 @@ class _Comparison:
         new_wire = map(after.wire.fragments.__getitem__, new_shared.tolist())
         changed = np.fromiter(map(ne, old_wire, new_wire), np.bool_, len(old_shared))
         self._shared = old_shared[changed], new_shared[changed]
-        self._fields = set(before.schema.field_ids()) & set(after.schema.field_ids())
+        both = set(before.schema.field_ids()) & set(after.schema.field_ids())
+        self._fields = both - others
 
     def tasks(self) -> ChangeTasks:
         """Those of the rows before, then those of the rows after."""

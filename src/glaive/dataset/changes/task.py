@@ -57,9 +57,9 @@ class ChangeTask:
         Number of changed rows, about.
     file_bytes
         Bytes of the data files for these rows, about.
-    same_fields
-        Whether field ids of ``read_version`` mean the same columns as in the version whose schema
-        the feed has; ``None`` if that is not known.
+    others
+        Field ids that mean other columns in ``read_version`` than in the version whose schema the
+        feed has; ``None`` if that is not known.
     """
 
     commit_version: int
@@ -74,7 +74,7 @@ class ChangeTask:
     stop: int
     rows: int
     file_bytes: int = 0
-    same_fields: bool | None = True
+    others: frozenset[int] | None = frozenset()
 
     def part(self, start: int, stop: int) -> ChangeTask:
         """The same task for the physical rows from ``start`` to ``stop``."""

@@ -7,7 +7,7 @@ share once, and numbers of each; a :class:`ChangeTask` is made when one is asked
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Self, overload
@@ -171,19 +171,19 @@ class ChangeTasks(Sequence[ChangeTask]):
         parts = [group.places[:, 4].astype(np.float64) for group in self.groups]
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    def knowing_fields(self, since: int | None) -> ChangeTasks:
-        """Tasks that know whether fields still mean the same columns.
+    def knowing_fields(self, others: Callable[[int], frozenset[int] | None] | None) -> ChangeTasks:
+        """Tasks that know which fields mean other columns.
 
         Parameters
         ----------
-        since
-            They do in this version and later ones; ``None`` if that is not known.
+        others
+            Gives their ids in a version; ``None``, or if it gives ``None``: they are not known.
         """
         return ChangeTasks(
             TaskGroup(
                 replace(
                     group.template,
-                    same_fields=None if since is None else group.template.read_version >= since,
+                    others=None if others is None else others(group.template.read_version),
                 ),
                 group.places,
                 group.offsets,
