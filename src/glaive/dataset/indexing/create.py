@@ -19,6 +19,7 @@ from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.indexing.describe import uuid_of
+from glaive.dataset.indexing.earlier_segments import brought_up_to
 from glaive.dataset.indexing.encoded_files import computed_partitions
 from glaive.dataset.indexing.indexed_path import path_of
 from glaive.dataset.indexing.parameters import kind_named
@@ -227,12 +228,14 @@ def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
         There are none, or they are of several indices.
     UnsupportedFeatureError
         Segments of the kind, or with models of their own, cannot be merged.
+    CommitConflictError
+        Another writer rewrote their fragments since they were built.
     """
     entries = _given(segments)
     kinds = {(entry.index_details.type_url, tuple(entry.fields)) for entry in entries}
     if len(kinds) != 1:
         raise OptionError("segments: expected those of one kind, over one column")
-    return Index.from_wire(merge_segments(dataset, entries))
+    return Index.from_wire(merge_segments(dataset, brought_up_to(dataset, entries)))
 
 
 def commit_segments(
@@ -254,14 +257,18 @@ def commit_segments(
     OptionError
         Two segments cover a fragment, are over another column, or would leave fragments
         without an index that had one.
+    CommitConflictError
+        Another writer rewrote the fragments since the segments were built.
     """
     column = _one_column(column)
     field_id = dataset.manifest.schema.find(column)[-1].id
     entries = []
     covered: set[int] = set()
-    for entry in _given(segments):
+    given = _given(segments)
+    for entry in given:
         if list(entry.fields) != [field_id]:
             raise OptionError(f"segments: {_uuid(entry)} is not over column {column!r}")
+    for entry in brought_up_to(dataset, given):
         fragments = covered_fragments(entry) or frozenset()
         twice = covered & fragments
         if twice:
