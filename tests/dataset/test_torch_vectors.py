@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import OptionError, TrainingError
+from glaive.errors import JobError, OptionError, TrainingError
 from glaive.torch.async_dataset import async_dataset
 from glaive.torch.bench_utils import ground_truth, infer_vector_column, recall
 from glaive.torch.data import LanceDataset
@@ -122,4 +123,32 @@ def test_an_error_in_the_other_process_arrives(tmp_path: Path) -> None:
         return glaive.dataset(str(tmp_path / "none.lance"))
 
     with async_dataset(create) as items, pytest.raises(ValueError, match="not found"):
+        list(items)
+
+
+def test_a_process_that_is_killed_while_it_writes_is_an_error() -> None:
+    def create() -> Any:
+        yield from (np.zeros(1_000_000) for _ in range(100))
+
+    with async_dataset(create) as items:
+        numbers = iter(items)
+        next(numbers)
+        (process,) = active_children()
+        process.kill()  # its pipe is full, so it is in the middle of an item
+        with pytest.raises(JobError, match="the process that reads has ended"):
+            list(numbers)
+
+
+def test_a_process_that_reads_ahead_ends_with_its_items_unread() -> None:
+    def create() -> Any:
+        yield from (np.zeros(1_000_000) for _ in range(100))
+
+    with async_dataset(create, queue_size=1) as items:
+        next(iter(items))
+    assert not active_children()
+
+
+def test_an_item_that_no_process_can_be_sent_is_an_error() -> None:
+    create: Any = lambda: [1, lambda: 2]  # noqa: E731  # a function for this once
+    with async_dataset(create) as items, pytest.raises(JobError, match="cannot be sent"):
         list(items)

@@ -7,9 +7,11 @@ such as a cache, is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from multiprocessing import Event, Process, Queue
-from queue import Empty
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe, Process
+from multiprocessing.connection import Connection
+from queue import Queue
+from threading import Thread
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -18,22 +20,43 @@ from glaive.errors import JobError, OptionError
 
 __all__ = ["AsyncDataset", "async_dataset"]
 
-_POLL_SECONDS = 0.5
-"""How often a reader looks whether the process is still there."""
+_POLL_SECONDS = 0.05
+"""How often a process that is being ended is looked at."""
 
 
-def _read(create: Callable[[], Iterable[Any]], queue: Any, stopped: Any) -> None:
-    """What the process does: passes over the dataset, until it is stopped."""
+def _read(
+    create: Callable[[], Iterable[Any]], theirs: Connection, ours: Connection, ahead: int
+) -> None:
+    """What the process does: passes over the dataset, until it is stopped, or nobody reads."""
+    theirs.close()  # a fork has it, too, and would not notice that its reader ended
+    items: Queue[tuple[str, Any] | None] = Queue(maxsize=ahead)
+    sender = Thread(target=_send, args=(items, ours), daemon=True)
+    sender.start()
     try:
         dataset = create()
-        while not stopped.is_set():
+        while not ours.poll():
             for item in dataset:
-                if stopped.is_set():
+                if ours.poll():
                     break
-                queue.put(("item", item))
-            queue.put(("end", None))
+                items.put(("item", item))
+            items.put(("end", None))
     except Exception as error:  # raised where the items are read
-        queue.put(("error", error))
+        items.put(("error", error))
+    items.put(None)
+    sender.join()
+    ours.poll(None)  # tensors are fetched from this process when they are read
+
+
+def _send(items: Queue[tuple[str, Any] | None], ours: Connection) -> None:
+    """Hand out what was read; where nobody reads, drop it, so that the other thread goes on."""
+    while (message := items.get()) is not None:
+        try:
+            ours.send(message)
+        except OSError:
+            continue
+        except Exception as error:  # whatever pickling an item raises
+            with suppress(OSError):
+                ours.send(("error", JobError(f"AsyncDataset: an item cannot be sent: {error}")))
 
 
 class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not installed for type checks
@@ -51,55 +74,68 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
     ------
     OptionError
         On iteration, if it was closed.
+    JobError
+        On iteration, if the process has ended.
     """
 
     def __init__(
         self, dataset_creator: Callable[[], Iterable[Any]], *, queue_size: int = 4
     ) -> None:
         self.dataset_creator = dataset_creator
-        self.queue: Any = Queue(maxsize=queue_size)
-        self._stopped = Event()
+        self.queue_size = queue_size
         self._process: Process | None = None
+        self._items: Connection | None = None
+        self._closed = False
         self._midway = False
 
     def __iter__(self) -> Iterator[Any]:
-        if self._stopped.is_set():
+        if self._closed:
             raise OptionError("AsyncDataset: it is closed; make another one")
-        if self._process is None:
-            arguments = (self.dataset_creator, self.queue, self._stopped)
-            self._process = Process(target=_read, args=arguments, daemon=True)
-            self._process.start()
+        items = self._items = self._items or self._start()
         while self._midway:  # the rest of a pass that was left
-            self._midway = self._next()[0] == "item"
+            self._midway = _next(items)[0] == "item"
         self._midway = True
         while True:
-            kind, item = self._next()
+            kind, item = _next(items)
             if kind == "end":
                 self._midway = False
                 return
             yield item
 
-    def _next(self) -> tuple[str, Any]:
-        while True:
-            try:
-                kind, item = self.queue.get(timeout=_POLL_SECONDS)
-            except Empty:
-                if self._process is None or not self._process.is_alive():
-                    raise JobError("AsyncDataset: the process that reads has ended") from None
-                continue
-            if kind == "error":
-                raise item
-            return kind, item
+    def _start(self) -> Connection:
+        # No queue: one that a process is killed in the middle of writing to is waited for without
+        # end. Of a pipe this process closes the other end, and then sees that nobody writes.
+        ours, theirs = Pipe()
+        arguments = (self.dataset_creator, ours, theirs, self.queue_size)
+        self._process = Process(target=_read, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()
+        return ours
 
     def close(self) -> None:
         """End the process; what it has read ahead is dropped."""
-        self._stopped.set()
-        process, self._process = self._process, None
-        while process is not None and process.is_alive():
-            while not self.queue.empty():  # so that the process is not stuck in a full queue
-                self.queue.get()
-            process.join(timeout=_POLL_SECONDS / 10)
-        self.queue.close()
+        self._closed = True
+        process, items = self._process, self._items
+        self._process = self._items = None
+        if process is None or items is None:
+            return
+        with suppress(EOFError, OSError):  # it has ended
+            items.send(None)
+            while process.is_alive():
+                while items.poll(_POLL_SECONDS):  # so that it is not stuck in a full pipe
+                    items.recv_bytes()
+        process.join()
+        items.close()
+
+
+def _next(items: Connection) -> tuple[str, Any]:
+    try:
+        kind, item = items.recv()
+    except (EOFError, OSError) as error:
+        raise JobError("AsyncDataset: the process that reads has ended") from error
+    if kind == "error":
+        raise item
+    return kind, item
 
 
 @contextmanager
