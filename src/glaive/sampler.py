@@ -126,6 +126,11 @@ class _Sharded:
         """Number of the pass: each has an order of its own, the same in all processes."""
         self._epoch = epoch
 
+    @property
+    def epoch(self) -> int | None:
+        """Number of the pass whose order this is; None if all passes have the same."""
+        return self._epoch if self._randomize else None
+
     def _share(self, count: int) -> Int64s:
         """Which of ``count`` parts are of this process, in order."""
         order = np.arange(count)
@@ -177,12 +182,10 @@ class ShardedBatchSampler(_Sharded, Sampler):
 
     Parameters
     ----------
-    rank, world_size
-        Number of this process, and how many there are.
+    rank, world_size, seed
+        As for :class:`ShardedFragmentSampler`.
     randomize
         Whether batches are shuffled.
-    seed
-        Of the order, with the epoch.
 
     Raises
     ------
@@ -298,10 +301,8 @@ class ShuffledBlockSampler(_Sharded, Sampler):
 
     Parameters
     ----------
-    rank, world_size
-        Number of this process, and how many there are.
-    seed
-        Of the order, with the epoch.
+    rank, world_size, seed
+        As for :class:`ShardedFragmentSampler`.
     block_rows
         Neighbouring rows that are read together.
     window_rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,40 @@ def test_a_loader_goes_on_behind_the_last_batch_it_gave(
     assert rest[:-2] == whole[5:-2]
     assert again.state_dict()["epoch"] == 2
     assert [batch.tolist() for batch in first] == passes[1]  # left early: it begins again
+
+
+@pytest.mark.parametrize("workers", [None, 0, 1])
+@pytest.mark.parametrize("kind", ["shuffled", "batches of a sampler"])
+@pytest.mark.parametrize("cache", [False, True])
+def test_a_later_pass_goes_on_in_the_order_it_had(
+    uri: str, workers: int | None, kind: str, cache: bool
+) -> None:
+    def begin() -> Any:
+        sampler = ShardedBatchSampler(0, 1, randomize=True) if "sampler" in kind else None
+        options = {"sampler": sampler} if sampler else SHUFFLED
+        dataset = data(uri, cache=cache, **options)
+        if workers is None:
+            return dataset
+        return LanceLoader(dataset, num_workers=workers, persistent_workers=workers > 0)
+
+    batches = begin()
+    for _ in range(2):
+        assert sorted(rows(batches)) == list(range(ROWS))
+    first = rows(islice(batches, 7))
+    other = begin()
+    other.load_state_dict(batches.state_dict())
+    assert sorted(first + rows(other)) == list(range(ROWS))
+
+
+def test_a_loader_that_goes_on_has_each_row_once_in_later_passes_too(uri: str) -> None:
+    options = {"num_workers": 2, "persistent_workers": True}
+    loader = LanceLoader(data(uri, cache=True), **options)
+    first = rows(islice(loader, 1))  # the next turn is the second worker's
+    other = LanceLoader(data(uri, cache=True), **options)
+    other.load_state_dict(loader.state_dict())
+    assert sorted(first + rows(other)) == list(range(ROWS))
+    for _ in range(2):
+        assert sorted(rows(other)) == list(range(ROWS))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,7 +34,7 @@ class BatchCache:
         self._read = read
         self._folder = Path(folder or tempfile.mkdtemp(prefix="glaive-batches-"))
         self._temporary = (
-            finalize(self, rmtree, self._folder, ignore_errors=True) if folder is None else None
+            finalize(self, _delete, self._folder, os.getpid()) if folder is None else None
         )
         self._file: Path | None = None
         self._is_empty = False
@@ -75,3 +76,9 @@ class BatchCache:
             self._file = None
         if self._temporary is not None:
             self._temporary()
+
+
+def _delete(folder: Path, owner: int) -> None:
+    """Delete a temporary folder; not in a child that was forked, since its parent still reads."""
+    if os.getpid() == owner:
+        rmtree(folder, ignore_errors=True)

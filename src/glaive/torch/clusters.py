@@ -13,7 +13,7 @@ import torch
 from glaive.errors import OptionError, TrainingError
 from glaive.torch import preferred_device
 from glaive.torch.distances import dot_distance, l2_distance
-from glaive.torch.iterable import TensorDataset
+from glaive.torch.tensor_dataset import TensorDataset
 
 __all__ = ["KMeans"]
 

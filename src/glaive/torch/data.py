@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from glaive.torch.installed import from_torch_module
 
 if TYPE_CHECKING:
-    from glaive.torch.iterable import LanceDataset, TensorDataset
+    from glaive.torch.iterable import LanceDataset
     from glaive.torch.loader import LanceLoader
     from glaive.torch.map_style import SafeLanceDataset, get_safe_loader
+    from glaive.torch.tensor_dataset import TensorDataset
     from glaive.torch.tensors import concat_batches, to_tensor
 
 __all__ = [
@@ -30,7 +31,7 @@ _HOMES = {
     "LanceDataset": "iterable",
     "LanceLoader": "loader",
     "SafeLanceDataset": "map_style",
-    "TensorDataset": "iterable",
+    "TensorDataset": "tensor_dataset",
     "concat_batches": "tensors",
     "get_safe_loader": "map_style",
     "to_tensor": "tensors",

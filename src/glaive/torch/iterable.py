@@ -11,10 +11,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
-import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import IterableDataset
 
 from glaive.dataset.dataset import LanceDataset as Table
 from glaive.dataset.open import dataset as open_dataset
@@ -42,36 +40,7 @@ from glaive.torch.pass_state import PassState
 from glaive.torch.shared_batches import for_sending
 from glaive.torch.tensors import resized, to_tensor
 
-__all__ = ["LanceDataset", "TensorDataset"]
-
-
-class TensorDataset(Dataset):  # type: ignore[misc]  # torch is not installed for type checks
-    """A tensor in batches: item ``i`` is the ``i``-th batch.
-
-    Parameters
-    ----------
-    data
-        A tensor or NumPy array.
-    batch_size
-        Rows of a batch.
-    """
-
-    def __init__(self, data: Any, batch_size: int, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._data = torch.from_numpy(data) if isinstance(data, np.ndarray) else data
-        self._batch_size = batch_size
-
-    def __repr__(self) -> str:
-        return "LanceTensorDataset"
-
-    def __len__(self) -> int:
-        rows = int(self._data.shape[0])
-        return (rows + self._batch_size - 1) // self._batch_size
-
-    def __getitem__(self, idx: int) -> Any:
-        if not 0 <= idx < len(self):
-            raise IndexError(f"batch {idx} of {len(self)}")
-        return self._data[idx * self._batch_size : (idx + 1) * self._batch_size]
+__all__ = ["LanceDataset"]
 
 
 class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not installed for type checks
@@ -97,8 +66,9 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
     samples
         Rows chosen at random; 0 for all.
     cache
-        Whether the first pass writes its batches to a temporary file, from which later ones read;
-        a text is the folder of that file.
+        Whether the first pass writes its batches to a temporary file, from which later passes of
+        this process read them; a text is the folder of that file. Not those in another order:
+        with ``shuffle`` each pass reads the dataset.
     with_row_id
         Whether there is a column ``_rowid``.
     rank, world_size
@@ -187,11 +157,13 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self.sampler = sampler
         self.cache = cache
         self.cached_ds: BatchCache | None = None
+        self._cached: tuple[Any, ...] = ()  # the process and the rows that it is of
         self.shuffle, self.seed, self.window_rows = shuffle, seed, window_rows
         self.drop_last = drop_last
         self._auto_detect_rank = auto_detect_rank
         self._place = PassState()
         self._start: PassState | None = None
+        self._numbered = False  # whether epochs are numbered here, and not in the sampler
         self._to_tensor_fn = to_tensor_fn
         self._hf_converter = _converter(opened.schema)
         self._blobs = blob_columns(opened, columns)
@@ -247,9 +219,7 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
     def start_at(self, place: PassState | None) -> None:
         """Let the next pass begin at a place; None for its start."""
         self._start = place
-        begin_epoch = getattr(self.sampler, "set_epoch", None)
-        if place is not None and begin_epoch is not None:
-            begin_epoch(place.epoch)
+        self._numbered |= place is not None
 
     def _identity(self) -> dict[str, Any]:
         """What the rows of each batch depend on."""
@@ -267,7 +237,10 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         }
 
     def __iter__(self) -> Iterator[Any]:
-        start, self._start = self._start or PassState(self._place.epoch), None
+        start, self._start = self._start or PassState(self._epoch()), None
+        begin_epoch = getattr(self.sampler, "set_epoch", None)
+        if self._numbered and begin_epoch is not None:
+            begin_epoch(start.epoch)
         place = self._place = start.of_worker(get_mp_rank(), get_mp_world_size())
         for batch in self._stream(place):
             if self.drop_last and batch.num_rows < self.batch_size:
@@ -284,12 +257,21 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
                 )
         self._place = PassState(epoch=place.epoch + 1)
 
+    def _epoch(self) -> int:
+        """Number of the next pass where no state says it: the sampler's, if that was numbered."""
+        epoch = None if self._numbered else getattr(self.sampler, "epoch", None)
+        return self._place.epoch if epoch is None else epoch
+
     def _stream(self, place: PassState) -> Iterable[pa.RecordBatch]:
-        if not self.cache or place.batches:
+        if not self.cache or self.shuffle or place.batches:
             return self._read(place)
-        if self.cached_ds is None:
+        unknown = place.epoch if hasattr(self.sampler, "set_epoch") else None
+        order = getattr(self.sampler, "epoch", unknown)
+        rows = (os.getpid(), *self._share(place), order)
+        if self.cached_ds is None or self._cached != rows:
             folder = self.cache if isinstance(self.cache, str) else None
             self.cached_ds = BatchCache(partial(self._read, replace(place)), folder)
+            self._cached = rows
         return self.cached_ds
 
     def _read(self, place: PassState) -> Iterator[pa.RecordBatch]:
@@ -325,13 +307,7 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
     def _sampler(self, place: PassState) -> Sampler:
         if self.sampler is not None:
             return self.sampler
-        rank, world_size = self.rank, self.world_size
-        if self._auto_detect_rank:
-            workers = get_mp_world_size()
-            if rank is None:
-                rank = get_dist_rank() * workers + place.share(get_mp_rank(), workers)
-            if world_size is None:
-                world_size = get_dist_world_size() * workers
+        rank, world_size = self._share(place)
         if self.shuffle:
             shuffled = ShuffledBlockSampler(
                 rank or 0,
@@ -347,6 +323,17 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         if self.shard_granularity == "batch":
             return ShardedBatchSampler(rank, world_size)
         return ShardedFragmentSampler(rank, world_size)
+
+    def _share(self, place: PassState) -> tuple[int | None, int | None]:
+        """The share that this process reads, and how many there are."""
+        rank, world_size = self.rank, self.world_size
+        if self._auto_detect_rank:
+            workers = get_mp_world_size()
+            if rank is None:
+                rank = get_dist_rank() * workers + place.share(get_mp_rank(), workers)
+            if world_size is None:
+                world_size = get_dist_world_size() * workers
+        return rank, world_size
 
     def _with_blobs(self, batch: pa.RecordBatch) -> dict[str, Any]:
         """The columns, with files in place of large values, or their bytes for ``to_tensor``."""
