@@ -17,6 +17,7 @@ from glaive.sampler import FullScanSampler
 from glaive.torch import preferred_device
 from glaive.torch.data import (
     LanceDataset,
+    LanceLoader,
     SafeLanceDataset,
     TensorDataset,
     concat_batches,
@@ -117,6 +118,14 @@ def test_later_passes_read_what_the_first_one_kept(uri: str, tmp_path: Path) -> 
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_workers_after_a_pass_without_any_have_each_row_once(uri: str) -> None:
+    data = LanceDataset(uri, 9, columns=["id"], cache=True)
+    assert ids(data) == list(range(ROWS))
+    for _ in range(2):
+        assert sorted(ids(LanceLoader(data, num_workers=2))) == list(range(ROWS))
+    assert ids(data) == list(range(ROWS))  # the workers deleted nothing of what it kept
+
+
 def test_values_that_no_tensor_holds_are_lists_and_dictionaries(tmp_path: Path) -> None:
     table = pa.table(
         {
@@ -200,6 +209,24 @@ def test_rows_by_position_come_as_tensors_of_a_batch(uri: str, workers: int) -> 
     assert [tuple(batch["v"].shape) for batch in batches] == [(40, 4), (40, 4), (20, 4)]
     assert sorted(ids(batch["id"] for batch in batches)) == list(range(ROWS))
     assert data[3]["id"].tolist() == [3]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("branch", [False, True])
+@pytest.mark.spec("rel-4")
+def test_rows_by_position_stay_those_of_the_version_that_was_opened(
+    tmp_path: Path, workers: int, branch: bool
+) -> None:
+    dataset = glaive.write_dataset({"id": np.arange(100)}, tmp_path / "a.lance")
+    if branch:
+        dataset = dataset.create_branch("b")
+        dataset.insert({"id": np.arange(100, 120)})
+    options: dict[str, Any] = {"version": ("b", None)} if branch else {}
+    data = SafeLanceDataset(tmp_path / "a.lance", to_tensor_fn=to_tensor, dataset_options=options)
+    dataset.delete("id < 10")
+    dataset.insert({"id": np.arange(500, 510)})
+    loader = get_safe_loader(data, batch_size=8, num_workers=workers)
+    assert ids(loader) == list(range(120 if branch else 100))
 
 
 def test_a_tensor_is_a_dataset_of_batches() -> None:

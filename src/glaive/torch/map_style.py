@@ -20,7 +20,7 @@ __all__ = ["SafeLanceDataset", "get_safe_loader"]
 
 
 class SafeLanceDataset(Dataset):  # type: ignore[misc]  # torch is not installed for type checks
-    """Rows by position. Each process opens the dataset for itself.
+    """Rows by position, of the version that was opened. Each process opens it for itself.
 
     Parameters
     ----------
@@ -51,7 +51,10 @@ class SafeLanceDataset(Dataset):  # type: ignore[misc]  # torch is not installed
         self.columns = columns
         self.to_tensor_fn = to_tensor_fn
         self.dataset_options = dict(dataset_options or {})
-        self._len = len(open_dataset(uri, **self.dataset_options))
+        opened = open_dataset(uri, **self.dataset_options)
+        self._len = len(opened)
+        # What is numbered here is the same row in each process, also after later commits.
+        self._opened = (opened.uri, opened.version)
         self._ds: LanceDataset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -67,7 +70,8 @@ class SafeLanceDataset(Dataset):  # type: ignore[misc]  # torch is not installed
     def __getitems__(self, indices: Sequence[int]) -> Any:
         """Rows of a batch, with one take: dictionaries, or what ``to_tensor_fn`` makes of all."""
         if self._ds is None:
-            self._ds = open_dataset(self.uri, **self.dataset_options)
+            uri, version = self._opened
+            self._ds = open_dataset(uri, **{**self.dataset_options, "version": version})
         rows = self._ds.take(indices, self.columns)
         if self.to_tensor_fn is None:
             return python_values(f"rows of {self.uri}", rows)
