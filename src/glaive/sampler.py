@@ -20,6 +20,7 @@ from glaive.dataset.shuffled_batches import (
     batches_at,
     default_window,
     shuffled_batches,
+    with_row_ids,
 )
 from glaive.errors import MissingDependencyError, OptionError
 from glaive.types import Int64s
@@ -222,7 +223,7 @@ class ShardedBatchSampler(_Sharded, Sampler):
             return
         numbers = self._share(-(-len(dataset) // batch_size))[done:]
         if with_row_id:
-            columns = _with_row_ids(dataset, columns)
+            columns = with_row_ids(dataset, columns)
         yield from batches_at(dataset, columns, numbers, batch_size)
 
     def _every_nth_row(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -372,7 +373,7 @@ class ShuffledBlockSampler(_Sharded, Sampler):
             equal=self._equal,
         )
         if with_row_id:
-            columns = _with_row_ids(dataset, columns)
+            columns = with_row_ids(dataset, columns)
         yield from shuffled_batches(
             dataset,
             columns,
@@ -382,12 +383,6 @@ class ShuffledBlockSampler(_Sharded, Sampler):
             window_rows=self._window_rows or default_window(dataset, batch_size),
             offset=offset,
         )
-
-
-def _with_row_ids(dataset: LanceDataset, columns: Columns) -> Columns:
-    if isinstance(columns, Mapping):
-        return {**columns, "_rowid": "_rowid"}
-    return [*(dataset.schema.names if columns is None else columns), "_rowid"]
 
 
 def _of_torch() -> tuple[int, int]:

@@ -191,6 +191,24 @@ def test_large_values_are_bytes_or_files_for_a_function(tmp_path: Path, version:
         to_tensor({"b": dataset.take_blobs("b", indices=[0])})
 
 
+@pytest.mark.parametrize("filter", [None, "id > 4"])
+@pytest.mark.parametrize("count", [5, 50])
+def test_a_sample_has_large_values_and_row_ids(
+    tmp_path: Path, filter: str | None, count: int
+) -> None:
+    large = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    schema = pa.schema([pa.field("id", pa.int64()), large])
+    rows = pa.table([range(40), [b"%d" % number for number in range(40)]], schema=schema)
+    dataset = glaive.write_dataset(rows, tmp_path / "a.lance", max_rows_per_file=9)
+    sampled = LanceDataset(dataset, 4, samples=count, filter=filter, with_row_id=True)
+    found = [pair for batch in sampled for pair in zip(batch["id"], batch["b"], strict=True)]
+    assert len(found) == min(count, 40 if filter is None else 35)
+    assert all(value == b"%d" % int(number) for number, value in found)
+    assert all("_rowid" in batch for batch in sampled)
+    without = LanceDataset(dataset, 4, samples=count, columns=["id", "b"])
+    assert all(set(batch) == {"id", "b"} for batch in without)
+
+
 def test_rows_by_position_are_dictionaries(uri: str) -> None:
     data = SafeLanceDataset(uri)
     assert len(data) == ROWS

@@ -19,7 +19,7 @@ from glaive.types import Int64s
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = ["BlockOrder", "batches_at", "default_window", "shuffled_batches"]
+__all__ = ["BlockOrder", "batches_at", "default_window", "shuffled_batches", "with_row_ids"]
 
 _WINDOW_BYTES = 256 * 2**20
 _WINDOW_ROWS = 65_536
@@ -87,6 +87,15 @@ def default_window(dataset: LanceDataset, batch_size: int) -> int:
     """Rows of a window: 65,536, fewer if rows take more than 4 KiB each in the files."""
     each = max(1, dataset.manifest.stated.file_bytes // max(1, len(dataset)))
     return max(batch_size, min(_WINDOW_ROWS, _WINDOW_BYTES // each))
+
+
+def with_row_ids(
+    dataset: LanceDataset, columns: Sequence[str] | Mapping[str, str] | None
+) -> Sequence[str] | Mapping[str, str]:
+    """The columns, and the ids of the rows."""
+    if isinstance(columns, Mapping):
+        return {**columns, "_rowid": "_rowid"}
+    return [*(dataset.schema.names if columns is None else columns), "_rowid"]
 
 
 def batches_at(

@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset
 
 from glaive.dataset.dataset import LanceDataset as Table
 from glaive.dataset.open import dataset as open_dataset
-from glaive.dataset.shuffled_batches import default_window
+from glaive.dataset.shuffled_batches import default_window, with_row_ids
 from glaive.errors import CorruptFileError, OptionError
 from glaive.hf import HuggingFaceConverter
 from glaive.sampler import (
@@ -279,7 +279,10 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         if self._blobs:
             names = list(self.dataset.schema.names if columns is None else columns)
             columns = [name for name in names if name not in self._blobs]
+        with_row_id = self.with_row_id or bool(self._blobs)
         if self.samples:
+            if with_row_id:
+                columns = with_row_ids(self.dataset, columns)
             found = maybe_sample(
                 self.dataset, self.samples, columns, self.batch_size, filt=self.filter
             )
@@ -292,7 +295,7 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
             columns=columns,
             filter=self.filter,
             batch_size=self._scanned_rows() if _scans(sampler) else self.batch_size,
-            with_row_id=self.with_row_id or bool(self._blobs),
+            with_row_id=with_row_id,
             batch_readahead=self.batch_readahead,
             **({"offset": done} if skips else {}),
         )
