@@ -27,7 +27,7 @@ ROW = st.tuples(st.sampled_from([0, 1, 7, 2**32 - 1]), st.integers(0, 2**32 - 2)
 
 def decoded(data: bytes) -> list[int]:
     """Addresses of the rows of an encoded set."""
-    rows: list[int] = row_set_of(pa.array([data], pa.binary()), "here").rows().tolist()
+    rows: list[int] = row_set_of(pa.array([data], pa.binary()), "here", 99).rows().tolist()
     return rows
 
 
@@ -120,7 +120,7 @@ def test_all_rows_of_a_fragment_that_was_rewritten_are_not_guessed() -> None:
 
 @pytest.mark.spec("rowset-2")
 def test_all_rows_of_a_fragment_are_a_range() -> None:
-    rows = row_set_of(pa.array([struct.pack("<III", 1, 3, 0)], pa.binary()), "here")
+    rows = row_set_of(pa.array([struct.pack("<III", 1, 3, 0)], pa.binary()), "here", 99)
     assert rows.contains(addresses(3, [0, 2**32 - 2])).all()
     assert not rows.contains(np.array([2 << 32, 4 << 32], np.uint64)).any()
 

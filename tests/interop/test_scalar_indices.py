@@ -176,7 +176,7 @@ def readable(table: pa.Table, column: str) -> Any:
 
 
 def rows_of(data: bytes) -> list[int]:
-    return row_set_of(pa.array([data], pa.binary()), "here").rows().tolist()
+    return row_set_of(pa.array([data], pa.binary()), "here", 99).rows().tolist()
 
 
 @pytest.mark.spec("zonemap-1")

@@ -167,7 +167,7 @@ def _measure(data: pa.Buffer, start: int, size: int, left: int, where: Where) ->
     return total
 
 
-def check_decoded(total: int, stored: int, where: Where) -> None:
+def check_decoded(total: int, stored: int, where: object) -> None:
     """Check what ``stored`` bytes of a file decode to against the limit of a page.
 
     Raises

@@ -73,18 +73,22 @@ class RowSet:
         begins = np.concatenate([np.empty(0, np.uint64), *starts])
         ends = np.concatenate([np.empty(0, np.uint64), *stops])
         kept = begins < ends
-        begins, ends = begins[kept], ends[kept]
+        if not bool(kept.all()):
+            begins, ends = begins[kept], ends[kept]
+        count = len(begins)
         points = np.concatenate((begins, ends))
+        del begins, ends  # of tens of millions of ranges each array counts
         # Ranges that begin come before those that end there, so that neighbours become one.
-        change = np.repeat(np.array([1, -1], np.int64), (len(begins), len(ends)))
-        order = np.lexsort((-change, points))
-        points, depth = points[order], np.cumsum(change[order])
-        inside = depth >= least
+        order = np.argsort(points, kind="stable")
+        points = points[order]
+        change = np.where(order < count, np.int8(1), np.int8(-1))
+        del order
+        inside = np.cumsum(change, dtype=np.int32) >= least
         before = np.concatenate(([False], inside[:-1])) if len(inside) else inside
         firsts, lasts = points[inside & ~before], points[before & ~inside]
         # Where one range ends and another begins, both are counted for a moment.
         real = firsts < lasts
-        return cls(firsts[real], lasts[real])
+        return cls(firsts, lasts) if bool(real.all()) else cls(firsts[real], lasts[real])
 
     def difference(self, other: RowSet) -> RowSet:
         """Rows that are in this set and not in the other."""
@@ -161,12 +165,19 @@ class RowSet:
             if within and self.stops.item() <= ranges.stops.item():
                 return self
         first = ranges.stops.searchsorted(self.starts, side="right")
-        last = ranges.stops.searchsorted(self.stops, side="left")
-        inside = (first == last) & (first < len(ranges.stops))
-        inside[inside] = ranges.starts[first[inside]] <= self.starts[inside]
+        touches = first < len(ranges.stops)
+        inside = touches & (ranges.stops.searchsorted(self.stops, side="left") == first)
+        begins = ranges.starts[first[touches]]
+        inside[touches] &= begins <= self.starts[touches]
         if bool(inside.all()):
             return self
-        return RowSet.intersection([self, ranges])
+        touches[touches] = begins < self.stops[touches]
+        cut = touches & ~inside
+        whole = RowSet(self.starts[inside], self.stops[inside])
+        if not bool(cut.any()):
+            return whole
+        crossing = RowSet(self.starts[cut], self.stops[cut])
+        return RowSet.union([whole, RowSet.intersection([crossing, ranges])])
 
     def contains(self, rows: RowNumbers) -> NDArray[np.bool_]:
         """Which of these rows are in the set, one flag each."""

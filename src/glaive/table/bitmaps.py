@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,9 @@ from glaive.format.wire import parse_bitmap
 from glaive.types import UInt64s
 
 if TYPE_CHECKING:
-    from pyroaring import BitMap
+    from pyroaring import BitMap, BitMap64
 
-__all__ = ["MAX_NUMBERS", "bitmap_of", "is_of_runs", "offsets_of", "ranges_of"]
+__all__ = ["MAX_NUMBERS", "RANGE_BYTES", "bitmap_of", "is_of_runs", "offsets_of", "ranges_of"]
 
 MAX_NUMBERS = 1 << 27
 """Limit of numbers decoded from a bitmap: a few bytes can stand for billions."""
@@ -53,14 +53,25 @@ def is_of_runs(count: int, size: int) -> bool:
     return count > _LISTED_PER_BYTE * size
 
 
-def ranges_of(bitmap: BitMap) -> tuple[UInt64s, UInt64s]:
-    """First numbers of the runs of a bitmap, and those behind their ends.
+RANGE_BYTES: Final = 16
+"""Bytes that a run of numbers takes as a range."""
 
-    Memory: 16 bytes for each run, however many numbers it has.
+
+def ranges_of(bitmap: BitMap | BitMap64, check: Callable[[int], None]) -> tuple[UInt64s, UInt64s]:
+    """First numbers of the runs of a bitmap of 32 or 64 bits, and those behind their ends.
+
+    Parameters
+    ----------
+    check
+        Called with the bytes of the ranges before memory is taken for them: few bytes may stand
+        for many runs, where they are compressed.
     """
-    behind = bitmap.shift(1)  # without 2^32, which is no number of a bitmap
-    starts = np.asarray((bitmap - behind).to_array(), np.uint64)
-    stops = np.asarray((behind - bitmap).to_array(), np.uint64)
+    numbers: Any = bitmap
+    behind = numbers.shift(1)  # without 2^32, which is no number of a bitmap
+    firsts = numbers - behind
+    check(RANGE_BYTES * len(firsts))
+    starts = np.asarray(firsts.to_array(), np.uint64)
+    stops = np.asarray((behind - numbers).to_array(), np.uint64)
     if len(stops) < len(starts):
         stops = np.append(stops, np.uint64(1 << 32))
     return starts, stops

@@ -65,7 +65,7 @@ def test_a_filter_for_as_many_values_as_an_index_claims_is_sized_without_memory(
 
 def test_rows_of_a_set_take_no_memory_where_they_follow_one_another() -> None:
     with little_memory():
-        found = row_set_of(stored(dict.fromkeys(FRAGMENTS, runs().serialize())), "here")
+        found = row_set_of(stored(dict.fromkeys(FRAGMENTS, runs().serialize())), "here", 99)
     assert found.count == len(FRAGMENTS) * MANY
     assert found.starts.tolist() == [one << 32 for one in FRAGMENTS]
 
@@ -75,16 +75,35 @@ def test_rows_that_are_in_many_sets_are_listed_once() -> None:
     odd = BitMap(range(1, 1 << 16, 2)).serialize()
     sets = pa.concat_arrays([stored({7: odd})] * 2000)
     with little_memory(most=192 << 20):
-        found = row_set_of(sets, "here")
+        found = row_set_of(sets, "here", 99)
     assert found.starts.tolist() == [7 << 32 | row for row in range(1, 1 << 16, 2)]
     assert found.count == 1 << 15
 
 
+def test_sets_of_many_ranges_are_refused_before_these_take_memory() -> None:
+    """Under zstd they may be 88 KB: a filter by one took 4.9 GB, and by one of 1.2 MB, 10."""
+    odd = BitMap(range(1, 1 << 16, 2)).serialize()
+    sets = stored(dict.fromkeys(range(2_100), odd))
+    with little_memory(128 << 20), pytest.raises(UnsupportedFeatureError, match="GLAIVE_MAX_DEC"):
+        row_set_of(sets, "here", 10_000)
+    treemap = encode_halves(dict.fromkeys(range(2_100), BitMap.deserialize(odd)))
+    with little_memory(128 << 20), pytest.raises(UnsupportedFeatureError, match="GLAIVE_MAX_DEC"):
+        rows_of_treemap(BitMap64.deserialize(treemap), "here", 10_000)
+
+
+def test_ranges_of_rows_that_there_are_not_take_no_memory_to_leave_out() -> None:
+    starts = np.arange(1 << 20, dtype=np.uint64) * np.uint64(4)
+    rows = RowSet(starts, starts + np.uint64(2))
+    there = RowSet.of_ranges(np.array([1, 101], np.uint64), np.array([5, 104], np.uint64))
+    with little_memory(40 << 20):  # 130 MB if all were joined with those that there are
+        assert rows.within_ranges(there).rows().tolist() == [1, 4, 101]
+
+
 def test_all_numbers_of_a_fragment_are_one_range() -> None:
-    (found,) = row_set_of(stored({3: runs(1 << 32).serialize()}), "here").stops.tolist()
+    (found,) = row_set_of(stored({3: runs(1 << 32).serialize()}), "here", 99).stops.tolist()
     assert found == 4 << 32
     with pytest.raises(CorruptFileError, match=r"below 2\^64 - 1"):
-        row_set_of(stored({2**32 - 1: runs(1 << 32).serialize()}), "here")
+        row_set_of(stored({2**32 - 1: runs(1 << 32).serialize()}), "here", 99)
 
 
 RUNS = st.lists(st.tuples(st.integers(0, 400_000), st.integers(1, 90_000)), max_size=6)
@@ -106,13 +125,13 @@ def test_sets_have_their_rows_however_these_are_stored(sets: dict[int, Any]) -> 
     ]
     rows = np.concatenate([np.empty(0, np.uint64), *wanted])
     raw = {at: bitmap.serialize() for at, bitmap in bitmaps.items()}
-    assert row_set_of(stored(raw), "here").rows().tolist() == rows.tolist()
+    assert row_set_of(stored(raw), "here", 99).rows().tolist() == rows.tolist()
 
     treemap = BitMap64(rows)
     halves = dict(halves_of(treemap, "here"))
     assert halves == {at: bitmap for at, bitmap in bitmaps.items() if bitmap}
     assert BitMap64.deserialize(encode_halves(halves)) == treemap
-    assert rows_of_treemap(treemap, "here").rows().tolist() == rows.tolist()
+    assert rows_of_treemap(treemap, "here", 99).rows().tolist() == rows.tolist()
 
 
 def test_a_treemap_of_a_few_bytes_is_a_few_ranges() -> None:
@@ -120,10 +139,10 @@ def test_a_treemap_of_a_few_bytes_is_a_few_ranges() -> None:
     for fragment in FRAGMENTS:
         treemap.add_range(fragment << 32, (fragment << 32) + MANY)
     with little_memory():
-        assert rows_of_treemap(treemap, "here").count == len(FRAGMENTS) * MANY
+        assert rows_of_treemap(treemap, "here", 99).count == len(FRAGMENTS) * MANY
     treemap.add(2**64 - 1)
     with pytest.raises(CorruptFileError, match=r"below 2\^64 - 1"):
-        rows_of_treemap(treemap, "here")
+        rows_of_treemap(treemap, "here", 99)
 
 
 def test_a_map_of_moved_rows_follows_ranges_of_any_length() -> None:

@@ -199,7 +199,7 @@ def _null_lists(lookup: IndexFile) -> RowSet | None:
     if NULLS not in lookup.metadata:
         return None
     data = lookup.buffer(lookup.number(NULLS)).to_pybytes()
-    return row_set_of(pa.array([data], pa.binary()), lookup.path)
+    return row_set_of(pa.array([data], pa.binary()), lookup.path, lookup.size)
 
 
 def _nulls(lookup: IndexFile, address_map: AddressMap) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ Specification: "BITMAP" and "LABEL_LIST" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -109,10 +110,15 @@ class OpenedLabelList(ScalarIndex):
         elif len(at) < len(query.values.unique()):
             rows = NO_ROWS
         else:
-            rows = RowSet.intersection(self._keys.sets_of(at))
+            # Two sets at a time: a query may have any number of items.
+            rows = reduce(_in_both, self._keys.rows_of_each(at))
         if not nulls:
             return Candidates(rows, None, exact=True)
         return Candidates(rows, unknown or NO_ROWS, exact=unknown is not None)
+
+
+def _in_both(first: RowSet, second: RowSet) -> RowSet:
+    return RowSet.intersection([first, second])
 
 
 NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))

@@ -196,19 +196,19 @@ class KeySets:
     def rows(self, at: Int64s) -> RowSet:
         """The rows of any of the keys at some positions, which ascend."""
         if len(at) != 1:
-            return row_set_of(self._sets(at), self.file.path)
+            return row_set_of(self._sets(at), self.file.path, self.file.size)
 
         def load() -> tuple[RowSet, int]:
-            rows = row_set_of(self._sets(at), self.file.path)
+            rows = row_set_of(self._sets(at), self.file.path, self.file.size)
             return rows, rows.nbytes
 
         rows: RowSet = self.keep(("key", int(at[0])), load)
         return rows
 
-    def sets_of(self, at: Int64s) -> list[RowSet]:
-        """The rows of each of the keys at some positions."""
-        sets = self._sets(at)
-        return [row_set_of(sets[one : one + 1], self.file.path) for one in range(len(at))]
+    def rows_of_each(self, at: Int64s) -> Iterator[RowSet]:
+        """The rows of each of the keys at some positions, one after the other."""
+        sets, file = self._sets(at), self.file
+        return (row_set_of(sets[one : one + 1], file.path, file.size) for one in range(len(at)))
 
     def _sets(self, at: Int64s) -> Any:
         if not len(at):

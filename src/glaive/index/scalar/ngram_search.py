@@ -77,7 +77,7 @@ class OpenedNGram(ScalarIndex):
         self._file.check_present(stored)
         sets = [decode_treemap(data, self._file.path) for data in stored.to_pylist()]
         rows = reduce(lambda first, second: first & second, sorted(sets, key=len))
-        return rows_of_treemap(rows, self._file.path)
+        return rows_of_treemap(rows, self._file.path, self._file.size)
 
 
 def _wanted(query: object) -> list[UInt32s]:

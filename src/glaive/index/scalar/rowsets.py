@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.buffers import ascending
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.wire import parse_bitmap
 from glaive.index.address_map import Addresses, AddressMap
-from glaive.index.row_set import FEW_ROWS, RowNumbers, RowSet
+from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.scalar.rowset_encoding import encode_ascending
-from glaive.table.bitmaps import MAX_NUMBERS, bitmap_of, is_of_runs, offsets_of, ranges_of
+from glaive.index.scalar.treemaps import decode_treemap, rows_of_treemap
+from glaive.table.bitmaps import MAX_NUMBERS, bitmap_of, is_of_runs, offsets_of
 from glaive.types import Int64s
 
 if TYPE_CHECKING:
-    from pyroaring import BitMap
+    from pyroaring import BitMap, BitMap64
 
 __all__ = [
     "RowLimit",
@@ -156,51 +156,57 @@ def encode_rowsets(rows: RowNumbers, bounds: Int64s) -> pa.Array:
     return encode_ascending(*ascending_sets(rows, bounds))
 
 
-def row_set_of(sets: pa.Array, where: object) -> RowSet:
+def row_set_of(sets: pa.Array, where: object, stored: int) -> RowSet:
     """The rows that are in any of some stored sets.
 
-    Memory follows from the bytes of the sets, a few of which may be runs of billions of rows, and
-    from how many rows are listed in any: rows that are in many sets are kept once.
+    Memory follows from the bytes of the sets, and from how many ranges of rows there are in any.
+
+    Parameters
+    ----------
+    stored
+        Bytes of the file: those of the sets may be compressed to next to none.
 
     Raises
     ------
     CorruptFileError
         One is truncated, or a bitmap cannot be parsed.
+    UnsupportedFeatureError
+        The ranges take more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times
+        the bytes of the file.
     """
-    rows, starts, stops = [_NONE], [_NONE], [_NONE]
-    count, most = 0, FEW_ROWS
-    for data in cast("list[bytes]", sets.to_pylist()):
-        for fragment, raw in _entries(data, where):
-            first = np.uint64(fragment << 32)
-            if not raw:
-                starts.append(np.array([first]))
-                stops.append(np.array([first + np.uint64(2**32 - 1)]))
-                continue
-            bitmap = parse_bitmap(raw, "row set", where)
-            if fragment == _LAST_FRAGMENT and bitmap and bitmap.max() == _LAST_FRAGMENT:
-                raise CorruptFileError(
-                    "row set", expected="rows below 2^64 - 1", found=f"{_HIGHEST}", where=where
-                )
-            if is_of_runs(len(bitmap), len(raw)):
-                begins, ends = ranges_of(bitmap)
-                starts.append(begins + first)
-                stops.append(ends + first)
-            else:
-                rows.append(np.asarray(bitmap.to_array(), np.uint64) | first)
-                count += len(bitmap)
-            if count > most:
-                rows = [ascending(np.concatenate(rows))]
-                count = len(rows[0])
-                most = max(FEW_ROWS, 2 * count)
-    known = RowSet.of(np.sort(np.concatenate(rows)))
-    if len(starts) == 1:
-        return known
-    return RowSet.union([known, RowSet.of_ranges(np.concatenate(starts), np.concatenate(stops))])
+    from pyroaring import BitMap64
+
+    joined, whole = BitMap64(), [_NONE]
+    for start in range(0, len(sets), _SETS_AT_ONCE):
+        for data in cast("list[bytes]", sets[start : start + _SETS_AT_ONCE].to_pylist()):
+            entries = _entries(data, where)
+            while some := list(islice(entries, _BITMAPS_AT_ONCE)):
+                if not all(raw for _, raw in some):
+                    whole.append(np.array([at for at, raw in some if not raw], np.uint64))
+                joined |= _treemap_of(some, where)
+    rows = rows_of_treemap(joined, where, stored)
+    if len(whole) == 1:
+        return rows
+    first = np.concatenate(whole) << _SHIFT
+    return RowSet.union([rows, RowSet.of_ranges(first, first + np.uint64(2**32 - 1))])
+
+
+def _treemap_of(entries: Sequence[tuple[int, bytes]], where: object) -> BitMap64:
+    """The rows of the bitmaps of some fragments, which ascend."""
+    treemap = bytearray(8)
+    for fragment, raw in entries:
+        if raw:
+            treemap += _FRAGMENT.pack(fragment)
+            treemap += parse_bitmap(raw, "row set", where).serialize()
+    treemap[:8] = sum(1 for _, raw in entries if raw).to_bytes(8, "little")
+    return decode_treemap(bytes(treemap), where)
 
 
 _NONE = np.empty(0, np.uint64)
-_LAST_FRAGMENT = 2**32 - 1
-_HIGHEST = np.iinfo(np.uint64).max
+_FRAGMENT = struct.Struct("<I")
+
+_SETS_AT_ONCE, _BITMAPS_AT_ONCE = 1 << 12, 1 << 12
+"""Sets, and bitmaps of one of them, that are objects of Python at once."""
 
 _COUNTED = 64
 """Bitmaps that are counted to know how many rows a byte stands for."""

@@ -63,7 +63,7 @@ class RTree(IndexKind):
         if address_map.moves:
             return None
         pages = _open_pages(segment)
-        (nulls,) = remap_rowsets([_nulls_of(segment)], address_map, segment.where)
+        (nulls,) = remap_rowsets([_nulls_of(segment.open(NULLS))], address_map, segment.where)
         with BoxCollector(_MERGE_BYTES) as collected:
             for boxes, rows in _stored(pages):
                 kept = address_map.apply(rows)[1]
@@ -143,7 +143,7 @@ def _write(
     out: SegmentWriter,
 ) -> BuiltSegment:
     """Write a tree of the boxes of segments, and of the geometries of a source."""
-    absent = [_nulls_of(segment) for segment in segments]
+    absent = [_nulls_of(segment.open(NULLS)) for segment in segments]
     with BoxCollector(memory_limit) as collected:
         for segment in segments:
             for boxes, rows in _stored(_open_pages(segment)):
@@ -162,12 +162,12 @@ def _write_nulls(absent: bytes, out: SegmentWriter) -> None:
 
 def _stored_nulls(segment: Segment) -> RowSet:
     """The rows whose geometry is null."""
-    return row_set_of(pa.array([_nulls_of(segment)], pa.binary()), segment.where)
-
-
-def _nulls_of(segment: Segment) -> bytes:
-    """The same as one set, as it is stored."""
     file = segment.open(NULLS)
+    return row_set_of(pa.array([_nulls_of(file)], pa.binary()), file.path, file.size)
+
+
+def _nulls_of(file: IndexFile) -> bytes:
+    """The same as one set, as it is stored."""
     file.check(nulls=pa.binary())
     sets: Any = file.read(["nulls"])["nulls"]
     file.check_present(sets)

@@ -9,12 +9,11 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from glaive.encodings.compression import check_decoded
 from glaive.errors import CorruptFileError
 from glaive.format.wire import parse_bitmap
 from glaive.index.row_set import RowSet
-from glaive.table.bitmaps import is_of_runs, ranges_of
+from glaive.table.bitmaps import ranges_of
 
 if TYPE_CHECKING:
     from pyroaring import BitMap, BitMap64
@@ -88,23 +87,24 @@ def encode_halves(halves: Mapping[int, BitMap]) -> bytes:
     return b"".join(parts)
 
 
-def rows_of_treemap(rows: BitMap64, where: object) -> RowSet:
-    """The numbers as ranges. Memory follows from the bytes, however many numbers these are.
+def rows_of_treemap(rows: BitMap64, where: object, stored: int) -> RowSet:
+    """The numbers as ranges. Memory follows from the number of these, however long they are.
+
+    Parameters
+    ----------
+    stored
+        Bytes of the file: those of the set may be compressed to next to none.
 
     Raises
     ------
     CorruptFileError
         One is 2^64 - 1, which no row is.
+    UnsupportedFeatureError
+        The ranges take more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times
+        the bytes of the file.
     """
     if rows and rows.max() == 2**64 - 1:
         raise CorruptFileError(
-            "rows of a trigram", expected="rows below 2^64 - 1", found=f"{2**64 - 1}", where=where
+            "rows of an index", expected="rows below 2^64 - 1", found=f"{2**64 - 1}", where=where
         )
-    if not is_of_runs(len(rows), len(rows.serialize())):
-        return RowSet.of(np.asarray(rows.to_array(), dtype=np.uint64))
-    starts, stops = [], []
-    for upper, lower in halves_of(rows, where):
-        begins, ends = ranges_of(lower)
-        starts.append(begins + np.uint64(upper << 32))
-        stops.append(ends + np.uint64(upper << 32))
-    return RowSet.of_ranges(np.concatenate(starts), np.concatenate(stops))
+    return RowSet(*ranges_of(rows, lambda size: check_decoded(size, stored, where)))

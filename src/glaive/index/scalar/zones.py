@@ -86,7 +86,7 @@ class StoredZones:
         nulls = None
         if NULLS in file.metadata:
             data = file.buffer(file.number(NULLS)).to_pybytes()
-            nulls = row_set_of(pa.array([data], pa.binary()), file.path)
+            nulls = row_set_of(pa.array([data], pa.binary()), file.path, file.size)
         return cls(first, first + lengths, nulls)
 
     @property
