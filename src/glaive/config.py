@@ -10,7 +10,7 @@ from typing import Final
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 
-__all__ = ["USUAL_RATIO", "Settings", "memory_size", "settings"]
+__all__ = ["MOST_IMPLIED", "USUAL_RATIO", "Settings", "memory_size", "settings"]
 
 USUAL_RATIO: Final = 64
 """Times its size in a file up to which data may decode to any number of bytes.
@@ -145,3 +145,10 @@ def _from_environment() -> Settings:
 
 settings = _from_environment()
 """The settings of this process, read once at import."""
+
+MOST_IMPLIED: Final = min(2**31, 2 * settings.max_decoded_bytes_per_page)
+"""Bytes of an array at most where few bytes of a file stand for it.
+
+Such as of one repeated value, of nulls, of items of a dictionary, or of many pages. Rows that need
+more are read in parts.
+"""

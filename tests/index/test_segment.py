@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +106,47 @@ def test_rows_that_would_take_far_more_than_the_file_are_refused_before_they_are
     for read in reads:
         with pytest.raises(UnsupportedFeatureError, match="set GLAIVE_MAX_DECODED_BYTES_PER_PAGE"):
             read()
+
+
+READ_OF_FEW_BYTES = """
+import sys, numpy
+from glaive.errors import UnsupportedFeatureError
+from glaive.index.segment import IndexFile
+from glaive.io.uri import open_store
+
+file = IndexFile(open_store(sys.argv[1]), sys.argv[2])
+assert len(file.read(stop=2)) == 2
+for read in (
+    lambda: file.read(),
+    lambda: file.read_ranges([(["keys"], [(0, 40_000)])]),
+    lambda: file.take(["keys"], numpy.arange(40_000)),
+):
+    try:
+        read()
+    except UnsupportedFeatureError as error:
+        assert "set GLAIVE_MAX_DECODED_BYTES_PER_PAGE" in str(error)
+        assert sys.argv[2] in str(error)
+        print("refused")
+"""
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize(("limit", "refused"), [("1MiB", 3), ("1GiB", 0)])
+def test_texts_of_few_bytes_have_the_limit_that_is_set(
+    tmp_path: Path, store: ObjectStore, limit: str, refused: int
+) -> None:
+    out = SegmentWriter(store, FormatVersion(2, 1))
+    texts = pa.array(["x" * 1_000]).take(pa.array([0] * 40_000))
+    out.write("keys", pa.table({"keys": texts}))
+    result = subprocess.run(
+        [sys.executable, "-c", READ_OF_FEW_BYTES, str(tmp_path), f"{out.folder}/keys"],
+        env={**os.environ, "GLAIVE_MAX_DECODED_BYTES_PER_PAGE": limit},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stdout.count("refused") == refused, result.stderr
+    assert result.returncode == 0
 
 
 def test_files_are_of_the_version_of_the_data_but_never_0_1() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.config import MOST_IMPLIED
 from glaive.errors import CapacityError
 from glaive.memory import as_buffer, items_of
 from glaive.types import Flags, Int64s
@@ -41,8 +42,8 @@ _STORED_AS: Final = {
 }
 """Types whose values lie in memory as NumPy's do."""
 
-MAX_IMPLIED_POSITIONS: Final = 2**28
-"""Positions in memory at once, at most, of items that a file has no bytes for."""
+MAX_IMPLIED_POSITIONS: Final = MOST_IMPLIED // 8
+"""Positions in memory at once, at most, of items that a file has no bytes for: 2^28 by default."""
 
 _MOST_IN_ALL: Final = 2**62
 """Items or bytes that sums of 64 bits count without wrapping around."""

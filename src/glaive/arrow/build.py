@@ -17,12 +17,12 @@ from glaive.arrow.blocks import (
     Variable,
 )
 from glaive.arrow.buffers import flags_of, pack_flags
+from glaive.config import MOST_IMPLIED
 from glaive.errors import CapacityError, CorruptFileError, SchemaError
 from glaive.memory import as_buffer, items_of
 from glaive.types import MAX_OFFSET, Flags, Where
 
 __all__ = [
-    "MAX_IMPLIED_BYTES",
     "all_null",
     "block_from_array",
     "check_implied",
@@ -33,13 +33,6 @@ __all__ = [
     "to_array",
     "validity_flags",
 ]
-
-MAX_IMPLIED_BYTES = 2**31
-"""Maximum bytes of an array without bytes in the file: of nulls, or of one repeated value.
-
-Their number is a plain integer in the file, which no buffer size bounds.
-"""
-
 
 _OFFSET_BITS = {
     pa.string().id: 32,
@@ -90,7 +83,7 @@ def all_null(kind: pa.DataType, count: int) -> pa.Array:
     Raises
     ------
     CapacityError
-        They take more than ``MAX_IMPLIED_BYTES`` bytes.
+        They take more than ``MOST_IMPLIED`` bytes.
     """
     if pa.types.is_null(kind):
         if count >> 62:  # items of lists, whose numbers are products
@@ -132,13 +125,13 @@ def _null_bits(kind: Any) -> int:
 
 
 def check_implied(bits: int, kind: pa.DataType) -> None:
-    """Refuse more than ``MAX_IMPLIED_BYTES`` of values without bytes, before memory is taken."""
-    if bits > 8 * MAX_IMPLIED_BYTES:
+    """Refuse more than ``MOST_IMPLIED`` of values without bytes, before memory is taken."""
+    if bits > 8 * MOST_IMPLIED:
         raise CapacityError(
             f"{bits // 8} bytes of {kind} in one array of nulls or of one repeated value: at most "
-            f"{MAX_IMPLIED_BYTES} are supported. Read fewer rows at a time; if the file should not "
+            f"{MOST_IMPLIED} are supported. Read fewer rows at a time; if the file should not "
             "have as many, it is damaged.",
-            parts=-(-bits // (8 * MAX_IMPLIED_BYTES)),
+            parts=-(-bits // (8 * MOST_IMPLIED)),
         )
 
 

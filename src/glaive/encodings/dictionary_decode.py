@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, Variable
 from glaive.arrow.gather import take_block
+from glaive.config import MOST_IMPLIED
 from glaive.kernels.dictionary import check_total, expand_dictionary, take_items
 from glaive.kernels.strings import Strings
 from glaive.memory import as_array
@@ -32,7 +33,7 @@ def expand(block: Dictionary) -> Block:
     Raises
     ------
     CapacityError
-        Several values take 2 GiB or more: few bytes of a file can stand for so many.
+        Several values take more than ``MOST_IMPLIED``: few bytes of a file stand for any number.
     """
     items, indices = block.items, block.indices
     if isinstance(items, Variable) and items.count:
@@ -48,7 +49,7 @@ def expand(block: Dictionary) -> Block:
             strings = expand_dictionary(indices.values, indices.bits, block.count, strings)
             return Variable(strings.offsets, strings.offset_bits, strings.data, block.count)
     positions = as_array(indices.values, f"<u{indices.bits // 8}")[: block.count].astype(np.int64)
-    if isinstance(items, Variable) and items.data.size * block.count > MAX_OFFSET:
+    if isinstance(items, Variable) and items.data.size * block.count > MOST_IMPLIED:
         ends = as_array(items.offsets, f"<i{items.offset_bits // 8}")
         check_total(int(np.diff(ends)[positions].sum(dtype=np.int64)), block.count)
     return take_block(items, positions)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from glaive.config import USUAL_RATIO
+from glaive.config import MOST_IMPLIED, USUAL_RATIO
 from glaive.encodings.fetch import Fetch, join
 from glaive.encodings.protocol import PageReader
 from glaive.errors import CapacityError, RowIndexError
@@ -17,7 +17,7 @@ from glaive.file.protocol import Entries, Searchable
 from glaive.file.run_fetch import run_fetch
 from glaive.io.mapped import MappedReader
 from glaive.io.store import RangeReader
-from glaive.types import MAX_OFFSET, Int64s, Where
+from glaive.types import Int64s, Where
 
 if TYPE_CHECKING:
     from glaive.arrow.conditions import Condition
@@ -41,8 +41,13 @@ def in_proportion(rows: int, stored: int, where: Where) -> Callable[[pa.Array], 
     def check(array: pa.Array) -> pa.Array:
         nonlocal size, done
         size, done = size + array.nbytes, done + len(array)
-        if size > MAX_OFFSET and done < rows and size > USUAL_RATIO * stored:
-            raise CapacityError.of(size * rows // done, "bytes of values", where=where)
+        if size > MOST_IMPLIED and done < rows and size > USUAL_RATIO * stored:
+            total = size * rows // done
+            raise CapacityError(
+                f"about {total} bytes of values in {stored} bytes (in {where}), at most "
+                f"{MOST_IMPLIED} are made at once; read or take fewer rows at a time",
+                parts=-(-total // MOST_IMPLIED),
+            )
         return array
 
     return check

@@ -5,15 +5,15 @@ Specification: "Segments" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from glaive.arrow.widths import total_width
+from glaive.arrow.widths import has_known_width, total_width
 from glaive.config import USUAL_RATIO, settings
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.file.open import open_reader
 from glaive.file.protocol import BoundColumns, FileReader
 from glaive.file.run_fetch import join, run_fetch
@@ -23,8 +23,15 @@ from glaive.types import Int64s
 
 __all__ = ["IndexFile"]
 
+T = TypeVar("T")
+
 _MAX_ROWS_OF_SMALL_FILE, _MAX_ROWS_PER_BYTE = 1 << 20, 256
 """Rows of an index differ, so that a file with more rows than one of these allows is damaged."""
+
+
+def _nbytes(made: Any) -> int:
+    """Bytes of an array, or of some."""
+    return sum(map(_nbytes, made)) if isinstance(made, list) else int(made.nbytes)
 
 
 _MOST_OPENED = 16
@@ -162,7 +169,7 @@ class IndexFile:
         bound = self._bind(tuple(self.schema.names if columns is None else columns))
         stop = bound.num_rows if stop is None else min(stop, bound.num_rows)
         self._check_size(bound.schema, stop - start)
-        arrays = bound.read(min(start, stop), stop)
+        arrays = self._made(bound.schema, lambda: bound.read(min(start, stop), stop))
         return pa.Table.from_arrays(arrays, schema=bound.schema).replace_schema_metadata(
             self.schema.metadata
         )
@@ -187,12 +194,18 @@ class IndexFile:
         CorruptFileError, UnsupportedFeatureError
             The file is damaged, or needs a newer version of glaive.
         """
-        steps = []
+        planned: list[tuple[BoundColumns, list[tuple[int, int]]]] = []
         for columns, parts in wanted:
             bound, ranges = self._bind(tuple(columns)), list(parts)
             self._check_size(bound.schema, sum(stop - start for start, stop in ranges))
-            steps += [bound.plan_read(start, stop) for start, stop in ranges]
-        return run_fetch(self._file.reader, join(steps, list))
+            planned.append((bound, ranges))
+
+        def read() -> list[list[pa.Array]]:
+            # What is mapped is decoded when it is planned.
+            steps = [bound.plan_read(*rows) for bound, ranges in planned for rows in ranges]
+            return run_fetch(self._file.reader, join(steps, list))
+
+        return self._made([field for bound, _ in planned for field in bound.schema], read)
 
     def open_pages(self, columns: Sequence[str]) -> None:
         """Read where the rows of some columns are, unless these have many pages. One read."""
@@ -208,18 +221,47 @@ class IndexFile:
         """
         bound = self._bind(tuple(columns))
         self._check_size(bound.schema, len(rows))
-        return bound.take(rows)
+        return self._made(bound.schema, lambda: bound.take(rows))
 
     def _check_size(self, schema: pa.Schema, rows: int) -> None:
         """Check what rows take in memory at least: those of an index are read at once."""
         size = rows * total_width(schema.types).known
+        self.check_decoded(int(size), f"{rows} rows of {', '.join(schema.names)}")
+
+    def _made(self, fields: Iterable[pa.Field], read: Callable[[], list[T]]) -> list[T]:
+        """Rows that were read, of which those without a known width are counted now.
+
+        Before, no more is known of them than that several take no more than ``MOST_IMPLIED``.
+        """
+        if all(has_known_width(field.type) for field in fields):
+            return read()
+        try:
+            made: list[Any] = read()
+        except CapacityError as error:
+            raise self._refused(str(error)) from error
+        size = sum(_nbytes(one) for one in made)
+        self.check_decoded(size, "rows")
+        return made
+
+    def check_decoded(self, size: int, what: str) -> None:
+        """Check bytes of memory that this file stands for.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            They are more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times the
+            bytes of the file.
+        """
         most = settings.max_decoded_bytes_per_page
         if size > most and size > USUAL_RATIO * self.size:
-            raise UnsupportedFeatureError(
-                f"{self.path}: {rows} rows of {', '.join(schema.names)} in {self.size} bytes would "
-                f"decode to {int(size)} bytes; at most {most} are allowed. If the file is trusted, "
-                "allow more: set GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
-            )
+            said = f"{what} in {self.size} bytes decode to {size} bytes or more"
+            raise self._refused(f"{said}; at most {most} are allowed")
+
+    def _refused(self, why: str) -> UnsupportedFeatureError:
+        return UnsupportedFeatureError(
+            f"{self.path}: {why}. If the file is trusted, allow more: set "
+            "GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
+        )
 
     def _bind(self, names: tuple[str, ...]) -> BoundColumns:
         if names not in self._bound:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.config import MOST_IMPLIED
 from glaive.errors import CapacityError, RowIndexError
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._tier import use_compiled
@@ -19,6 +20,8 @@ from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import MAX_OFFSET, UInt32s
 
 __all__ = ["check_total", "exercise", "expand_dictionary", "take_items"]
+
+_MOST_USED: Final = min(MAX_OFFSET, MOST_IMPLIED)
 
 _ROOM: Final = 32
 """Bytes of an item for which there is room at first."""
@@ -46,7 +49,7 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
     Raises
     ------
     CapacityError
-        Several values take 2 GiB or more; nothing was allocated for them.
+        Several values take more than ``MOST_IMPLIED``; nothing was allocated for them.
     RowIndexError
         An index is not below the number of items.
     """
@@ -69,8 +72,8 @@ def take_items(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Str
     Returns
     -------
     Strings or None
-        None where an item is not there, where items take 2 GiB or more, or when compiled kernels
-        are not to be used.
+        None where an item is not there, where items take more than ``MOST_IMPLIED``, or when
+        compiled kernels are not to be used.
     """
     if not use_compiled(count):
         return None
@@ -86,7 +89,7 @@ def take_items(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Str
             out_offsets=address(ends), out=address(out), room=room,
         )  # fmt: skip
         used = compiled.take_items(*call)
-        if not 0 <= used <= MAX_OFFSET:
+        if not 0 <= used <= _MOST_USED:
             return None
         if used <= room:
             return Strings(ends, items.offset_bits, out.slice(0, used))
@@ -103,17 +106,21 @@ def check_total(total: int, count: int) -> None:
     Raises
     ------
     CapacityError
-        Several values take 2 GiB or more.
+        Several values take more than ``MOST_IMPLIED``.
     """
-    if total > MAX_OFFSET and count > 1:
-        raise CapacityError.of(total, "bytes of values of a dictionary", where=f"{count} values")
+    if total > _MOST_USED and count > 1:
+        raise CapacityError(
+            f"{total} bytes of {count} values of a dictionary in one array, at most {_MOST_USED} "
+            "are made at once; read or take fewer rows at a time",
+            parts=-(-total // _MOST_USED),
+        )
 
 
 def _expand_compiled(wanted: UInt32s, ends: NDArray[Any], items: Strings) -> Strings:
     count, number = len(wanted), len(ends) - 1
     longest = int(np.diff(ends).max(initial=0))
     width = items.offset_bits // 8
-    if longest <= SHORT and longest * count <= MAX_OFFSET:
+    if longest <= SHORT and longest * count <= _MOST_USED:
         padded = allocate(items.data.size + SHORT)
         as_array(padded)[: items.data.size] = as_array(items.data)
         offsets = allocate((count + 1) * width)

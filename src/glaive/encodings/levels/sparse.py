@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Variable
 from glaive.arrow.buffers import MAX_IMPLIED_POSITIONS, pack_flags, spread
-from glaive.arrow.build import MAX_IMPLIED_BYTES
 from glaive.arrow.gather import take_block
+from glaive.config import MOST_IMPLIED
 from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.memory import as_buffer, items_of
@@ -26,7 +26,7 @@ from glaive.types import Flags, Int64s
 
 __all__ = ["MAX_IMPLIED_LISTS", "ListSlots", "Validity", "bitmap_of", "place_values"]
 
-MAX_IMPLIED_LISTS = MAX_IMPLIED_BYTES // 8
+MAX_IMPLIED_LISTS = MOST_IMPLIED // 8
 """Lists of an array at most: the file has no bytes for their offsets."""
 
 _NONE = np.zeros(0, np.int64)
@@ -57,7 +57,7 @@ class Validity:
         low, high = self.positions.searchsorted((start, stop)).tolist()
         if high - low == (stop - start if self.are_valid else 0):
             return None
-        _check_count(stop - start, MAX_IMPLIED_BYTES, "values, nearly all of them null,")
+        _check_count(stop - start, MOST_IMPLIED, "values, nearly all of them null,")
         flags = np.full(stop - start, not self.are_valid)
         flags[self.positions[low:high] - start] = self.are_valid
         return flags
