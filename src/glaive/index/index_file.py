@@ -5,7 +5,7 @@ Specification: "Segments" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -33,6 +33,12 @@ def _nbytes(made: Any) -> int:
     """Bytes of an array, or of some."""
     return sum(map(_nbytes, made)) if isinstance(made, list) else int(made.nbytes)
 
+
+_FIRST_WINDOW, _GROWTH = 256, 8
+"""Rows of the first window, and how many times as many the next ones have at most."""
+
+_WINDOW_BYTES = min(1 << 25, settings.max_decoded_bytes_per_page // _GROWTH)
+"""Bytes of a window, about; eight times as many, of rows that are longer, are within the limit."""
 
 _MOST_OPENED = 16
 """Pages up to which all are opened before one is read from."""
@@ -173,6 +179,20 @@ class IndexFile:
         return pa.Table.from_arrays(arrays, schema=bound.schema).replace_schema_metadata(
             self.schema.metadata
         )
+
+    def windows(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """All rows of some columns, so many at a time as are some megabytes.
+
+        By what the rows before took: compressed, the file says little of it. An object store is
+        asked once for each.
+        """
+        start, rows = 0, _FIRST_WINDOW
+        while start < self.num_rows:
+            table = self.read(columns, start, start + rows)
+            yield table
+            start += len(table)
+            per_row = max(1, table.nbytes // len(table))
+            rows = max(1, min(_GROWTH * rows, _WINDOW_BYTES // per_row))
 
     def read_ranges(
         self, wanted: Sequence[tuple[Sequence[str], Iterable[tuple[int, int]]]]

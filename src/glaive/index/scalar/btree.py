@@ -54,13 +54,19 @@ class BTree(IndexKind):
         lookup = _open_lookup(segment, "rebuild")
         per_page = lookup.number("batch_size", _PAGE_ROWS, least=1)
         pages = _open_pages(segment)
-        rows = pages.read(["values", "ids"])
-        pages.check_present(rows["ids"])
-        surviving, _ = address_map.remap_rows(rows, "ids")
         kind = pages.schema.field("values").type
         lookup.check(min=kind, max=kind, null_count=pa.uint32(), page_idx=pa.uint32())
-        out.write(PAGES, surviving)
-        out.write(LOOKUP, _bounds(surviving["values"], per_page, lookup), metadata=lookup.metadata)
+        bounds = _LookupBuilder(lookup.schema, per_page)
+        fields = [pages.schema.field(name) for name in ("values", "ids")]
+        file = out.create(PAGES, pa.schema(fields).with_metadata(pages.schema.metadata))
+        for rows in pages.windows(["values", "ids"]):
+            pages.check_present(rows["ids"])
+            surviving, _ = address_map.remap_rows(rows, "ids")
+            file.write(surviving)
+            for values in surviving["values"].chunks:
+                bounds.add(values)
+        file.finish()
+        out.write(LOOKUP, bounds.table(), metadata=lookup.metadata)
         return RebuiltSegment()
 
     def open(self, segment: Segment) -> OpenedBTree:
@@ -250,7 +256,7 @@ def _write(
 
     schema = pa.schema([pa.field("values", kind), pa.field("ids", pa.uint64(), nullable=False)])
     file = out.create(PAGES, schema)
-    lookup = _LookupBuilder(kind, per_page)
+    lookup = _LookupBuilder(_lookup_schema(kind), per_page)
     for values, rows in merged(runs, memory_limit):
         file.write(pa.record_batch([values, pa.array(rows)], schema=schema))
         lookup.add(values)
@@ -262,12 +268,13 @@ def _write(
 class _LookupBuilder:
     """Collects the bounds of pages from sorted values, nulls first."""
 
-    def __init__(self, kind: Any, per_page: int) -> None:
-        self._kind, self._per_page = kind, per_page
+    def __init__(self, schema: pa.Schema, per_page: int) -> None:
+        self._schema, self._kind = schema, schema.field("min").type
+        self._per_page = per_page
         self._rows = self._nulls = 0
         self._firsts: list[Any] = []
         self._lasts: list[Any] = []
-        self._end: Any = pa.nulls(0, kind)
+        self._end: Any = pa.nulls(0, self._kind)
 
     def add(self, values: Any) -> None:
         """Append values."""
@@ -288,13 +295,14 @@ class _LookupBuilder:
             self._lasts.append(self._end)
         starts = np.arange(0, self._rows, self._per_page)
         nulls = np.clip(self._nulls - starts, 0, np.minimum(self._per_page, self._rows - starts))
-        columns: list[Any] = [
-            _joined(self._firsts, self._kind),
-            _joined(self._lasts, self._kind),
-            pa.array(nulls.astype(np.uint32)),
-            pa.array(np.arange(len(starts), dtype=np.uint32)),
-        ]
-        return pa.table(columns, schema=_lookup_schema(self._kind))
+        columns: dict[str, Any] = {
+            "min": _joined(self._firsts, self._kind),
+            "max": _joined(self._lasts, self._kind),
+            "null_count": pa.array(nulls.astype(np.uint32)),
+            "page_idx": pa.array(np.arange(len(starts), dtype=np.uint32)),
+        }
+        schema = pa.schema([self._schema.field(name) for name in columns])
+        return pa.table(list(columns.values()), schema=schema)
 
 
 def _joined(parts: list[Any], kind: Any) -> Any:
@@ -310,21 +318,3 @@ def _lookup_schema(kind: pa.DataType) -> pa.Schema:
             pa.field("page_idx", pa.uint32(), nullable=False),
         ]
     )
-
-
-def _bounds(values: pa.ChunkedArray, per_page: int, lookup: IndexFile) -> pa.Table:
-    """First value, last value and number of nulls of each page."""
-    starts = np.arange(0, len(values), per_page)
-    stops = np.minimum(starts + per_page, len(values)) - 1
-    nulls = np.zeros(len(starts), np.uint32)
-    if values.null_count:
-        absent = values.is_null().to_numpy().astype(np.uint32)
-        nulls = np.add.reduceat(absent, starts, dtype=np.uint32)
-    columns = {
-        "min": values.take(starts),
-        "max": values.take(stops),
-        "null_count": pa.array(nulls),
-        "page_idx": pa.array(np.arange(len(starts), dtype=np.uint32)),
-    }
-    schema = pa.schema([lookup.schema.field(name) for name in columns])
-    return pa.table(list(columns.values()), schema=schema)

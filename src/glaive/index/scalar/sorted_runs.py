@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.capacity import MAX_OFFSET, weight
+from glaive.config import settings
 from glaive.dataclass import dataclass
 from glaive.index.scalar.ordering import is_number, sort_keys
 from glaive.index.scalar.sorting import sorted_batch
@@ -28,6 +29,9 @@ _COPIES = 5
 
 _LEAST_WINDOW = 1024
 """Rows that are read of a run at a time, at least."""
+
+_FIRST_WINDOW, _GROWTH = 256, 8
+"""Rows of the first window of a run at most, and how much larger each next one may be."""
 
 _LEAST_WINDOW_BYTES = 2**28
 """Bytes of these rows, of all runs, at most: of long texts fewer rows are read."""
@@ -141,12 +145,37 @@ def _spilled(rows: pa.Table, path: Path) -> SortedRun:
 # --- merging ------------------------------------------------------------------------------
 
 
+class _Room(NamedTuple):
+    """What a window of a run may be: rows by what a run says of its bytes, and the bytes."""
+
+    rows: int
+    nbytes: int
+
+    def rows_after(self, batch: ValueBatch) -> int:
+        """Rows of the next window, by what those of one took: compressed, they say little."""
+        rows = len(batch.rows)
+        per_row = max(1, (batch.values.nbytes + batch.rows.nbytes) // max(1, rows))
+        return max(1, min(self.rows, _GROWTH * rows, self.nbytes // per_row))
+
+
 class _Window(NamedTuple):
-    """The rows of a run that are in memory, and where the next ones begin."""
+    """The rows of a run that are in memory, where the next ones begin, and how many they are."""
 
     run: SortedRun
     batch: ValueBatch
     next: int
+    rows: int
+
+    @classmethod
+    def of(cls, run: SortedRun, start: int, rows: int, room: _Room) -> Self:
+        """Read so many rows."""
+        stop = min(run.num_rows, start + rows)
+        batch = run.read(start, stop)
+        return cls(run, batch, stop, room.rows_after(batch))
+
+    def after(self, room: _Room) -> _Window:
+        """The next one."""
+        return _Window.of(self.run, self.next, self.rows, room)
 
     @property
     def is_last(self) -> bool:
@@ -175,18 +204,16 @@ def merged(runs: Sequence[SortedRun], memory_limit: int) -> Iterator[ValueBatch]
     for run in runs:
         for start in range(0, run.nulls, window):
             yield run.read(start, min(run.nulls, start + window))
-    windows = [_next_window(run, run.nulls, window) for run in runs if run.nulls < run.num_rows]
+    most = min(memory_limit // _COPIES, settings.max_decoded_bytes_per_page // _GROWTH)
+    room = _Room(window, most // max(1, len(runs)))
+    first = min(window, _FIRST_WINDOW)
+    windows = [_Window.of(run, run.nulls, first, room) for run in runs if run.nulls < run.num_rows]
     while windows:
-        taken, windows = _up_to_bound(windows, window)
+        taken, windows = _up_to_bound(windows, room)
         yield taken
 
 
-def _next_window(run: SortedRun, start: int, rows: int) -> _Window:
-    stop = min(run.num_rows, start + rows)
-    return _Window(run, run.read(start, stop), stop)
-
-
-def _up_to_bound(windows: list[_Window], rows: int) -> tuple[ValueBatch, list[_Window]]:
+def _up_to_bound(windows: list[_Window], room: _Room) -> tuple[ValueBatch, list[_Window]]:
     """The rows that no later row comes before, and the windows after them."""
     ends = [_Ends.of(window.batch.values) for window in windows if not window.is_last]
     bound = min(ends, key=lambda end: end.key).value if ends else None
@@ -198,23 +225,23 @@ def _up_to_bound(windows: list[_Window], rows: int) -> tuple[ValueBatch, list[_W
         if count < len(values):
             rest.append(window._replace(batch=ValueBatch(values[count:], numbers[count:])))
         elif not window.is_last:
-            rest.append(_next_window(window.run, window.next, rows))
+            rest.append(window.after(room))
     if sum(weight(batch.values) for batch in taken) > MAX_OFFSET:
         if max(len(window.batch.rows) for window in windows) > 1:
-            return _up_to_bound([window.halved() for window in windows], rows)
-        return _smallest(windows, rows)
+            return _up_to_bound([window.halved() for window in windows], room)
+        return _smallest(windows, room)
     values = _array(pa.chunked_array([batch.values for batch in taken]))
     numbers = np.concatenate([batch.rows for batch in taken])
     whole = ValueBatch(values, numbers)
     return (sorted_batch(whole) if len(taken) > 1 else whole), rest
 
 
-def _smallest(windows: list[_Window], rows: int) -> tuple[ValueBatch, list[_Window]]:
+def _smallest(windows: list[_Window], room: _Room) -> tuple[ValueBatch, list[_Window]]:
     """The smallest row of windows of one row each, and the windows after it."""
     keys = [_Ends.of(window.batch.values).key for window in windows]
     at = min(range(len(windows)), key=keys.__getitem__)
     found = windows[at]
-    after = [] if found.is_last else [_next_window(found.run, found.next, rows)]
+    after = [] if found.is_last else [found.after(room)]
     return found.batch, [*windows[:at], *after, *windows[at + 1 :]]
 
 

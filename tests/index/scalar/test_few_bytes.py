@@ -1,0 +1,64 @@
+"""Index files of few bytes are maintained some rows at a time, within the limit of a page."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import glaive
+
+pytestmark = pytest.mark.spec("rel-24")
+
+ROWS = 20_000
+
+MAINTAINED = """
+import sys
+import glaive
+
+dataset = glaive.dataset(sys.argv[1])
+how = sys.argv[2]
+if how == "compact":
+    dataset.optimize.compact_files()
+else:
+    dataset.optimize.optimize_indices(num_indices_to_merge=2)
+(index,) = glaive.dataset(sys.argv[1]).describe_indices()
+print(len(index.segments), index.num_rows_indexed)
+"""
+
+
+def maintained(place: Path, how: str, limit: str) -> list[int]:
+    """Segments, and rows that they cover, once a process with a limit has maintained them."""
+    done = subprocess.run(
+        [sys.executable, "-c", MAINTAINED, str(place), how],
+        env={**os.environ, "GLAIVE_MAX_DECODED_BYTES_PER_PAGE": limit},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [int(number) for number in done.stdout.split()]
+
+
+def repeated(text: str) -> pa.Table:
+    return pa.table({"t": pa.array([text]).take(pa.array([0] * ROWS))})
+
+
+@pytest.mark.parametrize("how", ["compact", "optimize"])
+def test_long_texts_that_repeat_are_maintained_some_at_a_time(tmp_path: Path, how: str) -> None:
+    long = "x" * 1_000
+    dataset = glaive.write_dataset(repeated(long), tmp_path, max_rows_per_file=ROWS // 2)
+    dataset.create_scalar_index("t", "BTREE")
+    sizes = [file.stat().st_size for file in (tmp_path / "_indices").rglob("*.lance")]
+    assert sum(sizes) < ROWS * 16  # for 20 MB of texts
+    rows = ROWS
+    if how == "optimize":
+        glaive.write_dataset(repeated(long), tmp_path, mode="append")
+        rows *= 2
+    assert maintained(tmp_path, how, limit="4MiB") == [1, rows]
+    found = glaive.dataset(tmp_path).scanner(filter=f"t = '{long}'").count_rows()
+    assert found == rows
