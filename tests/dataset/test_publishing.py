@@ -17,6 +17,7 @@ from glaive.dataset.version import OpenedVersion
 from glaive.dataset.versions.publish import publish_branch
 from glaive.errors import CommitConflictError, OptionError, RefNotFoundError
 from glaive.table.load import open_latest
+from glaive.table.named_jobs import MOST, NamedJob, forgotten_until, made_version
 from glaive.testing.simulated_bucket import Bucket
 from glaive.testing.simulated_store import SimulatedStore
 from glaive.testing.simulation import Actor, Faults, Simulation
@@ -234,6 +235,30 @@ def test_blobs_of_a_branch_are_published(tmp_path: Path) -> None:
     main.branches.delete("dev")
     files = glaive.dataset(main.uri).take_blobs("blob", indices=[0, 1, 2])
     assert [file.read() for file in files] == values
+
+
+@pytest.mark.spec("rel-10")
+def test_jobs_of_a_branch_are_known_by_the_version_that_published_them(main: LanceDataset) -> None:
+    """And are forgotten before jobs that the target had since."""
+
+    def run(place: LanceDataset, job: str) -> None:
+        glaive.write_dataset(
+            ADDED, place, mode="append", transaction_properties=NamedJob(job).properties
+        )
+
+    branch = main.create_branch("dev")
+    for number in range(MOST):
+        run(branch, f"job {number}")
+    published = main.branches.publish("dev")
+    assert made_version(open_latest(main.store), f"job {MOST - 1}") == published
+    run(main, f"job {MOST - 1}")
+    assert main.count_rows() == 20 + MOST
+    for _ in range(2):
+        run(main, "another job")
+    newest = open_latest(main.store)
+    assert newest.count_rows() == 20 + MOST + 1
+    assert made_version(newest, "another job") == newest.version
+    assert forgotten_until(newest) < newest.version
 
 
 def test_a_branch_that_pylance_made_is_published(main: LanceDataset) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "forgotten_until",
     "is_mark",
     "made_version",
+    "renumber",
     "search_forgotten",
 ]
 
@@ -110,6 +111,12 @@ def forgotten_until(manifest: Manifest) -> int:
     """The last version whose job, if it had one, may not be in the manifest; 0 if all are."""
     entries = _entries(manifest.wire.table_metadata)
     return min(entries.values()) - 1 if len(entries) >= MOST else 0
+
+
+def renumber(wire: table_pb2.ManifestOutline, counterpart: Callable[[int], int]) -> None:
+    """Give the versions of jobs the numbers that they have where a version is published."""
+    for name, number in _entries(wire.table_metadata).items():
+        wire.table_metadata[name] = str(counterpart(number))
 
 
 def search_forgotten(

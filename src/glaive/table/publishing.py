@@ -27,6 +27,7 @@ from glaive.io.location import Location
 from glaive.io.store import ObjectStore
 from glaive.table.fragment_ids import copy_of
 from glaive.table.index_coverage import encode_indices
+from glaive.table.named_jobs import renumber
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.protocol import BuildContext, Conflict, Draft, needs_dataset
 
@@ -147,6 +148,7 @@ class Publish(Overwrite):
             wire.max_fragment_id = max(wire.max_fragment_id, base.max_fragment_id)
         wire.next_row_id = max(wire.next_row_id, base.wire.next_row_id)
         known = self.before.then(source.version, context.version)
+        renumber(wire, known.counterpart)
         for at in range(source.num_fragments):
             fragment = source.fragment_wire(at)
             self._renumber(fragment, known)
