@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,3 +51,37 @@ def test_a_checkpoint_in_a_folder_removes_its_own_files_only(tmp_path: Path) -> 
     checkpoint.remove()
     left = {str(path.relative_to(folder)) for path in folder.rglob("*.json")}
     assert left == set(others)
+
+
+@pytest.mark.spec("rel-15")
+@pytest.mark.parametrize("days", [1, 6, 9])
+def test_a_file_of_an_earlier_run_is_not_cleaned_up_before_it_is_committed(
+    tmp_path: Path, days: int
+) -> None:
+    """A clean-up runs while the job goes on, when the file has become a week old."""
+    dataset = glaive.write_dataset(pa.table({"a": [1, 2]}), tmp_path / "t", max_rows_per_file=1)
+    calls: list[int] = []
+
+    def grow_older(days: int) -> None:
+        then = time.time() - days * 86_400
+        for path in (tmp_path / "t/data").iterdir():
+            os.utime(path, (then, min(then, path.stat().st_mtime - 2 * 86_400)))
+
+    @batch_udf(
+        output_schema=pa.schema([("doubled", pa.int64())]), checkpoint_file=tmp_path / "results"
+    )
+    def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        value = int(batch["a"].to_numpy()[0])
+        calls.append(value)
+        if calls == [1, 2]:
+            raise KeyboardInterrupt
+        grow_older(0)
+        glaive.dataset(tmp_path / "t").cleanup_old_versions()
+        return pa.RecordBatch.from_pydict({"doubled": [2 * value]})
+
+    with pytest.raises(KeyboardInterrupt):
+        dataset.add_columns(doubled, read_columns=["a"])
+    grow_older(days)
+    dataset.add_columns(doubled, read_columns=["a"])
+    assert calls == [1, 2, 2]
+    assert glaive.dataset(tmp_path / "t").to_table()["doubled"].to_pylist() == [2, 4]

@@ -89,6 +89,28 @@ def test_a_job_that_was_killed_goes_on_where_it_stood(
     assert glaive.dataset(uri).version == result.version
 
 
+@pytest.mark.spec("rel-15")
+def test_files_that_a_clean_up_may_delete_soon_are_written_again(
+    tmp_path: Path, source: Path
+) -> None:
+    """One runs between the tasks of the second run and its commit."""
+    uri = tmp_path / "t.lance"
+    glaive.write_dataset(pa.table({"n": [99]}), uri)
+    with pytest.raises(Killed):
+        run(source, uri, recording([], killed_after=3), "append")
+    old = list((uri / "data").iterdir())
+    for path in old:
+        os.utime(path, (0, path.stat().st_mtime - 8 * 86_400))
+
+    def driver(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
+        yield from enumerate([task.execute() for task in tasks])
+        glaive.dataset(uri).cleanup_old_versions()
+
+    assert run(source, uri, driver, "append").rows == FILES * 10
+    assert glaive.dataset(uri).to_table().num_rows == FILES * 10 + 1
+    assert sum(path.exists() for path in old) == 1
+
+
 def test_a_job_whose_end_was_not_written_down_is_found_by_its_commit(
     tmp_path: Path, source: Path
 ) -> None:

@@ -31,6 +31,7 @@ from glaive.format.fragment_list import unpacked_fragments
 from glaive.format.paths import data_file_path
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.io.store import ObjectStore
+from glaive.table.unverified import can_be_committed
 
 __all__ = ["JOBS", "Journal", "NotedCommit"]
 
@@ -75,7 +76,7 @@ class Journal:
         return f"{JOBS}/{self.job_id}"
 
     def finished(self, key: str, *, bad_records: ObjectStore | None) -> IngestedPieces | None:
-        """What a task wrote, if it is finished and its files are still there.
+        """What a task wrote, if it is finished and its files are still there, and will be.
 
         One request for a task that is not finished; else one more for each file.
         """
@@ -100,11 +101,10 @@ class Journal:
         except (KeyError, TypeError, ValueError):
             return None
         try:
-            for store, path in places:
-                store.head(path)
+            stays = all(can_be_committed(store.head(path)) for store, path in places)
         except ObjectNotFoundError:
             return None
-        return result
+        return result if stays else None
 
     def finish(self, key: str, result: IngestedPieces) -> None:
         """Write down what a task wrote."""

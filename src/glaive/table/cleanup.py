@@ -46,6 +46,7 @@ from glaive.table.protection import Protection, refuse_staged
 from glaive.table.references import ALL_IDS, FOLDERS, FileKind, FileSet
 from glaive.table.refs import name_in
 from glaive.table.tags import list_tags
+from glaive.table.unverified import UNVERIFIED_AGE
 from glaive.table.version_hint import advance_hint
 from glaive.table.versions import ManifestLocation, list_manifests, list_versions_past
 
@@ -57,8 +58,6 @@ _FILE_BYTES: Final = 128
 _logger = logging.getLogger(__name__)
 
 DEFAULT_AGE: Final = timedelta(days=14)
-UNVERIFIED_AGE: Final = timedelta(days=7)
-"""Younger files that no version uses may belong to an active writer."""
 
 
 @dataclass(frozen=True, slots=True)

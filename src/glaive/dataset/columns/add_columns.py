@@ -18,6 +18,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.columns.added_files import AddedFiles
 from glaive.dataset.columns.checkpoint_folder import CheckpointFolder
 from glaive.dataset.columns.column_files import discard_files, for_each, view_of
+from glaive.dataset.columns.finished_file import still_there
 from glaive.dataset.columns.live_columns import Batches, Shares, live_batches, write_live
 from glaive.dataset.columns.new_columns import Grown, grow
 from glaive.dataset.columns.udf import BatchUDF, Checkpoint, as_batch
@@ -27,7 +28,6 @@ from glaive.dataset.writing.source import Rows, read_source
 from glaive.errors import (
     CommitConflictError,
     CommitContentionError,
-    ObjectNotFoundError,
     OptionError,
     SchemaError,
     UnsupportedFeatureError,
@@ -35,7 +35,6 @@ from glaive.errors import (
 from glaive.expr.filters import Value, bind_value
 from glaive.format.fragment import LEGACY, DataFile, Fragment
 from glaive.format.manifest import Manifest
-from glaive.format.paths import data_file_path
 from glaive.scan.nullability import may_be_null
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID
@@ -330,8 +329,10 @@ def _function(
     def write(position: int) -> DataFile | None:
         fragment = manifest.fragment(position)
         done: DataFile | None = None if checkpoint is None else checkpoint.file(fragment)
-        if done is not None and _is_there(snapshot, done):
-            return done
+        if done is not None and (kept := still_there(snapshot.store, done)) is not None:
+            if checkpoint is not None and kept is not done:
+                checkpoint.keep_file(fragment, kept)
+            return kept
         made = write_live(snapshot, position, grown.added, rows(position, fragment))
         if checkpoint is not None and made is not None:
             checkpoint.keep_file(fragment, made)
@@ -360,13 +361,6 @@ def _inferred_schema(udf: BatchUDF, batches: Callable[[int], Batches], fragments
         "output_schema cannot be inferred, because there are no rows to call the function with. "
         "Specify it: batch_udf(output_schema=...)"
     )
-
-
-def _is_there(snapshot: Snapshot, file: DataFile) -> bool:
-    try:
-        return snapshot.store.head(data_file_path(file.path)).size == file.size
-    except ObjectNotFoundError:
-        return False
 
 
 def _stream(
