@@ -251,8 +251,8 @@ def test_a_tag_of_a_branch_looks_for_the_branch_twice_more(tmp_path: Path) -> No
         countdown = Countdown(REQUESTS, kill)
         opened(tmp_path, countdown).tags.create(name, reference)
         made.append(REQUESTS - countdown.left)
-    # Its size and the put; for a branch also its file and its manifest, and the two looks.
-    assert made == [2, 6]
+    # The manifest, its size and the put; for a branch also its file, and the two looks.
+    assert made == [3, 6]
 
 
 def kill() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,14 @@ from tests.strangers import below_base, contents_of
 
 import glaive
 from glaive import blob_array, blob_field
-from glaive.errors import AccessError, CorruptFileError, GlaiveError, OptionError
+from glaive.errors import (
+    AccessError,
+    CommitConflictError,
+    CorruptFileError,
+    GlaiveError,
+    OptionError,
+    VersionNotFoundError,
+)
 
 ROWS = pa.table({"a": range(10), "b": [f"row {i}" for i in range(10)]})
 SECRET = b"-----BEGIN PRIVATE KEY-----" * 9
@@ -277,3 +285,27 @@ def test_a_version_outside_of_the_history_is_not_cloned(tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
     assert not (tmp_path / "a/tree").exists()
     assert dataset.create_branch("dev", 1).count_rows() == 10
+
+
+@pytest.mark.parametrize("is_other", [True, False], ids=["another dataset", "cleaned up"])
+def test_a_version_that_is_not_there_any_more_gets_no_clone_branch_or_tag(
+    tmp_path: Path, is_other: bool
+) -> None:
+    """The clone, or branch, would have no files."""
+    opened = glaive.write_dataset(ROWS, tmp_path / "a")
+    if is_other:
+        shutil.rmtree(tmp_path / "a")
+        glaive.write_dataset(ROWS, tmp_path / "a")
+    else:
+        newest = glaive.write_dataset(ROWS, tmp_path / "a", mode="overwrite")
+        newest.cleanup_old_versions(retain_versions=1)
+    error = CommitConflictError if is_other else VersionNotFoundError
+    for clone in (opened.deep_clone, opened.shallow_clone):
+        with pytest.raises(error, match="version 1 of"):
+            clone(str(tmp_path / "b"))
+    for create in (opened.create_branch, opened.tags.create):
+        with pytest.raises(error, match="version 1 of"):
+            create("dev")
+    assert not glaive.dataset(tmp_path / "a").tags.list()
+    assert not (tmp_path / "b").exists()
+    assert not (tmp_path / "a/tree").exists()

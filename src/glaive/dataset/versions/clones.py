@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from glaive.clock import now_ns
 from glaive.dataset.versions.branch_deletion import delete_branch
-from glaive.dataset.versions.references import Referenced, branch_of, resolve
+from glaive.dataset.versions.references import Referenced, branch_of, is_same, resolve_again
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.dataset.writing.bases import allowing
 from glaive.entropy import random_bytes
@@ -105,7 +105,7 @@ def _check_parent(root: ObjectStore, parent: str, source: Referenced, name: str)
     try:
         read_branch(root, parent)
         there = load_numbered(source.store, known.version, known.scheme)
-        if there.wire.transaction_file == known.wire.transaction_file:
+        if is_same(there, known):
             return
         missing: Exception | None = None
     except (RefNotFoundError, ObjectNotFoundError) as error:
@@ -176,14 +176,16 @@ def clone_deep(
 
 
 def _source(dataset: OpenedVersion, reference: object) -> Referenced:
-    """The version to clone.
+    """The version to clone. One request, if it is the opened one.
 
     Raises
     ------
     OptionError
         It is detached.
+    VersionNotFoundError, CommitConflictError
+        It was cleaned up since it was opened, or another dataset was made in the place of its own.
     """
-    source = resolve(dataset.store, dataset.manifest, reference)
+    source = resolve_again(dataset.store, dataset.manifest, reference)
     number = source.manifest.version
     if number & DETACHED:
         raise OptionError(

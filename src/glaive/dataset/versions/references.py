@@ -20,9 +20,10 @@ from glaive.io.store import ObjectStore
 from glaive.table.branches import read_branch
 from glaive.table.load import open_latest, open_version
 from glaive.table.refs import MAIN, branch_store, root_store
+from glaive.table.replaced import replaced
 from glaive.table.tags import read_tag
 
-__all__ = ["Referenced", "branch_of", "resolve"]
+__all__ = ["Referenced", "branch_of", "is_same", "resolve", "resolve_again"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,31 @@ def resolve(store: ObjectStore, manifest: Manifest, reference: object) -> Refere
     if number == manifest.version:
         return Referenced(current, store, manifest)
     return Referenced(current, store, open_version(store, number, scheme=manifest.scheme))
+
+
+def resolve_again(store: ObjectStore, manifest: Manifest, reference: object) -> Referenced:
+    """Resolve a reference that others will rely on, and so to a version that is still there.
+
+    As :func:`resolve`; one request more for the opened version.
+
+    Raises
+    ------
+    VersionNotFoundError
+        The opened version was cleaned up since.
+    CommitConflictError
+        Another dataset was made in the place of its own.
+    """
+    found = resolve(store, manifest, reference)
+    if found.manifest is manifest:
+        there = open_version(found.store, manifest.version, scheme=manifest.scheme)
+        if not is_same(there, manifest):
+            raise replaced(found.store, manifest.version)
+    return found
+
+
+def is_same(there: Manifest, known: Manifest) -> bool:
+    """Whether a version that is read again is the one that was read before."""
+    return there.wire.transaction_file == known.wire.transaction_file
 
 
 def _on_branch(

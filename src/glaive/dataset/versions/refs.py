@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from glaive.clock import now_ns
 from glaive.dataset.versions.branch_deletion import delete_branch
-from glaive.dataset.versions.references import branch_of, resolve
+from glaive.dataset.versions.references import branch_of, resolve_again
 from glaive.errors import OptionError, RefNotFoundError
 from glaive.format.paths import manifest_path
 from glaive.io.store import ObjectStore
@@ -86,7 +86,9 @@ class Tags(_Refs):
         RefExistsError
             There is a tag of this name; ``update`` moves it.
         VersionNotFoundError
-            There is no such version.
+            There is no such version, or none any more.
+        CommitConflictError
+            This version is of a dataset that was deleted, and another one is in its place.
         RefNotFoundError
             Its branch is deleted meanwhile; there is no tag.
         OptionError
@@ -130,7 +132,7 @@ class Tags(_Refs):
     def _tag(self, root: ObjectStore, reference: object) -> tuple[Tag, Branch | None]:
         """A tag for a version, and the branch that had the version."""
         opened = self._dataset.opened
-        target = resolve(opened.store, opened.manifest, reference)
+        target = resolve_again(opened.store, opened.manifest, reference)
         manifest = target.manifest
         path = manifest_path(manifest.version, manifest.scheme)
         name = name_in(root, target.store, target.branch)
