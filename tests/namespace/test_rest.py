@@ -6,6 +6,7 @@ import json
 import pickle
 import socket
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
@@ -304,6 +305,23 @@ def test_a_request_is_logged_in_characters_that_no_terminal_obeys(
     assert any("/v1/\\x1b[2J\\x9b" in line for line in logged)
     assert all(line.isprintable() for line in logged)
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.spec("rel-24")
+def test_memory_is_taken_for_what_a_request_sends_and_not_for_what_it_says(
+    server: RestAdapter,
+) -> None:
+    head = b"POST /v1/table/a/insert HTTP/1.1\r\nContent-Length: 1073741824\r\n\r\n"
+    tracemalloc.start()
+    try:
+        with socket.create_connection((server.host, server.port), timeout=10) as connection:
+            connection.sendall(head + bytes(1000))
+            connection.shutdown(socket.SHUT_WR)
+            answer = connection.makefile("rb").read()
+        assert b"expected 1073741824 bytes, found 1000" in answer
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

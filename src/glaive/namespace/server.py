@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from ipaddress import ip_address
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -36,6 +37,9 @@ PORT = 2333
 
 _LONGEST = 1 << 30
 """Bytes of a request that is read."""
+
+_PIECE = 1 << 20
+"""Bytes of a request that are read at a time."""
 
 _STATUS = {0: 406, 1: 404, 4: 404, 6: 404, 8: 404, 10: 404, 11: 404, 12: 404, 22: 404} | {
     2: 409,
@@ -153,6 +157,7 @@ class RestAdapter:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 128  # with 5, the seventh of clients that come at once waits for a second
 
     def __init__(self, address: tuple[str, int], catalogue: interface.LanceNamespace) -> None:
         self.catalogue = catalogue
@@ -252,10 +257,12 @@ class _Handler(BaseHTTPRequestHandler):
         size = int(text)
         if size > _LONGEST:
             raise InvalidInputError(f"a request of {size} bytes, at most {_LONGEST} are read")
-        body = self.rfile.read(size)
-        if len(body) < size:
-            raise InvalidInputError(f"body: expected {size} bytes, found {len(body)}")
-        return body
+        body = BytesIO()  # grows with what arrives: the size is only what a client says
+        while piece := self.rfile.read1(min(size - body.tell(), _PIECE)):
+            body.write(piece)
+        if body.tell() < size:
+            raise InvalidInputError(f"body: expected {size} bytes, found {body.tell()}")
+        return body.getvalue()
 
 
 def _route(verb: str, path: str, delimiter: str) -> tuple[str, Operation, dict[str, Any]]:
