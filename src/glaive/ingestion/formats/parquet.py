@@ -20,6 +20,8 @@ from glaive.ingestion.sources import SourceFile, open_source
 __all__ = ["Parquet"]
 
 _BATCH_ROWS = 64 * 1024
+_BATCH_BYTES = 64 << 20
+"""Bytes of a batch, as the file states them: fewer rows where rows are large."""
 
 
 class Parquet(SourceFormat):
@@ -50,7 +52,7 @@ class Parquet(SourceFormat):
         return grouped_pieces(file, sizes, target_bytes)
 
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
-        """Batches of at most 65,536 rows; memory for a part of one row group.
+        """Batches of at most 65,536 rows, and about 64 MiB; memory for a part of one row group.
 
         Texts that the file has as numbers of few items come as dictionaries.
         """
@@ -64,10 +66,11 @@ class Parquet(SourceFormat):
             counts = item_counts(source, opened, schema, groups) if sound else {}
             encoded = _opened(source, piece.file, counts, opened.metadata) if counts else None
             for at, number in enumerate(groups):
+                rows = _batch_rows(opened.metadata.row_group(number)) if sound else _BATCH_ROWS
                 try:
                     if encoded is not None:
                         here = {name: of_groups[at] for name, of_groups in counts.items()}
-                        batches = _batches(encoded, number, names)
+                        batches = _batches(encoded, number, names, rows)
                         first = next(batches, None)
                         if first is None:
                             continue
@@ -75,7 +78,7 @@ class Parquet(SourceFormat):
                             for batch in chain([first], batches):
                                 yield tidied(batch, schema, here)
                             continue
-                    yield from _batches(opened, number, names)
+                    yield from _batches(opened, number, names, rows)
                 except (pa.ArrowException, OSError) as error:
                     reason = f"row group {number} is damaged, from some row on: {error}"
                     rejects.add(piece.file, None, reason, None)
@@ -95,9 +98,14 @@ def _opened(
         raise FormatError(f"{file.uri} is not a Parquet file: {error}") from error
 
 
-def _batches(opened: Any, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _batch_rows(group: Any) -> int:
+    each = group.total_byte_size // max(1, group.num_rows)
+    return int(max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, each))))
+
+
+def _batches(opened: Any, group: int, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
     batches: Iterator[pa.RecordBatch] = opened.iter_batches(
-        _BATCH_ROWS, row_groups=[group], columns=names, use_threads=False
+        rows, row_groups=[group], columns=names, use_threads=False
     )
     return batches
 
