@@ -180,11 +180,16 @@ class IndexFile:
             self.schema.metadata
         )
 
-    def windows(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def windows(self, columns: Sequence[str], most: int | None = None) -> Iterator[pa.Table]:
         """All rows of some columns, so many at a time as are some megabytes.
 
         By what the rows before took: compressed, the file says little of it. An object store is
         asked once for each.
+
+        Parameters
+        ----------
+        most
+            Rows at a time at most, of those that become objects of Python.
         """
         start, rows = 0, _FIRST_WINDOW
         while start < self.num_rows:
@@ -192,7 +197,7 @@ class IndexFile:
             yield table
             start += len(table)
             per_row = max(1, table.nbytes // len(table))
-            rows = max(1, min(_GROWTH * rows, _WINDOW_BYTES // per_row))
+            rows = max(1, min(_GROWTH * rows, _WINDOW_BYTES // per_row, most or self.num_rows))
 
     def read_ranges(
         self, wanted: Sequence[tuple[Sequence[str], Iterable[tuple[int, int]]]]

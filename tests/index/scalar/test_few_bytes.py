@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,6 +46,16 @@ def maintained(place: Path, how: str, limit: str) -> list[int]:
     return [int(number) for number in done.stdout.split()]
 
 
+def tracemalloc_peak(work: Callable[[], object]) -> int:
+    """Bytes of Python and NumPy that work takes at most."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 def repeated(text: str) -> pa.Table:
     return pa.table({"t": pa.array([text]).take(pa.array([0] * ROWS))})
 
@@ -62,3 +74,24 @@ def test_long_texts_that_repeat_are_maintained_some_at_a_time(tmp_path: Path, ho
     assert maintained(tmp_path, how, limit="4MiB") == [1, rows]
     found = glaive.dataset(tmp_path).scanner(filter=f"t = '{long}'").count_rows()
     assert found == rows
+
+
+@pytest.mark.parametrize("how", ["compact", "optimize"])
+def test_sets_of_many_keys_are_maintained_some_at_a_time(tmp_path: Path, how: str) -> None:
+    keys = pa.table({"t": pa.array(range(150_000), pa.int32())})
+    dataset = glaive.write_dataset(keys, tmp_path, max_rows_per_file=75_000)
+    dataset.create_scalar_index("t", "BITMAP")
+    rows = len(keys)
+    if how == "optimize":
+        glaive.write_dataset(keys.slice(0, 1_000), tmp_path, mode="append")
+        rows += 1_000
+    opened = glaive.dataset(tmp_path)
+    if how == "compact":
+        peak = tracemalloc_peak(opened.optimize.compact_files)
+    else:
+        peak = tracemalloc_peak(lambda: opened.optimize.optimize_indices(num_indices_to_merge=2))
+    assert peak < 60 << 20  # 98 MB where all keys were objects at once
+    dataset = glaive.dataset(tmp_path)
+    assert dataset.scanner(filter="t = 149999 or t = 7").count_rows() == (rows > 150_000) + 2
+    (index,) = dataset.describe_indices()
+    assert index.num_rows_indexed == rows

@@ -18,10 +18,24 @@ from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment, Scala
 from glaive.index.registry import index_kind
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.scalar.bitmap_search import OpenedBitmap, OpenedLabelList
-from glaive.index.scalar.key_sets import LOOKUP, STATS, KeySets, grouped, merged_keys, write_keys
+from glaive.index.scalar.key_sets import (
+    KEYS_AT_ONCE,
+    LOOKUP,
+    STATS,
+    KeySets,
+    grouped,
+    merged_keys,
+    write_keys,
+)
 from glaive.index.scalar.ordering import is_sortable
 from glaive.index.scalar.parameters import check_same_type, check_type, no_parameters
-from glaive.index.scalar.rowsets import encode_rowset, remap_rowsets, row_set_of, union_of_rowsets
+from glaive.index.scalar.rowsets import (
+    RowLimit,
+    encode_rowset,
+    remap_rowsets,
+    row_set_of,
+    union_of_rowsets,
+)
 from glaive.index.scalar.sorted_runs import sorted_runs
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.source import IndexSource, ValueBatch
@@ -46,21 +60,23 @@ class Bitmap(IndexKind):
         """Rebuild the sets; keys without surviving rows are left out."""
         lookup = segment.open(LOOKUP)
         lookup.check(keys=None, bitmaps=pa.binary())
-        rows = lookup.read(["keys", "bitmaps"])
-        lookup.check_present(rows["bitmaps"])
-        sets: Any = rows["bitmaps"].to_pylist()
-        remapped = remap_rowsets(sets, address_map, lookup.path)
-        surviving = np.flatnonzero([row_set is not None for row_set in remapped])
-        keys = rows["keys"] if len(surviving) == len(remapped) else rows["keys"].take(surviving)
-        bitmaps = pa.chunked_array([pa.array([remapped[at] for at in surviving], pa.binary())])
-        schema = pa.schema([rows.schema.field("keys"), rows.schema.field("bitmaps")])
+        schema = pa.schema([lookup.schema.field(name) for name in ("keys", "bitmaps")])
+        file = out.create(LOOKUP, schema.with_metadata(lookup.schema.metadata))
+        for key, data in _nulls(lookup, address_map).items():
+            file.add_metadata({key: str(file.add_buffer(data))})
+        count, limit = 0, RowLimit(address_map, lookup.path)
+        for rows in lookup.windows(["keys", "bitmaps"], KEYS_AT_ONCE):
+            lookup.check_present(rows["bitmaps"])
+            sets: Any = rows["bitmaps"].to_pylist()
+            remapped = remap_rowsets(sets, address_map, lookup.path, limit)
+            surviving = np.flatnonzero([row_set is not None for row_set in remapped])
+            keys = rows["keys"] if len(surviving) == len(remapped) else rows["keys"].take(surviving)
+            bitmaps = pa.chunked_array([pa.array([remapped[at] for at in surviving], pa.binary())])
+            file.write(pa.table([keys, bitmaps], schema=schema))
+            count += len(surviving)
         metadata = {key: value for key, value in lookup.metadata.items() if key != NULLS}
-        out.write(
-            LOOKUP,
-            pa.table([keys, bitmaps], schema=schema),
-            metadata={**metadata, STATS: f'{{"num_bitmaps":{len(surviving)}}}'},
-            buffers=_nulls(lookup, address_map),
-        )
+        file.add_metadata({**metadata, STATS: f'{{"num_bitmaps":{count}}}'})
+        file.finish()
         return RebuiltSegment()
 
     def open(self, segment: Segment) -> ScalarIndex:

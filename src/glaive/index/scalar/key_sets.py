@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,7 @@ from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
 __all__ = [
+    "KEYS_AT_ONCE",
     "LOOKUP",
     "STATS",
     "KeyBatch",
@@ -232,13 +233,28 @@ class KeySets:
         return pa.concat_arrays([found[-1:], found[:-1]])
 
     def batches(self) -> Iterator[KeyBatch]:
-        """All keys and sets."""
-        for start in range(0, len(self.keys), _KEYS_PER_BATCH):
-            stop = min(len(self.keys), start + _KEYS_PER_BATCH)
-            yield KeyBatch(self.keys[start:stop], self._sets(np.arange(start, stop)))
+        """All keys and sets, which are held together: their limit is that of what is read at once.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            They take more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times the
+            bytes of the file.
+        """
+        size = 0
+        for start in range(0, len(self.keys), KEYS_AT_ONCE):
+            stop = min(len(self.keys), start + KEYS_AT_ONCE)
+            sets = self._sets(np.arange(start, stop))
+            size += sets.nbytes
+            self.file.check_decoded(size, "sets of rows")
+            yield KeyBatch(self.keys[start:stop], sets)
 
 
-_KEYS_PER_BATCH = 1 << 16
+KEYS_AT_ONCE = 1 << 16
+"""Keys whose sets are objects of Python at once."""
+
+_JOINED_BYTES = 1 << 25
+"""Bytes of these sets, but for those of one key."""
 
 
 # --- writing ------------------------------------------------------------------------------
@@ -310,18 +326,31 @@ def merged_keys(batches: Iterable[KeyBatch], stored: SetFormat = ROWSETS) -> Ite
     if not found:
         return
     keys: Any = pa.concat_arrays([batch.keys for batch in found])
-    # Listed once: taking those of one key from the chunks costs as much as all of them.
-    sets: list[Any] = [one for batch in found for one in batch.sets.to_pylist()]
+    # One array: taking some sets from chunks costs as much as all of them.
+    wide: Any = pa.large_binary()
+    sets: Any = pa.concat_arrays([cast("Any", batch.sets).cast(wide) for batch in found])
+    found.clear()
     keys, positions = sorted_batch(ValueBatch(keys, np.arange(len(keys), dtype=np.uint64)))
     nulls = int(keys.null_count)
     starts = group_starts(keys[nulls:]) + nulls
     starts = np.concatenate((np.zeros(min(nulls, 1), np.int64), starts))
-    bounds, order = np.append(starts, len(keys)).tolist(), positions.tolist()
-    joined = []
-    for start, stop in pairwise(bounds):
-        parts = [sets[at] for at in order[start:stop]]
-        joined.append(parts[0] if len(parts) == 1 else stored.union(parts))
-    yield KeyBatch(keys.take(pa.array(starts)), pa.array(joined, pa.binary()))
+    bounds = np.append(starts, len(keys))
+    sizes = np.diff(items_of(sets.buffers()[1], "<i8", len(sets) + 1, sets.offset * 8))
+    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes[positions.astype(np.int64)])))
+    # Their bytes before the sets of each key: so many keys at a time have not too many.
+    at = before[bounds]
+    first = 0
+    while first < len(starts):
+        last = int(at.searchsorted(at[first] + _JOINED_BYTES, side="right")) - 1
+        last = min(max(first + 1, last), first + KEYS_AT_ONCE, len(starts))
+        begin, end = bounds[first].item(), bounds[last].item()
+        listed = sets.take(pa.array(positions[begin:end])).to_pylist()
+        joined = [
+            listed[start] if stop - start == 1 else stored.union(listed[start:stop])
+            for start, stop in pairwise((bounds[first : last + 1] - begin).tolist())
+        ]
+        yield KeyBatch(keys.take(pa.array(starts[first:last])), pa.array(joined, pa.binary()))
+        first = last
 
 
 def write_keys(

@@ -16,7 +16,13 @@ from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.row_set import RowNumbers
-from glaive.index.scalar.key_sets import KeyBatch, SetFormat, grouped, merged_keys
+from glaive.index.scalar.key_sets import (
+    KEYS_AT_ONCE,
+    KeyBatch,
+    SetFormat,
+    grouped,
+    merged_keys,
+)
 from glaive.index.scalar.ngram_search import NULL_TOKEN, OpenedNGram
 from glaive.index.scalar.parameters import check_type, no_parameters
 from glaive.index.scalar.rowsets import RowLimit, ascending_sets, remap_sets
@@ -47,12 +53,16 @@ class NGram(IndexKind):
         """Rebuild the sets; trigrams without surviving rows keep an empty set."""
         file = segment.open(POSTINGS)
         file.check(tokens=pa.uint32(), posting_list=pa.binary())
-        rows = file.read(["tokens", "posting_list"])
-        file.check_present(rows["posting_list"])
-        stored: Any = rows["posting_list"].to_pylist()
-        remapped = _remap(stored, address_map, file.path)
-        lists = pa.chunked_array([pa.array(remapped, pa.binary())])
-        out.write(POSTINGS, pa.table([rows["tokens"], lists], schema=rows.schema))
+        names = ["tokens", "posting_list"]
+        schema = pa.schema([file.schema.field(name) for name in names])
+        rebuilt = out.create(POSTINGS, schema.with_metadata(file.schema.metadata))
+        limit = RowLimit(address_map, file.path)
+        for rows in file.windows(names, KEYS_AT_ONCE):
+            file.check_present(rows["posting_list"])
+            stored: Any = rows["posting_list"].to_pylist()
+            lists = pa.array(_remap(stored, address_map, file.path, limit), pa.binary())
+            rebuilt.write(pa.table([rows["tokens"], lists], schema=schema))
+        rebuilt.finish()
         return RebuiltSegment()
 
     def open(self, segment: Segment) -> OpenedNGram:
@@ -145,10 +155,13 @@ def _tokens_of(file: IndexFile) -> UInt32s:
 def _stored(segment: Segment) -> Iterator[KeyBatch]:
     file = segment.open(POSTINGS)
     _tokens_of(file)
-    rows = file.read(["tokens", "posting_list"])
-    file.check_present(rows["posting_list"])
-    for batch in rows.to_batches():
-        yield KeyBatch(batch.column(0), batch.column(1))
+    size = 0
+    for rows in file.windows(["tokens", "posting_list"]):
+        file.check_present(rows["posting_list"])
+        size += rows.nbytes
+        file.check_decoded(size, "sets of rows")  # all are held together
+        for batch in rows.to_batches():
+            yield KeyBatch(batch.column(0), batch.column(1))
 
 
 def _write(batches: Iterable[KeyBatch], out: SegmentWriter) -> BuiltSegment:
@@ -163,12 +176,13 @@ def _write(batches: Iterable[KeyBatch], out: SegmentWriter) -> BuiltSegment:
     return BuiltSegment("/lance.table.NGramIndexDetails")
 
 
-def _remap(sets: Sequence[bytes], address_map: AddressMap, where: str) -> list[bytes]:
+def _remap(
+    sets: Sequence[bytes], address_map: AddressMap, where: str, limit: RowLimit
+) -> list[bytes]:
     """The sets with new addresses; only bits of rewritten fragments become address arrays."""
     from pyroaring import BitMap
 
     rest: list[dict[int, BitMap]] = []
-    limit = RowLimit(address_map, where)
 
     def relocated() -> Iterator[Addresses]:
         for row_set in sets:

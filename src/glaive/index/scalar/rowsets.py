@@ -13,17 +13,24 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pyarrow as pa
 
+from glaive.encodings.compression import check_decoded
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.wire import parse_bitmap
 from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.scalar.rowset_encoding import encode_ascending
-from glaive.index.scalar.treemaps import decode_treemap, rows_of_treemap
-from glaive.table.bitmaps import MAX_NUMBERS, bitmap_of, is_of_runs, offsets_of
+from glaive.index.scalar.treemaps import decode_treemap, encode_halves, rows_of_treemap
+from glaive.table.bitmaps import (
+    MAX_NUMBERS,
+    RANGE_BYTES,
+    bitmap_of,
+    is_of_runs,
+    offsets_of,
+)
 from glaive.types import Int64s
 
 if TYPE_CHECKING:
-    from pyroaring import BitMap, BitMap64
+    from pyroaring import BitMap
 
 __all__ = [
     "RowLimit",
@@ -174,39 +181,35 @@ def row_set_of(sets: pa.Array, where: object, stored: int) -> RowSet:
         The ranges take more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times
         the bytes of the file.
     """
-    from pyroaring import BitMap64
+    from pyroaring import BitMap, BitMap64
 
-    joined, whole = BitMap64(), [_NONE]
+    joined, whole = BitMap64(), BitMap()
+    known: dict[int, BitMap] = {}
     for start in range(0, len(sets), _SETS_AT_ONCE):
         for data in cast("list[bytes]", sets[start : start + _SETS_AT_ONCE].to_pylist()):
-            entries = _entries(data, where)
-            while some := list(islice(entries, _BITMAPS_AT_ONCE)):
-                if not all(raw for _, raw in some):
-                    whole.append(np.array([at for at, raw in some if not raw], np.uint64))
-                joined |= _treemap_of(some, where)
+            for fragment, raw in _entries(data, where):
+                if not raw:
+                    whole.add(fragment)
+                    continue
+                bitmap = parse_bitmap(raw, "row set", where)
+                if fragment in known:
+                    known[fragment] |= bitmap
+                    continue
+                if len(known) == _BITMAPS_AT_ONCE:
+                    joined |= decode_treemap(encode_halves(known), where)
+                    known = {}
+                known[fragment] = bitmap
+    joined |= decode_treemap(encode_halves(known), where)
     rows = rows_of_treemap(joined, where, stored)
-    if len(whole) == 1:
+    if not whole:
         return rows
-    first = np.concatenate(whole) << _SHIFT
+    check_decoded(RANGE_BYTES * len(whole), stored, where)
+    first = np.asarray(whole.to_array(), np.uint64) << _SHIFT
     return RowSet.union([rows, RowSet.of_ranges(first, first + np.uint64(2**32 - 1))])
 
 
-def _treemap_of(entries: Sequence[tuple[int, bytes]], where: object) -> BitMap64:
-    """The rows of the bitmaps of some fragments, which ascend."""
-    treemap = bytearray(8)
-    for fragment, raw in entries:
-        if raw:
-            treemap += _FRAGMENT.pack(fragment)
-            treemap += parse_bitmap(raw, "row set", where).serialize()
-    treemap[:8] = sum(1 for _, raw in entries if raw).to_bytes(8, "little")
-    return decode_treemap(bytes(treemap), where)
-
-
-_NONE = np.empty(0, np.uint64)
-_FRAGMENT = struct.Struct("<I")
-
 _SETS_AT_ONCE, _BITMAPS_AT_ONCE = 1 << 12, 1 << 12
-"""Sets, and bitmaps of one of them, that are objects of Python at once."""
+"""Sets, and bitmaps of different fragments, that are objects of Python at once."""
 
 _COUNTED = 64
 """Bitmaps that are counted to know how many rows a byte stands for."""
@@ -262,15 +265,20 @@ def _joined(bitmaps: Mapping[int, bytes]) -> bytes:
 
 
 def remap_rowsets(
-    sets: Sequence[bytes], address_map: AddressMap, where: object
+    sets: Sequence[bytes], address_map: AddressMap, where: object, limit: RowLimit | None = None
 ) -> list[bytes | None]:
     """The sets with new addresses; ``None`` where no row survives.
 
     Bitmaps of fragments that were not rewritten are copied. Of the others only bits of rows
     that their fragment had are read, however many a (damaged) bitmap may set.
+
+    Parameters
+    ----------
+    limit
+        That of these sets and of others of the index; by default one of their own.
     """
     rest: list[dict[int, bytes]] = []
-    limit = RowLimit(address_map, where)
+    listed = RowLimit(address_map, where) if limit is None else limit
 
     def rewritten() -> Iterator[Addresses]:
         for row_set in sets:
@@ -279,7 +287,7 @@ def remap_rowsets(
                 {at: bits for at, bits in entries.items() if at not in address_map.rewritten}
             )
             parts = [
-                _addresses(at, bits, where, limit)
+                _addresses(at, bits, where, listed)
                 for at, bits in entries.items()
                 if at in address_map.rewritten
             ]
