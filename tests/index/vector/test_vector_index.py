@@ -268,3 +268,18 @@ def test_vectors_whose_distances_are_infinite_can_be_indexed(tmp_path: Path, kin
     found = dataset.to_table(nearest=nearest, columns=["id"])["id"].to_pylist()
     assert set(found) <= set(range(400))
     assert dataset.stats.index_stats("v_idx")["num_indexed_rows"] == 400
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 5, 8, 9])
+def test_an_index_with_an_empty_partition_is_prewarmed(tmp_path: Path, bits: int) -> None:
+    vectors = np.random.default_rng(0).normal(size=(300, 16)).astype(np.float32)
+    centroids = np.zeros((3, 16), np.float32)
+    centroids[2] = 1_000  # near no vector
+    centroids[1, 0] = 1
+    table = pa.table({"v": pa.FixedSizeListArray.from_arrays(vectors.reshape(-1), 16)})
+    dataset = glaive.write_dataset(table, tmp_path)
+    given = pa.FixedSizeListArray.from_arrays(centroids.reshape(-1), 16)
+    dataset.create_index("v", "IVF_RQ", num_partitions=3, num_bits=bits, ivf_centroids=given)
+    dataset.prewarm_index("v_idx")
+    near = {"column": "v", "q": vectors[7], "k": 300, "nprobes": 3}
+    assert dataset.to_table(nearest=near).num_rows == 300

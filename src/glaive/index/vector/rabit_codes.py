@@ -181,10 +181,10 @@ class RabitCodes(Codes):
 
 def _sizes(codes: UInt8s, bits: int, dimension: int) -> NDArray[Any]:
     """The numbers of so many bits each of blocked codes, as (rows, dimension)."""
-    rows = len(codes)
-    blocks = codes.reshape(rows, -1, 8 * bits)
+    rows, width = codes.shape  # a partition may have no rows
+    blocks = codes.reshape(rows, width // (8 * bits), 8 * bits)
     made: NDArray[Any] = _DECODERS[bits](blocks)
-    return made.reshape(rows, -1)[:, :dimension]
+    return made.reshape(rows, blocks.shape[1] * _BLOCK)[:, :dimension]
 
 
 def _one(blocks: UInt8s) -> UInt8s:
