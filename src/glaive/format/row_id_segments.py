@@ -18,7 +18,7 @@ from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
 from glaive.types import Int64s
 
-__all__ = ["SegmentValues", "segment_bounds", "segment_length"]
+__all__ = ["SegmentValues", "are_range", "segment_bounds", "segment_length"]
 
 UInt64s = NDArray[np.uint64]
 
@@ -73,9 +73,16 @@ class SegmentValues:
             positions = positions + np.searchsorted(self._gaps, positions, side="right")
         return positions.astype(np.uint64) + np.uint64(self._start)
 
-    def all(self, length: int) -> UInt64s:
-        """All values; ``length`` is their number."""
-        return self.at(np.arange(length)) if self._values is None else self._values
+    def between(self, first: int, stop: int) -> UInt64s:
+        """The values from position ``first`` up to before ``stop``, 0 ≤ first ≤ stop ≤ length."""
+        if self._values is not None:
+            return self._values[first:stop]
+        values = np.arange(first, stop, dtype=np.uint64) + np.uint64(self._start)
+        low, high = np.searchsorted(self._gaps, (first, stop - 1), side="right").tolist()
+        if high:
+            edges = np.concatenate(([first], self._gaps[low:high], [stop]))
+            values += np.repeat(np.arange(low, high + 1, dtype=np.uint64), np.diff(edges))
+        return values
 
     def find(self, values: UInt64s) -> tuple[Int64s, NDArray[np.bool_]]:
         """The position of each value, which is within the bounds, and whether it exists."""
@@ -91,6 +98,13 @@ class SegmentValues:
         before = np.searchsorted(missing, offsets)
         exists = missing[np.minimum(before, len(missing) - 1)] != offsets
         return offsets - before, exists
+
+
+def are_range(ids: UInt64s) -> bool:
+    """Whether some ids ascend by one, so that the first and the last one say them all."""
+    if not len(ids) or int(ids[-1]) - int(ids[0]) != len(ids) - 1:
+        return False
+    return bool((ids[1:] - ids[:-1] == 1).all())
 
 
 def _gaps(part: table_pb2.U64Segment.RangeWithHoles, where: object) -> Int64s:

@@ -20,7 +20,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.pb import table_pb2
-from glaive.format.row_id_segments import SegmentValues, segment_bounds
+from glaive.format.row_id_segments import SegmentValues, are_range, segment_bounds
 from glaive.format.wire import DecodeError, parse
 from glaive.types import Int64s
 
@@ -172,7 +172,7 @@ def _segments(
         ids = column(position)
         if len(ids):
             end = min(int(ids.max()) + 1, 2**64 - 1)
-            yield int(ids.min()), end, 0, SegmentValues(ids)
+            yield int(ids.min()), end, 0, None if are_range(ids) else SegmentValues(ids)
         return
     row = 0
     for segment in parse(table_pb2.RowIdSequence(), sequence or b"", "row ids", where).segments:

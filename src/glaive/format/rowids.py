@@ -17,8 +17,8 @@ Specification: "Row ids" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,11 @@ from glaive.format.limits import MAX_FRAGMENT_ROWS
 from glaive.format.pb import table_pb2
 from glaive.format.row_id_segments import SegmentValues, segment_length
 from glaive.format.wire import parse
+from glaive.types import Int64s
 
 __all__ = [
     "MAX_ROWS_AT_ONCE",
+    "Part",
     "RowValues",
     "check_at_once",
     "concatenate_row_ids",
@@ -52,27 +54,39 @@ _RANGE_BYTES: Final = 24
 MAX_ROWS_AT_ONCE: Final = 1 << 27
 """Maximum rows whose numbers are decoded at once: they take a GiB."""
 
-_EXPANDED_ROWS: Final = 1 << 21
-"""Up to this many rows, all numbers are decoded when some are requested, which is faster."""
+_FEW: Final = 64
+"""Up to this many rows, numbers are looked up one by one, also those of neighbours."""
+
+_DENSE: Final = 4
+"""Rows from the first to the last for each one requested, up to which all between are decoded."""
+
+
+class Part(Protocol):
+    """Numbers of neighbouring rows that are no plain range."""
+
+    def at(self, positions: Int64s) -> UInt64s:
+        """Those at some positions within the part."""
+
+    def between(self, first: int, stop: int) -> UInt64s:
+        """Those from one position up to before another."""
 
 
 class RowValues:
     """A number for each physical row of a fragment: its id, or a version.
 
-    Only :meth:`all` decodes all numbers, as a few bytes can stand for any number of rows. Safe to
-    share between threads.
+    Only :meth:`all` decodes all numbers, as a few bytes can stand for any number of rows; none are
+    kept decoded. Safe to share between threads.
     """
 
-    __slots__ = ("_base", "_ends", "_expanded", "_other", "_step", "rows")
+    __slots__ = ("_base", "_ends", "_other", "_step", "rows")
 
     def __init__(
-        self, lengths: Sequence[int], base: UInt64s, step: int, other: Mapping[int, SegmentValues]
+        self, lengths: Sequence[int], base: UInt64s, step: int, other: Mapping[int, Part]
     ) -> None:
         self._ends = np.cumsum(np.array(lengths, np.int64))
         self.rows = int(self._ends[-1]) if len(lengths) else 0
         # Value of row r in part i: base[i] + step * r, unless the part is in `other`.
         self._base, self._step, self._other = base, step, other
-        self._expanded: UInt64s | None = None
 
     @classmethod
     def of_row_ids(cls, data: bytes, rows: int, *, where: object) -> Self:
@@ -109,29 +123,37 @@ class RowValues:
         return cls([rows], np.array([value], np.uint64), 0, {})
 
     @classmethod
+    def of_part(cls, part: Part, rows: int) -> Self:
+        """Numbers that are in one part, which decodes those that are asked for."""
+        return cls([rows], np.zeros(1, np.uint64), 1, {0: part})
+
+    @classmethod
     def listed(cls, values: UInt64s) -> Self:
         """Numbers that are decoded already."""
-        listed = cls([len(values)], np.zeros(1, np.uint64), 1, {0: SegmentValues(values)})
-        listed._expanded = values
-        return listed
+        return cls.of_part(SegmentValues(values), len(values))
 
     def at(self, rows: NDArray[np.integer]) -> UInt64s:
         """The numbers of these physical rows, each below :attr:`rows`."""
         offsets = rows.astype(np.int64, copy=False)
-        if self._expanded is not None:
-            return self._expanded[offsets]
         if len(self._ends) == 1 and not self._other:
             first = self._base[0]
             if self._step:
                 ascending: NDArray[np.uint64] = offsets.astype(np.uint64) + first
                 return ascending
             return np.full(len(offsets), first, np.uint64)
-        if self.rows > _EXPANDED_ROWS:
-            return self._parts_at(offsets)
-        expanded = self._expanded = self._all()
-        return expanded[offsets]
+        count = len(offsets)
+        if count > _FEW:
+            low, stop = int(offsets.min()), int(offsets.max()) + 1
+            if stop - low <= _DENSE * count:  # as scans ask for them
+                between = self.between(low, stop)
+                if stop - low == count and (offsets[1:] > offsets[:-1]).all():
+                    return between
+                return between[offsets - low]
+        return self._parts_at(offsets)
 
     def _parts_at(self, offsets: NDArray[np.int64]) -> UInt64s:
+        if len(self._ends) == 1:
+            return self._other[0].at(offsets)
         part = np.searchsorted(self._ends, offsets, side="right")
         values = self._base[part]
         if self._step:
@@ -157,29 +179,41 @@ class RowValues:
         UnsupportedFeatureError
             They are more than :data:`MAX_ROWS_AT_ONCE`.
         """
-        if self._expanded is not None:
-            return self._expanded
         check_at_once(self.rows, where)
-        return self._all()
+        return self.between(0, self.rows)
 
-    def _all(self) -> UInt64s:
-        """The numbers of all rows."""
-        lengths = np.diff(self._ends, prepend=0)
-        if not self._other:
-            values: UInt64s = np.repeat(self._base, lengths)
-            if self._step:
-                values += np.arange(self.rows, dtype=np.uint64)
-            return values
-        parts = []
-        ends, bases = self._ends.tolist(), self._base.tolist()
-        for at, (end, length) in enumerate(zip(ends, lengths.tolist(), strict=True)):
-            segment = self._other.get(at)
-            if segment is None:
-                start = (bases[at] + end - length) % 2**64
-                parts.append(np.arange(start, start + length, dtype=np.uint64))
-            else:
-                parts.append(segment.all(length))
-        return np.concatenate(parts)
+    def parts(self) -> Iterator[tuple[int, int, int | None]]:
+        """The first row of each part, the row behind its last, and its first number.
+
+        None in place of a number where they neither ascend by one nor are all equal.
+        """
+        first = 0
+        for at, (stop, base) in enumerate(
+            zip(self._ends.tolist(), self._base.tolist(), strict=True)
+        ):
+            if first < stop:
+                start = (base + self._step * first) % 2**64
+                yield first, stop, None if at in self._other else start
+            first = stop
+
+    def between(self, first: int, stop: int) -> UInt64s:
+        """The numbers of the physical rows from ``first`` up to before ``stop``."""
+        if len(self._ends) == 1 and self._other:
+            return self._other[0].between(first, stop)
+        begin, last = np.searchsorted(self._ends, (first, stop - 1), side="right").tolist()
+        span = slice(begin, last + 1)
+        ends = np.minimum(self._ends[span], stop)
+        lengths = np.diff(ends, prepend=first)
+        values: UInt64s = np.repeat(self._base[span], lengths)
+        if self._step:
+            values += np.arange(first, stop, dtype=np.uint64)
+        for at in self._other if len(self._other) <= last - begin else range(begin, last + 1):
+            part = self._other.get(at) if begin <= at <= last else None
+            if part is not None:
+                start = int(self._ends[at - 1]) if at else 0
+                low, high = max(first, start), min(stop, int(self._ends[at]))
+                values[low - first : high - first] = part.between(low - start, high - start)
+        return values
 
 
 def check_at_once(rows: int, where: object) -> None:

@@ -17,7 +17,7 @@ from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
 from glaive.scan.session import Session
 from glaive.table.bases import locate_data_file
-from glaive.types import Int64s
+from glaive.types import Int64s, Where
 
 if TYPE_CHECKING:
     from glaive.scan.deletions import LiveRows
@@ -94,13 +94,22 @@ class Snapshot:
     @cached_property
     def row_id_index(self) -> RowIdIndex:
         """Where rows are by stable row id."""
+        from glaive.encodings.compression import check_decoded
+        from glaive.format.row_id_segments import are_range
         from glaive.table.lineage import load_lineage
         from glaive.table.rowids import RowIdIndex
 
+        manifest, held, stored = self.manifest, 0, 0
+
         def column(position: int) -> NDArray[np.uint64]:
-            fragment = self.manifest.fragment(position)
-            ids = load_lineage(self.store, self.manifest, fragment, "row_ids")
-            return ids.all(self.manifest.where)
+            nonlocal held, stored
+            fragment = manifest.fragment(position)
+            ids = load_lineage(self.store, manifest, fragment, "row_ids").all(manifest.where)
+            # The index keeps those of all fragments, for which files may have a few bytes.
+            held += 0 if are_range(ids) else ids.nbytes
+            stored += sum(file.size or 0 for file in fragment.files)
+            check_decoded(held, stored, Where(manifest.where, name="_rowid"))
+            return ids
 
         return RowIdIndex(self.manifest, column)
 

@@ -11,15 +11,18 @@ from __future__ import annotations
 from typing import Final, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from glaive.errors import CorruptFileError
 from glaive.file.open import open_reader
+from glaive.file.protocol import BoundColumn
 from glaive.format.field import Field
 from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
-from glaive.format.rowids import RowValues, check_at_once
+from glaive.format.rowids import RowValues
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_data_file
+from glaive.types import Int64s, UInt64s
 
 __all__ = ["Lineage", "load_lineage"]
 
@@ -69,29 +72,46 @@ def _in_column(fragment: Fragment, kind: Lineage) -> bool:
 def _from_column(
     store: ObjectStore, manifest: Manifest, fragment: Fragment, field: Field, where: str
 ) -> RowValues:
-    check_at_once(fragment.physical_rows, where)
     for entry in fragment.files:
         column = entry.column_of(field.id)
         if column is None:
             continue
         file_store, path = locate_data_file(store, manifest, entry)
         file = open_reader(file_store, path, size=entry.size)
-        try:
-            bound = file.bind([field], {field.id: column}, fragment.physical_rows)
-            (values,) = bound.read(0, fragment.physical_rows)
-        finally:
-            file.reader.close()
-        if values.null_count:
-            raise CorruptFileError(
-                f"column {field.name}",
-                expected="no nulls",
-                found=f"{values.null_count}",
-                where=where,
-            )
-        return RowValues.listed(np.array(values))
+        bound = file.bind([field], {field.id: column}, fragment.physical_rows)
+        return RowValues.of_part(_HiddenColumn(bound.columns[0], where), fragment.physical_rows)
     raise CorruptFileError(
         f"column {field.name}",
         expected=f"field {field.id} in a data file, as the manifest says",
         found="none",
         where=where,
     )
+
+
+class _HiddenColumn:
+    """The numbers of a hidden column, decoded when they are asked for: a few bytes can stand for
+    all of them.
+    """
+
+    __slots__ = ("_column", "_where")
+
+    def __init__(self, column: BoundColumn, where: str) -> None:
+        self._column, self._where = column, where
+
+    def at(self, positions: Int64s) -> UInt64s:
+        """Those at some positions."""
+        return self._checked(self._column.take(positions))
+
+    def between(self, first: int, stop: int) -> UInt64s:
+        """Those from one position up to before another."""
+        return self._checked(self._column.read(first, stop))
+
+    def _checked(self, values: pa.Array) -> UInt64s:
+        if values.null_count:
+            raise CorruptFileError(
+                f"column {self._column.field.name}",
+                expected="no nulls",
+                found=f"{values.null_count}",
+                where=self._where,
+            )
+        return np.asarray(values)
