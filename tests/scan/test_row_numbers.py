@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.errors import CorruptFileError
 from glaive.file.open import create_writer
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
@@ -60,6 +61,24 @@ def hidden(place: Path, fragments: int, ids: pa.Array) -> glaive.LanceDataset:
     ]
     operation = glaive.LanceOperation.Overwrite(table.select(["k"]).schema, made)
     return glaive.LanceDataset.commit(str(place), operation, enable_stable_row_ids=True)
+
+
+@pytest.mark.spec("rel-24")
+def test_validation_does_not_list_the_ids_of_ranges(tmp_path: Path) -> None:
+    dataset = written(tmp_path / "t", 3)
+    dataset.delete("_rowid = 7")
+    assert peak_of(dataset.validate) < 2 * MIB
+
+
+@pytest.mark.spec("rel-24")
+def test_validation_ends_at_an_id_that_many_rows_have(tmp_path: Path) -> None:
+    dataset = hidden(tmp_path / "t", 4, pa.array(np.full(ROWS, 3, np.uint64)))
+
+    def validate() -> None:
+        with pytest.raises(CorruptFileError, match="row ids: expected each once, found 3 twice"):
+            dataset.validate()
+
+    assert peak_of(validate) < 12 * 8 * ROWS
 
 
 @pytest.mark.spec("rel-24")

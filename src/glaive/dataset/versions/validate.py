@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from uuid import UUID
 
-import numpy as np
-from numpy.typing import NDArray
-
+from glaive.dataset.versions.id_runs import IdRuns, highest_number, runs_of_ids
 from glaive.errors import CorruptFileError, DataFileMissingError, ObjectNotFoundError
 from glaive.format.flags import Feature
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
+from glaive.scan.deletions import LiveRows
 from glaive.scan.snapshot import Snapshot
 from glaive.table.deletions import load_deletions
 from glaive.table.index_coverage import covered_fragments
@@ -55,8 +54,8 @@ def check_fragment_ids(snapshot: Snapshot) -> None:
         raise _wrong(snapshot, "highest fragment id", f"{max(ids)} or more", found)
 
 
-def validate_fragment(snapshot: Snapshot, position: int) -> NDArray[np.uint64]:
-    """The same for one fragment; returns the stable row ids of its live rows, if any."""
+def validate_fragment(snapshot: Snapshot, position: int) -> IdRuns | None:
+    """The same for one fragment; returns the stable row ids of its live rows, if they have any."""
     manifest = snapshot.manifest
     fragment = manifest.fragment(position)
     seen: dict[int, str] = {}
@@ -84,18 +83,19 @@ def validate_fragment(snapshot: Snapshot, position: int) -> NDArray[np.uint64]:
             f"{deleted[-1]}",
         )
     if not manifest.uses(Feature.STABLE_ROW_IDS):
-        return np.empty(0, np.uint64)
-    ids = load_lineage(snapshot.store, manifest, fragment, "row_ids").all(manifest.where)
+        return None
     for column in ("created_at", "updated_at"):
-        versions = load_lineage(snapshot.store, manifest, fragment, column).all(manifest.where)
-        if len(versions) and int(versions.max()) > manifest.version:
+        versions = load_lineage(snapshot.store, manifest, fragment, column)
+        highest = highest_number(versions, manifest.where)
+        if highest > manifest.version:
             raise _wrong(
                 snapshot,
                 f"row versions of fragment {fragment.id}",
                 f"up to {manifest.version}",
-                f"{versions.max()}",
+                f"{highest}",
             )
-    return np.delete(ids, deleted)
+    ids = load_lineage(snapshot.store, manifest, fragment, "row_ids")
+    return runs_of_ids(ids, LiveRows(deleted, fragment.physical_rows), manifest.where)
 
 
 def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile) -> None:
@@ -124,17 +124,15 @@ def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile) -> None:
     reader.bind(reader.schema.fields)  # parses the page tables, and compares places and rows
 
 
-def check_row_ids(snapshot: Snapshot, row_ids: Sequence[NDArray[np.uint64]]) -> None:
+def check_row_ids(snapshot: Snapshot, row_ids: Sequence[IdRuns | None]) -> None:
     """Check that stable row ids are unique; ``row_ids`` are those of each fragment, if any."""
-    if not row_ids or not snapshot.manifest.uses(Feature.STABLE_ROW_IDS):
-        return
-    ids = np.sort(np.concatenate(row_ids))
-    twice = np.flatnonzero(ids[1:] == ids[:-1])
-    if len(twice):
-        raise _wrong(snapshot, "row ids", "each once", f"{ids[twice[0]]} twice")
+    ids = IdRuns.joined([runs for runs in row_ids if runs is not None])
+    twice = ids.repeated()
+    if twice is not None:
+        raise _wrong(snapshot, "row ids", "each once", f"{twice} twice")
     next_id = int(snapshot.manifest.wire.next_row_id)
-    if len(ids) and int(ids[-1]) >= next_id:
-        raise _wrong(snapshot, "row ids", f"below {next_id}", f"{ids[-1]}")
+    if len(ids.high) and int(ids.high[-1]) >= next_id:
+        raise _wrong(snapshot, "row ids", f"below {next_id}", f"{ids.high[-1]}")
 
 
 def check_index(snapshot: Snapshot, index: table_pb2.IndexMetadata) -> None:
