@@ -64,6 +64,15 @@ def hidden(place: Path, fragments: int, ids: pa.Array) -> glaive.LanceDataset:
 
 
 @pytest.mark.spec("rel-24")
+def test_a_filter_of_many_fragments_of_few_bytes_reads_some_of_them_at_a_time(
+    tmp_path: Path,
+) -> None:
+    dataset = written(tmp_path / "t", 16)
+    batches = dataset.to_batches(filter="_row_created_at_version > 99 and k > 5")
+    assert peak_of(lambda: list(batches)) < 8 * 16 * ROWS / 2
+
+
+@pytest.mark.spec("rel-24")
 def test_validation_does_not_list_the_ids_of_ranges(tmp_path: Path) -> None:
     dataset = written(tmp_path / "t", 3)
     dataset.delete("_rowid = 7")

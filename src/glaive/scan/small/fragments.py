@@ -58,9 +58,12 @@ class _Capacity(NamedTuple):
     decoded: int
 
 
-_USUAL: Final = _Capacity(8 * 1024 * 1024, 256 * 1024 * 1024)
+_USUAL: Final = _Capacity(8 * 1024 * 1024, 64 * 1024 * 1024)
 _LARGE: Final = _Capacity(16 * 1024 * 1024, 32 * 1024 * 1024)
 """For those who keep as much waiting anyway: more files, of fewer rows."""
+
+_NUMBER: Final = 8
+"""Bytes of a value of a system column."""
 
 
 @dataclass(frozen=True)  # no slots: derived values are cached on the instance
@@ -279,7 +282,9 @@ def cut_into_parts(
 def _cut(
     source: BoundProjection, ranges: Sequence[FragmentRows], capacity: _Capacity
 ) -> Iterator[ScanPart]:
-    width = sum(value_bytes(field.to_arrow().type) for field in source.projection.fields) or 8
+    projection = source.projection
+    width = sum(value_bytes(field.to_arrow().type) for field in projection.fields)
+    width = max(_NUMBER, width + _NUMBER * len(projection.system))
     max_rows = capacity.decoded // width
     first, at, end = 0, 0, len(ranges)
     while at < end:
