@@ -50,6 +50,16 @@ def test_index_files_of_few_bytes_take_little_memory_and_time() -> None:
     assert report["outcomes"]["read"] > 20
 
 
+@pytest.mark.spec("rel-23", "rel-24", "rel-25")
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="measures by files of Linux")
+def test_tables_of_few_bytes_take_little_memory_and_time() -> None:
+    status, report = read_some("--tables", "--trials", "12", "--seed", "5", "--seconds", "10")
+    assert report["found"] == []
+    assert status == 0
+    assert report["outcomes"]["read"] > 100
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="measures by files of Linux")
 def test_a_read_that_takes_too_long_is_reported_and_the_next_ones_run() -> None:

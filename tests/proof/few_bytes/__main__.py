@@ -7,8 +7,9 @@ processor time for one read, or memory beyond some times the limit of a page and
 run in a worker process; if it ends, this is reported with the trial, and a new one goes on behind
 it. ``--first N --trials 1`` repeats a trial.
 
-With ``--indices`` one file of an index has many rows that equal each other instead, and all is
-searched and maintained.
+With ``--tables`` the manifests, transactions and deletion files of a table are made so, and some of
+what may be done with a table is done. With ``--indices`` one file of an index has many rows that
+equal each other instead, and all is searched and maintained.
 
 Prints a report as JSON. Exit status 1: something was found.
 """
@@ -55,6 +56,7 @@ class Given(NamedTuple):
     seconds: float
     verbose: bool
     indices: bool
+    tables: bool
 
 
 def of_a_file(given: Given, at: int, folder: Path) -> tuple[str, int, Iterator[Way]]:
@@ -71,12 +73,20 @@ def of_an_index(given: Given, at: int, folder: Path) -> tuple[str, int, Iterator
     return index_ways(folder, Draws(given.seed, at))
 
 
+def of_a_table(given: Given, at: int, folder: Path) -> tuple[str, int, Iterator[Way]]:
+    """The same of a table: its manifests, transactions and deletion files."""
+    from tests.proof.few_bytes.table_ways import table_ways
+
+    return table_ways(folder, Draws(given.seed, at, 2))
+
+
 def trial(given: Given, at: int, folder: Path) -> tuple[str, list[str], Counter[str]]:
     """Read the file of a trial; returns what it is, what was found, and what came of each read."""
     found: list[str] = []
     outcomes: Counter[str] = Counter()
     try:
-        made = (of_an_index if given.indices else of_a_file)(given, at, folder)
+        way_of = of_an_index if given.indices else of_a_table if given.tables else of_a_file
+        made = way_of(given, at, folder)
     except Impossible:
         return "", found, outcomes
     story, size, reads = f"trial {at}: {made[0]}", made[1], made[2]
@@ -162,6 +172,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--indices", action="store_true")
+    parser.add_argument("--tables", action="store_true")
     options = parser.parse_args()
     report = run(Given(**vars(options)))
     print(json.dumps(report, indent=1))

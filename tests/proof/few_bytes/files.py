@@ -12,19 +12,20 @@ import pyarrow as pa
 from google.protobuf.any_pb2 import Any as Envelope
 from tests.damage import assembled, parts_of
 from tests.proof.few_bytes.arrays import array_pages
+from tests.proof.few_bytes.chunks import Kind
 from tests.proof.few_bytes.columns import Column, column_of
 from tests.proof.few_bytes.draws import Draws, Impossible
-from tests.proof.few_bytes.pages import Page, page_of
+from tests.proof.few_bytes.pages import Page, Shape, page_of
 from tests.proof.few_bytes.planes import planar_page_of
 
 from glaive.errors import GlaiveError
 from glaive.file.open import create_writer
 from glaive.format.fields import LanceSchema
-from glaive.format.pb import file2_pb2, file_pb2
+from glaive.format.pb import encodings21_pb2, file2_pb2, file_pb2
 from glaive.format.wire import seal
 from glaive.io.local import LocalStore
 
-__all__ = ["FewBytes", "few_bytes"]
+__all__ = ["FewBytes", "constant_file", "few_bytes"]
 
 MOST = 150_000
 """Bytes of a file."""
@@ -85,6 +86,22 @@ def few_bytes(*seed: int) -> FewBytes:
         if len(made.raw) <= MOST:
             return made
     raise Impossible
+
+
+def constant_file(rows: int, columns: int, pages: int) -> FewBytes:
+    """A file of 2.1 with columns of ``int64`` that are all 1, in so many pages or in one."""
+    base = _base(pa.int64(), "2.1", columns)
+    if base is None or rows % pages:
+        raise Impossible
+    layout = encodings21_pb2.PageLayout()
+    layout.constant_layout.layers.append(1)
+    layout.constant_layout.inline_value = (1).to_bytes(8, "little")
+    each = rows // pages
+    page = Page(layout, [], each, each)
+    column = Column("long", pa.int64(), Shape(Kind(64)))
+    raw = _written(base, column, [page] * columns, pages, rows)
+    schema = pa.schema([pa.field(f"c{at}", pa.int64()) for at in range(columns)])
+    return FewBytes(raw, rows, "constant", schema, _fragment(base, len(raw), rows))
 
 
 def _file(draw: Draws) -> FewBytes:
