@@ -17,6 +17,7 @@ from glaive.format.row_id_segments import segment_bounds
 from glaive.format.rowids import (
     MAX_ROWS_AT_ONCE,
     RowValues,
+    concatenate_row_ids,
     decode_row_ids,
     decode_versions,
     encode_row_ids,
@@ -231,6 +232,16 @@ def test_ids_of_billions_of_rows_are_made_one_by_one(
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.spec("rel-25")
+def test_a_range_with_holes_is_told_as_the_runs_between_them() -> None:
+    ids = np.delete(np.arange(100, 10_000, dtype=np.uint64), [0, 7, 8, 9_000])
+    listed = np.array([5, 3], np.uint64)
+    data = concatenate_row_ids([encode_row_ids(ids), encode_row_ids(listed)], where="m")
+    values = RowValues.of_row_ids(data, len(ids) + 2, where="m")
+    runs = [(0, 6, 101), (6, 8997, 109), (8997, 9896, 9101), (9896, 9898, None)]
+    assert list(values.parts()) == runs
 
 
 def test_versions_of_billions_of_rows_are_made_one_by_one() -> None:

@@ -9,6 +9,8 @@ Specification: "Row ids" in ``docs/format``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -83,6 +85,18 @@ class SegmentValues:
             edges = np.concatenate(([first], self._gaps[low:high], [stop]))
             values += np.repeat(np.arange(low, high + 1, dtype=np.uint64), np.diff(edges))
         return values
+
+    @property
+    def is_range(self) -> bool:
+        """Whether they are a range with gaps, none of which is listed."""
+        return self._values is None
+
+    def runs(self, length: int) -> Iterator[tuple[int, int, int]]:
+        """Where each run between gaps of a range begins and ends, and its first value."""
+        edges = [0, *self._gaps.tolist(), length]
+        for gaps, (first, stop) in enumerate(pairwise(edges)):
+            if first < stop:
+                yield first, stop, self._start + first + gaps
 
     def find(self, values: UInt64s) -> tuple[Int64s, NDArray[np.bool_]]:
         """The position of each value, which is within the bounds, and whether it exists."""

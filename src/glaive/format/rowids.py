@@ -183,7 +183,7 @@ class RowValues:
         return self.between(0, self.rows)
 
     def parts(self) -> Iterator[tuple[int, int, int | None]]:
-        """The first row of each part, the row behind its last, and its first number.
+        """The first row of each run, the row behind its last, and its first number.
 
         None in place of a number where they neither ascend by one nor are all equal.
         """
@@ -191,9 +191,13 @@ class RowValues:
         for at, (stop, base) in enumerate(
             zip(self._ends.tolist(), self._base.tolist(), strict=True)
         ):
-            if first < stop:
+            part = self._other.get(at)
+            if isinstance(part, SegmentValues) and part.is_range:
+                for low, high, start in part.runs(stop - first):
+                    yield first + low, first + high, start
+            elif first < stop:
                 start = (base + self._step * first) % 2**64
-                yield first, stop, None if at in self._other else start
+                yield first, stop, start if part is None else None
             first = stop
 
     def between(self, first: int, stop: int) -> UInt64s:
