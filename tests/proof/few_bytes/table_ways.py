@@ -24,7 +24,10 @@ Work = Callable[[Any], Any]
 
 SYSTEM = ["_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version"]
 
-AT_ONCE = 12
+WRITERS = 1 << 28
+"""Bytes of memory of pages that are being written, and of the windows they come from."""
+
+AT_ONCE = 24
 """Bytes of memory for each deleted row of a fragment, as long as its file is read, and for each
 row id in its files.
 """
@@ -52,7 +55,7 @@ def table_ways(folder: Path, draw: Draws) -> tuple[str, int, Iterator[Way]]:
             yield name, partial(_done, work, folder / "c", told=False)
 
     at_once = made.deleted + made.rows // made.fragments * made.hidden
-    size = made.size // 8 + at_once * AT_ONCE // USUAL_RATIO
+    size = made.size // 8 + (at_once * AT_ONCE + WRITERS) // USUAL_RATIO
     return f"{made.size} bytes: {made.story}", size, ways()
 
 

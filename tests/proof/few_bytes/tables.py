@@ -30,6 +30,9 @@ MOST_LISTED = 1 << 19
 MOST_DELETED = 1 << 28
 """Deleted rows of all fragments: a table of more takes seconds to count."""
 
+MOST_HIDDEN = 1 << 25
+"""Rows of a fragment with row ids or versions in its files: changes list them all."""
+
 _LINEAGE = {
     -3: "column_row_ids",
     -4: "column_created_at_versions",
@@ -72,6 +75,8 @@ class _Table:
         self.versions = draw.of([1, 2, 2, 5, 30])
         self.stable = draw.chance(0.6)
         self.hidden = [one for one in _LINEAGE if self.stable and draw.chance(0.25)]
+        if self.hidden and self.rows > MOST_HIDDEN:
+            raise Impossible
         self.deletions = draw.of(["none", "none", "bitmap", "bitmap", "listed"])
         self.deleted, self.deleted_rows = b"", 0
         self.story: list[str] = []
