@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,33 @@ def test_workers_of_each_start_method_have_all_rows_after_threads_ran(
     epochs = [rows(loader), rows(loader)] if method == "fork" else [rows(loader)]
     assert all(sorted(one) == list(range(ROWS)) for one in epochs)
     assert method != "fork" or epochs[0] != epochs[1]
+
+
+class Process:
+    """What ``torch.distributed`` says in one of two processes."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+
+    def get_rank(self) -> int:
+        return self._rank
+
+    def get_world_size(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize("method", ["fork", *SLOW])
+def test_workers_share_out_the_rows_of_their_process(
+    uri: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are spawned do not use ``torch.distributed`` themselves."""
+    read = []
+    for rank in (0, 1):
+        monkeypatch.setattr("glaive.torch.dist._distributed", partial(Process, rank))
+        loader = LanceLoader(data(uri, **SHUFFLED), num_workers=2, multiprocessing_context=method)
+        read.append(rows(loader))
+        assert loader.state_dict()["processes"] == 2
+    assert sorted(read[0] + read[1]) == list(range(ROWS))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -79,6 +79,23 @@ def test_deregistered_tables_are_gone_for_both(pair: tuple[Any, Any], mode: str)
             call(catalogue, "describe_table", ["t"])
 
 
+@pytest.mark.parametrize("location", ["o.lance", "t.lance"])
+def test_a_name_that_was_deregistered_can_be_registered_again(
+    tmp_path: Path, location: str
+) -> None:
+    catalogue = DirectoryNamespace(root=str(tmp_path))
+    for name in ("o", "t"):
+        call(catalogue, "create_table", [name], ipc())
+        call(catalogue, "deregister_table", [name])
+    call(catalogue, "register_table", ["t"], location=location)
+    assert call(catalogue, "list_tables", []).tables == ["t"]
+    assert call(catalogue, "describe_table", ["t"]).location.endswith(location)
+    call(catalogue, "drop_table", ["t"])
+    assert not (tmp_path / location).exists()
+    with pytest.raises(interface.TableNotFoundError):
+        call(catalogue, "describe_table", ["t"])
+
+
 @pytest.mark.interop
 @pytest.mark.parametrize("mode", ["manifest", "both"], indirect=True)
 def test_nested_namespaces_are_shared(pair: tuple[Any, Any]) -> None:

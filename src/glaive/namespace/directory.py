@@ -237,17 +237,19 @@ class DirectoryNamespace(
         """The table of an id; ``TableNotFoundError`` if there is none."""
         if len(path) > 1 and not self.settings.manifest:
             raise self._no_children()
+        deregistered = False
         if len(path) == 1 and self.settings.listing and _is_plain(path[0]):
             folder = f"{path[0]}{folders.SUFFIX}"
-            if folders.is_deregistered(self.store, folder):
-                raise TableNotFoundError(f"Table not found: {text_of(path)} was deregistered")
-            if folders.is_declared(self.store, folder) or folders.is_written(self.store, folder):
+            deregistered = folders.is_deregistered(self.store, folder)
+            if not deregistered and folders.is_there(self.store, folder):
                 return Place(folder)
         if self.settings.manifest:
             row = self.manifest.read().get(text_of(path))
             if row is not None and row.kind == "table" and len(row.id.split("$")) == len(path):
                 where = f"table {text_of(path)} of {self.store.uri}"
                 return Place(folders.checked_location(row.location, where), row)
+        if deregistered:
+            raise TableNotFoundError(f"Table not found: {text_of(path)} was deregistered")
         raise TableNotFoundError(
             f"Table not found: the table {text_of(path)!r:.200} was not found in {self.store.uri}. "
             "list_tables names those that are there"

@@ -27,6 +27,7 @@ __all__ = [
     "drop",
     "is_declared",
     "is_deregistered",
+    "is_there",
     "is_written",
     "leads_out",
     "listed_tables",
@@ -138,6 +139,11 @@ def is_written(store: ObjectStore, folder: str) -> bool:
 def is_declared(store: ObjectStore, folder: str) -> bool:
     """Whether a folder has the marker of a declared table."""
     return _has(store, f"{folder}/{DECLARED}")
+
+
+def is_there(store: ObjectStore, folder: str) -> bool:
+    """Whether a folder is declared, or has a version."""
+    return is_declared(store, folder) or is_written(store, folder)
 
 
 def is_deregistered(store: ObjectStore, folder: str) -> bool:

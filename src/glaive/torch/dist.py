@@ -15,6 +15,7 @@ __all__ = [
     "get_global_world_size",
     "get_mp_rank",
     "get_mp_world_size",
+    "process_of_group",
 ]
 
 
@@ -41,6 +42,20 @@ def get_dist_rank() -> int:
     """Number of this process of ``torch.distributed``; 0 if it is not used."""
     distributed = _distributed()
     return 0 if distributed is None else int(distributed.get_rank())
+
+
+def process_of_group(sent: tuple[int, int] | None = None) -> tuple[int, int]:
+    """Number of this process of ``torch.distributed``, and how many there are.
+
+    Parameters
+    ----------
+    sent
+        The same in the process that sent an object here: a worker that was spawned, not forked,
+        does not use ``torch.distributed``, but is of a process that may.
+    """
+    if sent is not None and _worker() is not None and _distributed() is None:
+        return sent
+    return get_dist_rank(), get_dist_world_size()
 
 
 def get_mp_world_size() -> int:

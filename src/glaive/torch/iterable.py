@@ -30,12 +30,7 @@ from glaive.sampler import (
 )
 from glaive.torch.batch_cache import BatchCache
 from glaive.torch.blob_columns import blob_columns
-from glaive.torch.dist import (
-    get_dist_rank,
-    get_dist_world_size,
-    get_mp_rank,
-    get_mp_world_size,
-)
+from glaive.torch.dist import get_mp_rank, get_mp_world_size, process_of_group
 from glaive.torch.pass_state import PassState
 from glaive.torch.shared_batches import for_sending
 from glaive.torch.tensors import resized, to_tensor
@@ -167,6 +162,10 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self._to_tensor_fn = to_tensor_fn
         self._hf_converter = _converter(opened.schema)
         self._blobs = blob_columns(opened, columns)
+        self._sent_by: tuple[int, int] | None = None  # see process_of_group
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sent_by": process_of_group(self._sent_by)}
 
     def __repr__(self) -> str:
         return f"LanceTorchDataset({self.dataset.uri}, size={self.samples})"
@@ -233,7 +232,7 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
             "window_rows": self.window_rows,
             "drop_last": self.drop_last,
             "shard_granularity": self.shard_granularity,
-            "processes": get_dist_world_size(),
+            "processes": process_of_group(self._sent_by)[1],
         }
 
     def __iter__(self) -> Iterator[Any]:
@@ -332,10 +331,11 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         rank, world_size = self.rank, self.world_size
         if self._auto_detect_rank:
             workers = get_mp_world_size()
+            process, processes = process_of_group(self._sent_by)
             if rank is None:
-                rank = get_dist_rank() * workers + place.share(get_mp_rank(), workers)
+                rank = process * workers + place.share(get_mp_rank(), workers)
             if world_size is None:
-                world_size = get_dist_world_size() * workers
+                world_size = processes * workers
         return rank, world_size
 
     def _with_blobs(self, batch: pa.RecordBatch) -> dict[str, Any]:
