@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Problem", "VersionCheck"]
 
-_ROWS = 1 << 16
-"""Rows of an index file that are decoded at a time."""
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -151,8 +148,8 @@ def _decode_rows(version: LanceDataset, fragment_id: int) -> None:
 
 
 def _decode_file(file: IndexFile) -> None:
-    for start in range(0, file.num_rows, _ROWS):
-        file.read(start=start, stop=start + _ROWS)
+    for _ in file.windows(file.schema.names):
+        pass
 
 
 def _error_of(check: Callable[[], object]) -> str | None:

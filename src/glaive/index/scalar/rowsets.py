@@ -310,7 +310,7 @@ def _union(first: bytes, second: bytes, where: object) -> bytes:
     return serialized
 
 
-_BATCH_ADDRESSES = 1 << 23
+_BATCH_ADDRESSES = 1 << 21
 """Addresses that are remapped at a time, about."""
 
 
