@@ -18,7 +18,12 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import (
+    DataFileMissingError,
+    NotLanceError,
+    OptionError,
+    UnsupportedFeatureError,
+)
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 duckdb: Any = pytest.importorskip("duckdb", reason="install the 'interop' group")
@@ -344,13 +349,26 @@ def test_a_query_that_fails_while_it_runs_says_so(dataset: LanceDataset) -> None
         query.to_batch_records()
 
 
-def test_a_query_of_a_damaged_dataset_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_query_of_a_damaged_dataset_has_the_error_of_a_scan(
+    tmp_path: Path, streamed: bool
+) -> None:
     made = glaive.write_dataset(pa.table({"a": [1, 2]}), tmp_path / "a.lance")
     (file,) = (tmp_path / "a.lance" / "data").iterdir()
+
+    def query() -> None:
+        if streamed:
+            glaive.sql("SELECT a + 1 FROM t", t=glaive.dataset(made.uri)).read_all()
+        else:
+            made.sql("SELECT sum(a) FROM dataset").build().to_batch_records()
+
     file.write_bytes(bytes(file.stat().st_size))
-    with pytest.raises(OptionError, match=f"{file.name} is not a Lance file") as caught:
-        made.sql("SELECT sum(a) FROM dataset").build().to_batch_records()
+    with pytest.raises(NotLanceError, match=f"{file.name} is not a Lance file") as caught:
+        query()
     assert "\n" not in str(caught.value)
+    file.unlink()
+    with pytest.raises(DataFileMissingError, match=file.name):
+        query()
 
 
 def test_sql_sees_the_dataset_only(dataset: LanceDataset, uri: str) -> None:

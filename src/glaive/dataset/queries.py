@@ -11,7 +11,7 @@ from glaive.dataset.interop import ArrowDataset, ScannedDataset
 from glaive.dataset.query_columns import for_duckdb
 from glaive.dataset.query_names import named_columns, with_columns
 from glaive.dataset.query_types import with_declared_types
-from glaive.errors import MissingDependencyError, OptionError
+from glaive.errors import GlaiveError, MissingDependencyError, OptionError
 
 __all__ = ["SqlQuery", "SqlQueryBuilder"]
 
@@ -100,6 +100,8 @@ class SqlQuery:
             DuckDB is not installed.
         OptionError
             The query is invalid; the message is DuckDB's.
+        DataFileMissingError, CorruptFileError, NotLanceError
+            A table cannot be read; also while the result is read.
         """
         try:
             import duckdb
@@ -112,9 +114,10 @@ class SqlQuery:
         config: dict[str, Any] = {"enable_external_access": "false", "lock_configuration": "true"}
         connection = duckdb.connect(config=config)
         schemas = [getattr(table, "schema", None) for table in self._tables.values()]
+        failures: list[GlaiveError] = []
         try:
             for name, table in self._tables.items():
-                connection.register(name, for_duckdb(table))
+                connection.register(name, for_duckdb(table, failures))
             relation = connection.sql(self._sql)
             if relation is None:
                 raise OptionError("sql: expected a query that returns rows, such as SELECT")
@@ -124,18 +127,20 @@ class SqlQuery:
                 columns = named_columns(connection.cursor(), self._sql, len(kinds))
                 reader = with_columns(reader, columns, kinds)
         except (duckdb.Error, pa.ArrowException, UnicodeDecodeError) as error:
-            raise _refused(error) from error
+            raise _cause(error, failures) from error
 
         def rows() -> Iterator[pa.RecordBatch]:
             try:
                 yield from reader
             # DuckDB's messages show values: texts of a stranger may be any bytes.
             except (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
-                raise _refused(error) from error
+                raise _cause(error, failures) from error
 
         return pa.RecordBatchReader.from_batches(reader.schema, rows())
 
 
-def _refused(error: Exception) -> OptionError:
-    """What DuckDB or Arrow says, without the traceback that Arrow appends if a table failed."""
+def _cause(error: Exception, failures: list[GlaiveError]) -> GlaiveError:
+    """The error of reading a table; else what DuckDB says, without the traceback that is added."""
+    if failures:
+        return failures[0]
     return OptionError(f"sql: {str(error).partition(' Detail: Python exception')[0]}")

@@ -6,6 +6,7 @@ Columns that it has no type for are in the next wider type that it has.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.dataset as pads
 from pyarrow import types
 
 from glaive.dataset.interop import ArrowDataset
+from glaive.errors import GlaiveError
 
 __all__ = ["for_duckdb"]
 
@@ -20,24 +22,26 @@ _DIGITS = 38
 """Most digits of DuckDB's decimals."""
 
 
-def for_duckdb(table: object) -> object:
+def for_duckdb(table: object, failures: list[GlaiveError]) -> object:
     """A table of a query as DuckDB can read it.
 
     DuckDB refuses a table for the type of any of its columns, also of one that a query does not
     name. Half floats become floats and 256-bit decimals 128-bit ones, if their digits fit: all
     values stay what they are.
+
+    Parameters
+    ----------
+    failures
+        Errors of reading are appended: DuckDB passes on their text only.
     """
-    if not isinstance(table, ArrowDataset):
-        return table
-    schema = table.schema
-    return _QueriedDataset(table) if _widened(schema) != schema else table
+    return _QueriedDataset(table, failures) if isinstance(table, ArrowDataset) else table
 
 
 class _QueriedDataset(pads.FileSystemDataset):
     """A dataset with wider types, of which DuckDB asks for a schema and scanners."""
 
-    def __init__(self, dataset: ArrowDataset) -> None:
-        self._dataset = dataset
+    def __init__(self, dataset: ArrowDataset, failures: list[GlaiveError]) -> None:
+        self._dataset, self._failures = dataset, failures
         super().__init__([], dataset.schema, pads.IpcFileFormat())
 
     @property
@@ -47,12 +51,13 @@ class _QueriedDataset(pads.FileSystemDataset):
 
     def scanner(self, *args: Any, **options: Any) -> Any:
         """Describe a scan; arguments as for the dataset."""
-        return _QueriedScanner(self._dataset.scanner(*args, **options))
+        with _noted(self._failures):
+            return _QueriedScanner(self._dataset.scanner(*args, **options), self._failures)
 
 
 class _QueriedScanner:
-    def __init__(self, scanner: Any) -> None:
-        self._scanner = scanner
+    def __init__(self, scanner: Any, failures: list[GlaiveError]) -> None:
+        self._scanner, self._failures = scanner, failures
 
     @property
     def projected_schema(self) -> pa.Schema:
@@ -63,10 +68,24 @@ class _QueriedScanner:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         wanted = self.projected_schema
-        for batch in self._scanner.to_reader():
-            pairs = zip(batch.columns, wanted, strict=True)
-            columns = [_cast(column, field.type) for column, field in pairs]
-            yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+        is_wide = wanted == self._scanner.projected_schema
+        with _noted(self._failures):
+            for batch in self._scanner.to_reader():
+                if is_wide:
+                    yield batch
+                    continue
+                pairs = zip(batch.columns, wanted, strict=True)
+                columns = [_cast(column, field.type) for column, field in pairs]
+                yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+@contextmanager
+def _noted(failures: list[GlaiveError]) -> Iterator[None]:
+    try:
+        yield
+    except GlaiveError as error:
+        failures.append(error)
+        raise
 
 
 def _cast(column: Any, kind: pa.DataType) -> Any:
