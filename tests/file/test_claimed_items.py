@@ -226,7 +226,7 @@ def test_positions_of_items_of_fixed_lists_take_no_memory_by_their_number(tmp_pa
 
 @pytest.mark.spec("rel-24")
 def test_values_of_many_pages_are_limited_where_a_file_has_few_bytes_for_them() -> None:
-    where, page = Where("x.lance", 0, "v"), pa.array(np.zeros(2**30, np.int8))  # not touched
+    where, page = Where("x.lance", 0, "v"), pa.array(np.zeros(2**30 + 1, np.int8))  # not touched
     check = in_proportion(10 * len(page), 1000, where)
     assert check(page) is page
     with pytest.raises(CapacityError) as raised:
