@@ -346,9 +346,9 @@ def test_a_query_ends_over_a_decimal_that_duckdb_has_no_room_for(
     glaive.write_dataset(pa.table({"id": [0, 1], "a": column}), tmp_path / "t")
     query = "SELECT id, a FROM t WHERE id = "
     assert glaive.sql(f"{query} 0", t=tmp_path / "t").read_all().num_rows == 1
-    with pytest.raises(OptionError, match=r"column 'a'.*decimals of its type"):
+    with pytest.raises(CorruptFileError, match=r"column 'a'.*decimals of its type"):
         glaive.sql(f"{query} 1", t=tmp_path / "t").read_all()
-    with pytest.raises(OptionError, match=r"column 'a'.*decimals of its type"):
+    with pytest.raises(CorruptFileError, match=r"column 'a'.*decimals of its type"):
         glaive.dataset(tmp_path / "t").sql("SELECT a FROM dataset").build().to_batch_records()
 
 
