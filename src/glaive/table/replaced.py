@@ -16,7 +16,7 @@ from glaive.io.store import ObjectStore
 from glaive.table.load import load_numbered
 from glaive.table.versions import latest
 
-__all__ = ["check_not_replaced", "replaced"]
+__all__ = ["check_not_replaced", "is_same", "replaced"]
 
 
 def check_not_replaced(store: ObjectStore, base: Manifest, reach: int) -> None:
@@ -44,9 +44,15 @@ def check_not_replaced(store: ObjectStore, base: Manifest, reach: int) -> None:
         if reach > base.version or _has_later(store, base):
             return
     else:
-        if there.wire.transaction_file == name and there.wire.timestamp == base.wire.timestamp:
+        if is_same(there, base):
             return
     raise replaced(store, base.version)
+
+
+def is_same(there: Manifest, known: Manifest) -> bool:
+    """Whether a version that is read again is the one that was read before."""
+    one, other = there.wire, known.wire
+    return one.transaction_file == other.transaction_file and one.timestamp == other.timestamp
 
 
 def _has_later(store: ObjectStore, base: Manifest) -> bool:

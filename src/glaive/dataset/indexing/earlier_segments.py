@@ -67,7 +67,9 @@ def _after(dataset: OpenedVersion, number: int, segments: CreateIndex) -> Create
     if conflict is not None:
         raise _outdated(dataset, number, conflict, theirs.wire_name)
     rebased = segments.rebase([theirs], made, {})
-    return segments if isinstance(rebased, Conflict) else rebased
+    if isinstance(rebased, Conflict):
+        raise _outdated(dataset, number, rebased, theirs.wire_name)
+    return rebased
 
 
 def _outdated(

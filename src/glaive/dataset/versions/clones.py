@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from glaive.clock import now_ns
 from glaive.dataset.versions.branch_deletion import delete_branch
-from glaive.dataset.versions.references import Referenced, branch_of, is_same, resolve_again
+from glaive.dataset.versions.references import Referenced, branch_of, resolve_again
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.dataset.writing.bases import allowing
 from glaive.entropy import random_bytes
@@ -38,6 +38,7 @@ from glaive.table.operations.clone import Clone
 from glaive.table.protocol import BuildContext
 from glaive.table.refs import branch_store, name_in, root_store
 from glaive.table.registry import read_operation
+from glaive.table.replaced import is_same
 from glaive.table.root import access_of, open_root
 
 if TYPE_CHECKING:

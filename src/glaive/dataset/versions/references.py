@@ -20,10 +20,10 @@ from glaive.io.store import ObjectStore
 from glaive.table.branches import read_branch
 from glaive.table.load import open_latest, open_version
 from glaive.table.refs import MAIN, branch_store, root_store
-from glaive.table.replaced import replaced
+from glaive.table.replaced import is_same, replaced
 from glaive.table.tags import read_tag
 
-__all__ = ["Referenced", "branch_of", "is_same", "resolve", "resolve_again"]
+__all__ = ["Referenced", "branch_of", "resolve", "resolve_again"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,6 @@ def resolve_again(store: ObjectStore, manifest: Manifest, reference: object) -> 
         if not is_same(there, manifest):
             raise replaced(found.store, manifest.version)
     return found
-
-
-def is_same(there: Manifest, known: Manifest) -> bool:
-    """Whether a version that is read again is the one that was read before."""
-    return there.wire.transaction_file == known.wire.transaction_file
 
 
 def _on_branch(

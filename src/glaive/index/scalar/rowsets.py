@@ -275,7 +275,7 @@ def remap_rowsets(
     Parameters
     ----------
     limit
-        That of these sets and of others of the index; by default one of their own.
+        That of all sets of the index; by default one of these sets alone.
     """
     rest: list[dict[int, bytes]] = []
     listed = RowLimit(address_map, where) if limit is None else limit
