@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.traced import traced_peak
 
 import glaive
 from glaive.errors import CorruptFileError
@@ -24,16 +23,6 @@ from glaive.io.local import LocalStore
 MIB = 1 << 20
 ROWS = 1 << 21
 NOTHING = pa.table({"k": pa.nulls(ROWS, pa.int64())})
-
-
-def peak_of(work: Callable[[], object]) -> int:
-    """Bytes that NumPy and Python took at most."""
-    tracemalloc.start()
-    try:
-        work()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 def written(place: Path, fragments: int) -> glaive.LanceDataset:
@@ -69,14 +58,14 @@ def test_a_filter_of_many_fragments_of_few_bytes_reads_some_of_them_at_a_time(
 ) -> None:
     dataset = written(tmp_path / "t", 16)
     batches = dataset.to_batches(filter="_row_created_at_version > 99 and k > 5")
-    assert peak_of(lambda: list(batches)) < 8 * 16 * ROWS / 2
+    assert traced_peak(lambda: list(batches)) < 8 * 16 * ROWS / 2
 
 
 @pytest.mark.spec("rel-24")
 def test_validation_does_not_list_the_ids_of_ranges(tmp_path: Path) -> None:
     dataset = written(tmp_path / "t", 3)
     dataset.delete("_rowid = 7")
-    assert peak_of(dataset.validate) < 2 * MIB
+    assert traced_peak(dataset.validate) < 2 * MIB
 
 
 @pytest.mark.spec("rel-24")
@@ -87,7 +76,7 @@ def test_validation_ends_at_an_id_that_many_rows_have(tmp_path: Path) -> None:
         with pytest.raises(CorruptFileError, match="row ids: expected each once, found 3 twice"):
             dataset.validate()
 
-    assert peak_of(validate) < 12 * 8 * ROWS
+    assert traced_peak(validate) < 12 * 8 * ROWS
 
 
 @pytest.mark.spec("rel-24")
@@ -96,7 +85,7 @@ def test_row_ids_in_files_are_not_kept_decoded(tmp_path: Path) -> None:
     dataset = hidden(tmp_path / "t", 12, ids)
     rows = [at * ROWS + 5 for at in range(12)]
     taken: list[pa.Table] = []
-    found = peak_of(lambda: taken.append(dataset.take(rows, columns=["_rowid"])))
+    found = traced_peak(lambda: taken.append(dataset.take(rows, columns=["_rowid"])))
     assert found < 4 * MIB
     assert taken[0]["_rowid"].to_pylist() == [3] * 12
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.traced import traced_peak
 
 import glaive
 
@@ -46,16 +45,6 @@ def maintained(place: Path, how: str, limit: str) -> list[int]:
     return [int(number) for number in done.stdout.split()]
 
 
-def tracemalloc_peak(work: Callable[[], object]) -> int:
-    """Bytes of Python and NumPy that work takes at most."""
-    tracemalloc.start()
-    try:
-        work()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
 def repeated(text: str) -> pa.Table:
     return pa.table({"t": pa.array([text]).take(pa.array([0] * ROWS))})
 
@@ -87,9 +76,9 @@ def test_sets_of_many_keys_are_maintained_some_at_a_time(tmp_path: Path, how: st
         rows += 1_000
     opened = glaive.dataset(tmp_path)
     if how == "compact":
-        peak = tracemalloc_peak(opened.optimize.compact_files)
+        peak = traced_peak(opened.optimize.compact_files)
     else:
-        peak = tracemalloc_peak(lambda: opened.optimize.optimize_indices(num_indices_to_merge=2))
+        peak = traced_peak(lambda: opened.optimize.optimize_indices(num_indices_to_merge=2))
     assert peak < 60 << 20  # 98 MB where all keys were objects at once
     dataset = glaive.dataset(tmp_path)
     assert dataset.scanner(filter="t = 149999 or t = 7").count_rows() == (rows > 150_000) + 2
