@@ -261,6 +261,28 @@ def test_files_are_converted_there_and_back(call: Call, tmp_path: Path, ending: 
     assert not list(tmp_path.glob(".*"))
 
 
+def test_files_of_parquet_are_converted_to_the_columns_of_the_first(
+    call: Call, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pq.write_table(pa.table({"a": [1, 2], "b": ["x", "y"]}), folder / "a[1].parquet")
+    pq.write_table(pa.table({"c": [0.5], "a": pa.array([3], pa.int8())}), folder / "b.parquet")
+    made = str(tmp_path / "a.lance")
+    assert call("convert", str(folder), made, "--from", "parquet").exit_code == 0
+    rows = glaive.dataset(made).to_table()
+    assert rows.to_pydict() == {"a": [1, 2, 3], "b": ["x", "y", None]}
+    assert rows.schema.field("a").type == pa.int64()
+    words = ("--from", "parquet", "--columns", "b", "--overwrite")
+    assert call("convert", str(folder), made, *words).exit_code == 0
+    assert glaive.dataset(made).to_table().to_pydict() == {"b": ["x", "y", None]}
+    pq.write_table(pa.table({"a": ["no number"]}), folder / "c.parquet")
+    refused = call("convert", str(folder), made, "--from", "parquet", "--overwrite")
+    assert refused.exit_code == 1
+    assert "c.parquet" in refused.stderr
+    assert glaive.dataset(made).to_table().column_names == ["b"]
+
+
 @pytest.mark.spec("rel-23")
 @pytest.mark.parametrize("ending", ["csv", "json", "lance", "parquet"])
 def test_memory_behind_the_texts_of_an_arrow_file_is_not_converted(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -151,14 +151,42 @@ def _reader(
         from glaive.ingestion.formats.json_nesting import check_files
 
         check_files(found)
-    reader = files(found, format=kind).scanner(columns=columns).to_reader()
+    scanner = files(found, format=kind).scanner(columns=columns)
+    schema = scanner.projected_schema
     try:
-        _ = reader.schema.names
+        _ = schema.names
     except UnicodeDecodeError as error:
         raise FormatError(f"{source}: a name is not UTF-8: {error}") from None
+    # Arrow's datasets decode row groups of Parquet as a whole, some of them ahead.
+    batches = _parquet_batches(found, schema) if kind == "parquet" else scanner.to_reader()
     check = _invalid if kind == "arrow" else damaged_text
-    sound = _sound(reader, source, check)
-    return pa.RecordBatchReader.from_batches(reader.schema, sound), reader.schema
+    return pa.RecordBatchReader.from_batches(schema, _sound(batches, source, check)), schema
+
+
+def _parquet_batches(found: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows of some files with the columns and types of a schema: null where a file has none."""
+    import pyarrow as pa
+
+    from glaive.ingestion.formats.parquet import parquet_batches
+    from glaive.ingestion.sources import local_file
+
+    for path in found:
+        for batch in parquet_batches(local_file(path), schema.names):
+            have = dict(zip(batch.schema.names, batch.columns, strict=True))
+            columns: list[Any] = []
+            for field in schema:
+                values: Any = have.get(field.name)
+                try:
+                    columns.append(
+                        pa.nulls(len(batch), field.type)
+                        if values is None
+                        else values.cast(field.type)
+                    )
+                except pa.ArrowException as error:
+                    raise FormatError(
+                        f"{path}: column {field.name} is no {field.type} as in {found[0]}: {error}"
+                    ) from error
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _files_of(source: str) -> list[str]:
@@ -186,10 +214,10 @@ def _files_of(source: str) -> list[str]:
 
 
 def _sound(
-    reader: pa.RecordBatchReader, source: str, check: Callable[[Any], str | None]
+    batches: Iterable[pa.RecordBatch], source: str, check: Callable[[Any], str | None]
 ) -> Iterator[pa.RecordBatch]:
     """The batches, checked: all formats pass on texts that are not UTF-8 without a word."""
-    for batch in reader:
+    for batch in batches:
         fault = next(filter(None, map(check, batch.columns)), None)
         if fault is not None:
             raise FormatError(f"{source} is damaged: {fault}")

@@ -21,7 +21,15 @@ from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
 from glaive.io.uri import open_object, open_store
 from glaive.types import ByteRange
 
-__all__ = ["COMPRESSIONS", "RangeFile", "SourceFile", "is_pattern", "list_sources", "open_source"]
+__all__ = [
+    "COMPRESSIONS",
+    "RangeFile",
+    "SourceFile",
+    "is_pattern",
+    "list_sources",
+    "local_file",
+    "open_source",
+]
 
 Codec: TypeAlias = Literal["bz2", "gzip", "lz4", "zstd"]
 
@@ -116,6 +124,18 @@ def list_sources(
     if len(sources) < 2:
         return files
     return list({file.uri: file for file in files}.values())
+
+
+def local_file(path: str) -> SourceFile:
+    """A file by its path, whatever its name looks like.
+
+    Raises
+    ------
+    ObjectNotFoundError
+        It does not exist.
+    """
+    store, name = open_object(path, {})
+    return _described(_folder(store), store.head(name), {})
 
 
 def is_pattern(source: str) -> bool:

@@ -17,7 +17,7 @@ from glaive.ingestion.formats.ranges import grouped_pieces
 from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import SourceFile, open_source
 
-__all__ = ["Parquet"]
+__all__ = ["Parquet", "parquet_batches"]
 
 _BATCH_ROWS = 64 * 1024
 _BATCH_BYTES = 64 << 20
@@ -84,6 +84,28 @@ class Parquet(SourceFormat):
                     rejects.add(piece.file, None, reason, None)
 
 
+def parquet_batches(file: SourceFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Those columns of a file that it has, by batches; memory for a part of one row group.
+
+    Raises
+    ------
+    FormatError
+        The file is damaged: names it.
+    """
+    with open_source(file) as source:
+        opened = _opened(source, file)
+        given = set(opened.schema_arrow.names)
+        names = [name for name in names if name in given]
+        groups = range(opened.num_row_groups)
+        sound = can_be_described(opened.metadata, groups, file.size)
+        try:
+            for number in groups:
+                rows = _batch_rows(opened.metadata.row_group(number)) if sound else _BATCH_ROWS
+                yield from _batches(opened, number, names, rows, use_threads=True)
+        except (pa.ArrowException, OSError) as error:
+            raise FormatError(f"{file.uri} is damaged: {error}") from error
+
+
 def _opened(
     source: pa.NativeFile,
     file: SourceFile,
@@ -103,9 +125,11 @@ def _batch_rows(group: Any) -> int:
     return int(max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, each))))
 
 
-def _batches(opened: Any, group: int, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+def _batches(
+    opened: Any, group: int, names: Sequence[str], rows: int, *, use_threads: bool = False
+) -> Iterator[pa.RecordBatch]:
     batches: Iterator[pa.RecordBatch] = opened.iter_batches(
-        rows, row_groups=[group], columns=names, use_threads=False
+        rows, row_groups=[group], columns=names, use_threads=use_threads
     )
     return batches
 
