@@ -185,3 +185,17 @@ def test_a_command_whose_output_is_closed_ends_without_a_traceback(
     closed = ["sh", "-c", 'exec "$@" >&-', "sh", *words]
     ended = subprocess.run(closed, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is full")
+@pytest.mark.parametrize("words", [["--help"], ["scan", "--help"], ["ls", "."]])
+def test_a_command_that_cannot_print_ends_with_one_line(tmp_path: Path, words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "glaive", *words]
+        if words[0] == "ls":
+            glaive.write_dataset({"n": [1]}, tmp_path / "t.lance")
+        ended = subprocess.run(
+            command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == "Error: [Errno 28] No space left on device\n"

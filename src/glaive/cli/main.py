@@ -154,6 +154,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:  # of the help, which is printed before a command begins
+        say(visible(f"Error: {error}"), err=True)
+        sys.exit(1)
     finally:
         # Ending, the interpreter looks for garbage among all objects twice: 30 to 50 ms of a
         # command. Frozen ones are not looked at.
