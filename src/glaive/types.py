@@ -30,6 +30,7 @@ __all__ = [
     "UInt16s",
     "UInt32s",
     "UInt64s",
+    "VersionIdentity",
     "Where",
 ]
 
@@ -40,6 +41,9 @@ UInt8s = NDArray[np.uint8]
 UInt16s = NDArray[np.uint16]
 UInt32s = NDArray[np.uint32]
 UInt64s = NDArray[np.uint64]
+
+VersionIdentity = tuple[int, int, int, str]
+"""Number of a version, its time in seconds and nanoseconds, and its transaction."""
 
 MAX_OFFSET: Final = 2**31 - 1
 """Bytes or items that offsets of 32 bits can count: Arrow's are signed."""

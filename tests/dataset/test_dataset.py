@@ -333,6 +333,16 @@ class TestOpening:
         assert [one.fragment_id for one in again] == [0, 1, 2]
         assert pa.concat_tables(one.to_table() for one in again) == data
 
+    @pytest.mark.spec("rel-4")
+    def test_pickled_it_does_not_become_another_one_made_in_its_place(self, tmp_path: Path) -> None:
+        first = glaive.write_dataset(TABLE, tmp_path / "t")
+        sent = pickle.dumps(first), pickle.dumps(first.get_fragments()[0])
+        glaive.LanceDataset.drop(tmp_path / "t")
+        glaive.write_dataset(TABLE, tmp_path / "t")
+        for pickled in sent:
+            with pytest.raises(VersionNotFoundError, match="another one made in its place"):
+                pickle.loads(pickled)
+
     def test_memory_cannot_be_pickled(self) -> None:
         written = glaive.write_dataset(TABLE, "memory://pickling/t")
         with pytest.raises(StoreError, match="memory of this process"):

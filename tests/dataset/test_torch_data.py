@@ -12,7 +12,7 @@ import pytest
 
 import glaive
 from glaive.arrow import ImageArray, bfloat16_array
-from glaive.errors import FormatError, OptionError, SchemaError
+from glaive.errors import FormatError, OptionError, SchemaError, VersionNotFoundError
 from glaive.sampler import FullScanSampler
 from glaive.torch import preferred_device
 from glaive.torch.data import (
@@ -227,6 +227,19 @@ def test_rows_by_position_come_as_tensors_of_a_batch(uri: str, workers: int) -> 
     assert [tuple(batch["v"].shape) for batch in batches] == [(40, 4), (40, 4), (20, 4)]
     assert sorted(ids(batch["id"] for batch in batches)) == list(range(ROWS))
     assert data[3]["id"].tolist() == [3]
+
+
+@pytest.mark.spec("rel-4")
+def test_rows_by_position_are_none_of_a_dataset_made_in_the_place_of_their_own(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "a.lance"
+    glaive.write_dataset({"id": np.arange(9)}, place)
+    data = SafeLanceDataset(place)
+    glaive.LanceDataset.drop(place)
+    glaive.write_dataset({"id": np.arange(9, 18)}, place)
+    with pytest.raises(VersionNotFoundError, match="another one made in its place"):
+        data[0]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

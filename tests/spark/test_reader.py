@@ -13,7 +13,12 @@ import pytest
 from pyspark.sql.types import StructType
 
 import glaive
-from glaive.errors import MissingDependencyError, NotFoundError, OptionError
+from glaive.errors import (
+    MissingDependencyError,
+    NotFoundError,
+    OptionError,
+    VersionNotFoundError,
+)
 from glaive.spark.reader import LanceReader
 from glaive.spark.source import LanceDataSource
 
@@ -138,6 +143,21 @@ def test_large_values_that_compress_well_are_read_in_bounded_memory(uri: str) ->
 
     assert count == 500
     assert most < 400 << 20
+
+
+@pytest.mark.spec("rel-4")
+def test_a_frame_does_not_become_one_of_a_dataset_made_in_the_place_of_its_own(
+    numbers: str,
+) -> None:
+    _, reader = planned(numbers)
+    (part, *_) = reader.partitions()
+    glaive.LanceDataset.drop(numbers)
+    glaive.write_dataset({"id": [-1], "emb": [[0.0, 0.0]], "text": ["none"]}, numbers)
+
+    with pytest.raises(VersionNotFoundError, match="another one made in its place"):
+        list(pickle.loads(pickle.dumps(reader)).read(part))
+    with pytest.raises(VersionNotFoundError, match="another one made in its place"):
+        reader.partitions()
 
 
 def test_a_task_with_another_version_of_glaive_is_refused(numbers: str) -> None:

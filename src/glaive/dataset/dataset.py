@@ -20,7 +20,7 @@ from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.opening import find, version_of_manifest
 from glaive.dataset.pylance_members import with_pylance_members
 from glaive.dataset.version import OpenDataset, OpenedVersion
-from glaive.dataset.versions.history import describe, describe_all, find_version
+from glaive.dataset.versions.history import describe, describe_all
 from glaive.errors import GlaiveError, UnsupportedFeatureError
 from glaive.forks import renewed
 from glaive.format.fields import LanceSchema
@@ -36,8 +36,10 @@ from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take
 from glaive.table.manifest_store.protocol import ManifestStore
+from glaive.table.replaced import open_same
 from glaive.table.root import CommitLock
 from glaive.table.versions import latest, list_versions
+from glaive.types import VersionIdentity
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -246,7 +248,9 @@ class LanceDataset:
 
     def __reduce__(self) -> tuple[object, ...]:
         opened = self._at
-        arguments = (self.store, self.uri, self.version, self.storage_options, opened.scan_defaults)
+        # A number alone could be that of another dataset, made in the place of this one.
+        identity, options = opened.manifest.identity, self.storage_options
+        arguments = (self.store, self.uri, identity, options, opened.scan_defaults)
         return (_reopen, (type(self), *arguments))
 
     @property
@@ -1812,13 +1816,13 @@ def _reopen(
     kind: type[LanceDataset],
     store: ObjectStore,
     uri: str,
-    version: int,
+    identity: VersionIdentity,
     storage_options: Mapping[str, str] | None,
     scan_defaults: Mapping[str, Any],
 ) -> LanceDataset:
     return kind.of(
         store,
-        find_version(store, version),
+        open_same(store, identity),
         uri=uri,
         storage_options=storage_options,
         scan_defaults=scan_defaults,

@@ -35,7 +35,7 @@ from glaive.format.paths import VERSIONS, NamingScheme
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
 from glaive.io.store import BytesLike, ObjectStore
-from glaive.types import FormatVersion
+from glaive.types import FormatVersion, VersionIdentity
 
 __all__ = ["WRITER", "Manifest", "decode_manifest", "encode_manifest"]
 
@@ -149,8 +149,8 @@ class Manifest:
             ) from error
 
     @property
-    def identity(self) -> tuple[int, int, int, str]:
-        """Number, moment and transaction: a copy of a dataset may give a number again."""
+    def identity(self) -> VersionIdentity:
+        """What a version is recognised by: another dataset in its place gives numbers again."""
         wire = self.wire
         moment = wire.timestamp.seconds, wire.timestamp.nanos
         return self.version, *moment, wire.transaction_file

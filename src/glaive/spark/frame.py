@@ -22,9 +22,16 @@ __all__ = ["frame_schema", "open_dataset", "pinned", "scan_arguments", "stored_p
 
 
 def open_dataset(options: Options) -> LanceDataset:
-    """Open the dataset and version of the options."""
+    """Open the dataset and version of the options.
+
+    Raises
+    ------
+    VersionNotFoundError
+        There is no such version, or another dataset is in the place of the pinned one.
+    """
     from glaive.dataset.open import dataset
     from glaive.dataset.versions.history import version_as_of
+    from glaive.table.replaced import check_same
 
     version: int | str | tuple[str | None, int | None] | None = options.tag or options.version
     if options.branch is not None:
@@ -34,17 +41,26 @@ def open_dataset(options: Options) -> LanceDataset:
         version=version,
         storage_options=options.storage or None,
     )
+    if options.identity is not None:
+        check_same(opened.manifest, options.identity)
     if options.asof is None:
         return opened
     return opened.checkout_version(version_as_of(opened.store, options.asof))
 
 
 def pinned(options: Options, dataset: LanceDataset) -> Options:
-    """Options with the version of an opened dataset."""
+    """Options with the version of an opened dataset, and what it is recognised by."""
     from glaive.dataset.versions.references import branch_of
 
-    branch = branch_of(dataset.manifest)
-    return replace(options, version=dataset.version, branch=branch, tag=None, asof=None)
+    there = dataset.manifest
+    return replace(
+        options,
+        version=there.version,
+        branch=branch_of(there),
+        identity=there.identity,
+        tag=None,
+        asof=None,
+    )
 
 
 def frame_schema(dataset: LanceDataset, options: Options) -> pa.Schema:

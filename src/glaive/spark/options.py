@@ -28,6 +28,7 @@ from glaive.io.renewed import ExpiringOptions
 from glaive.io.storage_options import PERMISSIONS, normalise_options
 from glaive.spark.option_text import ALIASES, JSON_OPTIONS, READERS, STORAGE
 from glaive.spark.table_option import LocatedOptions, with_location
+from glaive.types import VersionIdentity
 
 __all__ = ["Options", "absolute", "from_spark", "to_spark", "with_absolute_path"]
 
@@ -141,6 +142,8 @@ class Options:
         The dataset knows the names of its last jobs that had one.
     max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
         Writing: as in :func:`glaive.write_dataset`.
+    identity
+        Reading: what ``version`` was recognised by when it was pinned; none of Spark's options.
     """
 
     uri: str
@@ -183,6 +186,7 @@ class Options:
     max_bytes_per_file: int | None = None
     data_storage_version: str | None = None
     enable_stable_row_ids: bool | None = None
+    identity: VersionIdentity | None = None
 
 
 def from_spark(options: Mapping[str, str]) -> Options:

@@ -9,14 +9,15 @@ transaction file of the version, whose name no other dataset has, tell whether t
 
 from __future__ import annotations
 
-from glaive.errors import CommitConflictError, ObjectNotFoundError
+from glaive.errors import CommitConflictError, ObjectNotFoundError, VersionNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import transaction_path
 from glaive.io.store import ObjectStore
-from glaive.table.load import load_numbered
+from glaive.table.load import load_numbered, open_version
 from glaive.table.versions import latest
+from glaive.types import VersionIdentity
 
-__all__ = ["check_not_replaced", "is_same", "replaced"]
+__all__ = ["check_not_replaced", "check_same", "is_same", "open_same", "replaced"]
 
 
 def check_not_replaced(store: ObjectStore, base: Manifest, reach: int) -> None:
@@ -51,8 +52,35 @@ def check_not_replaced(store: ObjectStore, base: Manifest, reach: int) -> None:
 
 def is_same(there: Manifest, known: Manifest) -> bool:
     """Whether a version that is read again is the one that was read before."""
-    one, other = there.wire, known.wire
-    return one.transaction_file == other.transaction_file and one.timestamp == other.timestamp
+    return there.identity == known.identity
+
+
+def open_same(store: ObjectStore, identity: VersionIdentity) -> Manifest:
+    """A version that was opened before, maybe by another process. As many requests as for a number.
+
+    Raises
+    ------
+    VersionNotFoundError
+        It was cleaned up, or another dataset is there.
+    """
+    there = open_version(store, identity[0])
+    check_same(there, identity)
+    return there
+
+
+def check_same(there: Manifest, identity: VersionIdentity) -> None:
+    """Check that a version is the one that was opened before.
+
+    Raises
+    ------
+    VersionNotFoundError
+        Another dataset is there.
+    """
+    if there.identity != identity:
+        raise VersionNotFoundError(
+            f"version {identity[0]} of {there.where} is not the one that was opened before: the "
+            "dataset was deleted, and another one made in its place. Open the dataset again."
+        )
 
 
 def _has_later(store: ObjectStore, base: Manifest) -> bool:

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset as open_dataset
+from glaive.table.replaced import check_same
 from glaive.torch.blob_columns import blob_columns
 from glaive.torch.shared_batches import Collate
 from glaive.torch.tensors import python_values
@@ -54,7 +55,7 @@ class SafeLanceDataset(Dataset):  # type: ignore[misc]  # torch is not installed
         opened = open_dataset(uri, **self.dataset_options)
         self._len = len(opened)
         # What is numbered here is the same row in each process, also after later commits.
-        self._opened = (opened.uri, opened.version)
+        self._opened = (opened.uri, opened.manifest.identity)
         self._ds: LanceDataset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,8 +71,10 @@ class SafeLanceDataset(Dataset):  # type: ignore[misc]  # torch is not installed
     def __getitems__(self, indices: Sequence[int]) -> Any:
         """Rows of a batch, with one take: dictionaries, or what ``to_tensor_fn`` makes of all."""
         if self._ds is None:
-            uri, version = self._opened
-            self._ds = open_dataset(uri, **{**self.dataset_options, "version": version})
+            uri, identity = self._opened
+            opened = open_dataset(uri, **{**self.dataset_options, "version": identity[0]})
+            check_same(opened.manifest, identity)
+            self._ds = opened
         rows = self._ds.take(indices, self.columns)
         if self.to_tensor_fn is None:
             return python_values(f"rows of {self.uri}", rows)

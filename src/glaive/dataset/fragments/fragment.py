@@ -14,7 +14,6 @@ from glaive.dataset.fragments.changes import FragmentChanges
 from glaive.dataset.fragments.data_files import DataFile
 from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.scanner import Scanner
-from glaive.dataset.versions.history import find_version
 from glaive.errors import (
     NotFoundError,
     OptionError,
@@ -33,6 +32,8 @@ from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS
 from glaive.scan.take import take
 from glaive.scan.views import Views
+from glaive.table.replaced import open_same
+from glaive.types import VersionIdentity
 
 if TYPE_CHECKING:
     from glaive.dataset.fragments.inner import InnerFragment
@@ -68,7 +69,7 @@ class LanceFragment(FragmentChanges):
 
     def __reduce__(self) -> tuple[object, ...]:
         at = self._views.snapshot
-        return (_reopen, (type(self), at.store, at.manifest.version, self.fragment_id))
+        return (_reopen, (type(self), at.store, at.manifest.identity, self.fragment_id))
 
     @property
     def _ds(self) -> SimpleNamespace:
@@ -301,7 +302,7 @@ def fragment_with_id(views: Views, fragment_id: int) -> LanceFragment | None:
         return None
 
 
-def _reopen(kind: Any, store: ObjectStore, version: int, fragment_id: int) -> Any:
-    manifest = find_version(store, version)
+def _reopen(kind: Any, store: ObjectStore, identity: VersionIdentity, fragment_id: int) -> Any:
+    manifest = open_same(store, identity)
     views = Views(Snapshot(store, manifest, Session()))
     return kind.of(views, manifest.position_of(fragment_id))

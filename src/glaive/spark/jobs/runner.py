@@ -211,14 +211,10 @@ def parts_for(total_bytes: int, parallelism: int) -> int:
 def pickled_dataset(dataset: OpenedVersion | None) -> bytes:
     """The version as tasks open it, without its manifest; ``None`` before there is one.
 
-    Workers keep what they opened, by these bytes. They name the commit as well: a dataset or branch
-    that is deleted and made again has other rows under the same path and number.
+    Workers keep what they opened, by these bytes, which say what the version is recognised by: a
+    dataset or branch that is deleted and made again has other rows under the same path and number.
     """
-    if dataset is None:
-        return pickle.dumps((None, None))
-    wire = dataset.manifest.wire
-    commit = wire.transaction_file, wire.timestamp.seconds, wire.timestamp.nanos
-    return pickle.dumps((LanceDataset.holding(dataset), commit))
+    return pickle.dumps(None if dataset is None else LanceDataset.holding(dataset))
 
 
 def _cores(spark: SparkSession) -> int:

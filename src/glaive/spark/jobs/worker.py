@@ -146,6 +146,5 @@ def loads(pickled: bytes) -> Any:
 @lru_cache(maxsize=2)
 def opened_dataset(pickled: bytes) -> LanceDataset:
     """The dataset that tasks are for; kept for the next tasks of this worker."""
-    dataset: LanceDataset
-    dataset, _ = loads(pickled)
+    dataset: LanceDataset = loads(pickled)
     return dataset

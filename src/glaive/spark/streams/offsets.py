@@ -16,8 +16,9 @@ from glaive.dataclass import dataclass
 from glaive.dataset.changes.task import ChangeTask
 from glaive.dataset.changes.task_list import ChangeTasks
 from glaive.errors import OptionError
+from glaive.types import VersionIdentity
 
-__all__ = ["Identity", "Position", "batch_end", "batch_start", "between", "identity_of", "initial"]
+__all__ = ["Position", "batch_end", "batch_start", "between", "identity_of", "initial"]
 
 _HIGHEST = 2**63 - 1
 
@@ -29,9 +30,6 @@ _START: Final = "start"
 
 _IDENTITY: Final = "identity"
 """Entry of the offset at which a batch ends: the last version of which it has rows."""
-
-Identity = tuple[int, int, int, str]
-"""Number of a version, its time in seconds and nanoseconds, and its transaction."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -102,7 +100,7 @@ def initial(start: Position) -> dict[str, Any]:
 
 
 def batch_end(
-    start: dict[str, Any], end: Position, identity: Identity | None = None
+    start: dict[str, Any], end: Position, identity: VersionIdentity | None = None
 ) -> dict[str, Any]:
     """The offset for Spark's checkpoint at which a batch ends; the same as its start if empty.
 
@@ -120,7 +118,7 @@ def batch_end(
     return {**offset, _START: begins.to_spark()} if start.get(_INITIAL) else offset
 
 
-def identity_of(offset: dict[str, Any]) -> Identity | None:
+def identity_of(offset: dict[str, Any]) -> VersionIdentity | None:
     """What the last version of a batch is recognised by, from the offset at which it ends.
 
     ``None`` for the start of a stream, and for checkpoints of earlier versions of glaive.

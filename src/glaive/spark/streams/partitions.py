@@ -109,7 +109,7 @@ def read_partition(
         return
     wanted: LanceSchema = _unpacked(partition.value[0])
     # The newest version: the one whose schema the feed has may have been cleaned up.
-    dataset = open_dataset(replace(options, version=None))
+    dataset = open_dataset(replace(options, version=None, identity=None))
     names = [name for name in schema.names if name not in CHANGE_COLUMNS.names]
     reader = ChangeReader(
         dataset.opened,

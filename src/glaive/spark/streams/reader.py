@@ -29,7 +29,6 @@ from glaive.spark.frame import frame_schema, open_dataset
 from glaive.spark.options import Options, from_spark, with_absolute_path
 from glaive.spark.streams.limits import Budget, default_limit
 from glaive.spark.streams.offsets import (
-    Identity,
     Position,
     batch_end,
     batch_start,
@@ -40,6 +39,7 @@ from glaive.spark.streams.offsets import (
 from glaive.spark.streams.options import StreamOptions, stream_options
 from glaive.spark.streams.partitions import partitions_of, read_partition
 from glaive.spark.streams.timeline import Timeline, end_version, first_since
+from glaive.types import VersionIdentity
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -219,14 +219,14 @@ class _StreamPlan:
         self._store = dataset.store
         self._timeline = Timeline(dataset.store, self.of_stream)
         self._target: int | None = None
-        self._last: Identity | None = None
+        self._last: VersionIdentity | None = None
 
     def _open(self, pinned: Options | None) -> LanceDataset:
         if pinned is not None:
             try:
                 return open_dataset(pinned)
             except NotFoundError:  # it was cleaned up since: the newest has the columns as well
-                return open_dataset(replace(pinned, version=None))
+                return open_dataset(replace(pinned, version=None, identity=None))
         return open_dataset(self._options)
 
     def first(self) -> Position:
@@ -273,7 +273,7 @@ class _StreamPlan:
             start = start.next_version
         return start
 
-    def identity(self, end: Position) -> Identity | None:
+    def identity(self, end: Position) -> VersionIdentity | None:
         """What the last version of a batch that was just planned is recognised by."""
         self._last = self._timeline.identity(end.last_version)
         return self._last

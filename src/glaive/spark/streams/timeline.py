@@ -10,7 +10,7 @@ from glaive.dataset.changes.task_list import ChangeTasks
 from glaive.errors import ObjectNotFoundError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
-from glaive.spark.streams.offsets import Identity, Position
+from glaive.spark.streams.offsets import Position
 from glaive.spark.streams.options import StreamOptions
 from glaive.table.load import (
     describe_versions,
@@ -18,6 +18,7 @@ from glaive.table.load import (
     open_latest_since,
     read_transaction,
 )
+from glaive.types import VersionIdentity
 
 __all__ = ["Timeline", "end_version", "first_since"]
 
@@ -52,7 +53,7 @@ class Timeline:
         self._newest = open_latest_since(self._store, known)
         return self._newest
 
-    def identity(self, number: int) -> Identity | None:
+    def identity(self, number: int) -> VersionIdentity | None:
         """What a version that was planned is recognised by; at most one request.
 
         ``None`` if there is no such version, or none any more.
@@ -62,7 +63,7 @@ class Timeline:
                 return known.identity
         return self.identity_there(number)
 
-    def identity_there(self, number: int) -> Identity | None:
+    def identity_there(self, number: int) -> VersionIdentity | None:
         """The same of the version of this number that is there now.
 
         One request, or none for the newest, which was looked at before each batch.
