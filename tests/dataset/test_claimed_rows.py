@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyroaring import BitMap
+from pyroaring import BitMap, BitMap64
 from tests.damage import rewritten as rewritten_file
+from tests.traced import traced_peak
 
 import glaive
+from glaive.dataset.compaction.rewrite import live_addresses
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CorruptFileError, GlaiveError, SchemaError, UnsupportedFeatureError
 from glaive.format.manifest import encode_manifest
@@ -249,6 +251,49 @@ def test_numbers_of_billions_of_rows_are_not_held_at_once(tmp_path: Path, name: 
     repeat(tmp_path / "t", 2**32, stable=True)
     message = refused_within_bounds(tmp_path / "t", READ_ALL[name])
     assert "row ids or versions of 4294967296 rows of one fragment" in message
+
+
+@pytest.mark.spec("rel-24")
+def test_addresses_of_the_rows_of_a_compaction_are_listed_some_at_a_time(tmp_path: Path) -> None:
+    """Eight bytes for each row, three times, of a fragment whose rows are a few bytes."""
+    repeat(tmp_path / "t", 2**28)
+    dataset = glaive.dataset(tmp_path / "t")
+    opened = dataset.opened
+    found: list[bytes] = []
+    used = traced_peak(
+        lambda: found.append(live_addresses(opened, list(dataset.manifest.fragments())))
+    )
+    assert used < MOST_MEMORY
+    addresses = BitMap64.deserialize(found[0])
+    assert len(addresses) == 2**28 - 2
+    assert 1 not in addresses
+    assert 999 not in addresses
+
+
+@pytest.mark.spec("rel-24")
+def test_deleted_rows_of_a_file_of_runs_are_not_listed_by_reads(tmp_path: Path) -> None:
+    """Nor counted against a limit: as runs they take next to nothing."""
+    repeat(tmp_path / "t", 2**32)
+    runs = BitMap(range(7, 2**32 - 5))
+    runs.run_optimize()
+
+    def change(_wire: Any, fragments: list[Any]) -> None:
+        deleted = fragments[0].deletion_file
+        deleted.file_type = table_pb2.DeletionFile.BITMAP
+        deleted.num_deleted_rows = 0  # as in old datasets: only the file tells
+        path = tmp_path / "t" / "_deletions" / f"0-{deleted.read_version}-{deleted.id}.bin"
+        path.write_bytes(runs.serialize())
+
+    rewrite(tmp_path / "t", change)
+    found: list[Any] = []
+
+    def read() -> None:
+        dataset = glaive.dataset(tmp_path / "t")
+        found.append(dataset.count_rows())
+        found.append(dataset.to_table(columns=["one"], with_row_id=True)["_rowid"].to_pylist())
+
+    assert traced_peak(read) < MOST_MEMORY
+    assert found == [12, [*range(7), *range(2**32 - 5, 2**32)]]
 
 
 @pytest.mark.spec("rel-24")

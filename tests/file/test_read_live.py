@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumn
+from glaive.format.deletions import DeletedRuns
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 from glaive.kernels.compact import DeletionMask
@@ -65,7 +66,7 @@ def test_numbers_without_deleted_rows(
     column = column_of(tmp_path_factory.mktemp("f"), packed(kind, rows, nulls=nulls))
     share = data.draw(st.sampled_from([0.001, 0.03, 0.5, 1.0]))
     deleted = np.flatnonzero(np.random.default_rng(rows).random(rows) < share)
-    live = LiveRows(deleted.astype(np.uint32), rows)
+    live = LiveRows(DeletedRuns.of(deleted.astype(np.uint32)), rows)
     start = data.draw(st.integers(0, rows - 1))
     stop = data.draw(st.integers(start, rows))
     (expected,) = live.keep(start, stop, [column.read(start, stop)])
@@ -89,6 +90,6 @@ def test_other_columns_are_left_to_the_caller(tmp_path: Path, version: str) -> N
     strings = pa.array([f"{i * 7919 % 4001} and more" for i in range(4000)])
     column = column_of(tmp_path, strings, version)
     assert column.read_live(0, 4000, DeletionMask(np.array([5]), 0, 4000)) is None
-    live = LiveRows(np.arange(0, 4000, 2, dtype=np.uint32), 4000)
+    live = LiveRows(DeletedRuns.of(np.arange(0, 4000, 2, dtype=np.uint32)), 4000)
     expected = strings.take(pa.array(range(1, 4000, 2)))
     assert live.read(column, 0, 4000).equals(expected)

@@ -13,9 +13,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from pyroaring import BitMap
+from tests.traced import traced_peak
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.format.deletions import MAX_DELETED_ROWS, decode_deletions, encode_deletions
+from glaive.format.deletions import (
+    MAX_DELETED_ROWS,
+    decode_deletions,
+    decode_runs,
+    encode_deletions,
+)
 
 NOT_NULL = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 MANY = 2**32 - 1
@@ -236,6 +242,33 @@ def test_a_bitmap_of_billions_of_rows_is_counted_before_they_are_listed(count: i
     )
     assert used < 10_000_000
     assert MAX_DELETED_ROWS < 2**31
+
+
+@pytest.mark.spec("del-6", "rel-24")
+def test_billions_of_deleted_rows_of_few_runs_are_ranges() -> None:
+    runs = BitMap(range(5, 2**31)) | BitMap(range(2**31 + 7, 2**32))
+    runs.run_optimize()
+    data = pa.py_buffer(runs.serialize())
+    found = []
+
+    def read() -> None:
+        found.append(decode_runs(data, bitmap=True, rows=2**32, count=len(runs), where="d"))
+
+    assert traced_peak(read) < 1_000_000
+    assert found[0].begins.tolist() == [5, 2**31 + 7]
+    assert found[0].ends.tolist() == [2**31, 2**32]
+
+
+@given(st.sets(st.integers(0, 300)), st.booleans())
+def test_runs_are_those_of_the_offsets(gone: set[int], bitmap: bool) -> None:
+    offsets = np.array(sorted(gone), np.uint32)
+    data = pa.py_buffer(encode_deletions(offsets, bitmap=bitmap))
+    begins, ends = decode_runs(data, bitmap=bitmap, rows=301, count=len(gone), where="d")
+    listed = [
+        row for run in zip(begins.tolist(), ends.tolist(), strict=True) for row in range(*run)
+    ]
+    assert listed == offsets.tolist()
+    assert (ends[:-1] < begins[1:]).all()
 
 
 @pytest.mark.parametrize("more", [8, 16])

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glaive.format.deletions import DeletedRuns
 from glaive.scan.deletions import LiveRows
 from glaive.testing import force_tier
 
@@ -22,7 +23,7 @@ def fragments(draw: st.DrawFn) -> tuple[LiveRows, list[int]]:
     runs = draw(st.lists(st.tuples(st.integers(0, rows - 1), st.integers(1, 70)), max_size=5))
     gone = sorted({row for start, size in runs for row in range(start, min(rows, start + size))})
     left = [row for row in range(rows) if row not in set(gone)]
-    return LiveRows(np.array(gone, np.uint32), rows), left
+    return LiveRows(DeletedRuns.of(np.array(gone, np.uint32)), rows), left
 
 
 @given(fragments())
@@ -68,7 +69,7 @@ def test_deleted_rows_are_dropped(
 
 
 def test_rows_gone_at_one_end_cost_no_copy() -> None:
-    live = LiveRows(np.arange(90, 100, dtype=np.uint32), 100)
+    live = LiveRows(DeletedRuns.of(np.arange(90, 100, dtype=np.uint32)), 100)
     column = pa.array(np.arange(100))
     (kept,) = live.keep(0, 100, [column])
     assert np.shares_memory(kept.to_numpy(), column.to_numpy())
@@ -121,7 +122,7 @@ def test_rows_of_all_types_are_dropped(kind: pa.DataType, data: st.DataObject) -
     array: Any = pa.array(values, storage)
     if kind == pa.uuid():
         array = pa.ExtensionArray.from_storage(kind, array)
-    live = LiveRows(gone, rows)
+    live = LiveRows(DeletedRuns.of(gone), rows)
     start = data.draw(st.integers(0, rows))
     stop = data.draw(st.integers(start, rows))
     left = np.setdiff1d(np.arange(start, stop), gone)
@@ -154,6 +155,6 @@ def test_deleted_rows_are_known_by_their_numbers(
 def test_runs_of_deleted_rows_take_no_memory_for_each_row() -> None:
     """A file of 30 KB with runs of 2^27 rows took 3.6 GB, and as much for each other fragment."""
     rows = 1 << 22
-    live = LiveRows(np.arange(5, rows - 5, dtype=np.uint32), rows)
+    live = LiveRows(DeletedRuns.of(np.arange(5, rows - 5, dtype=np.uint32)), rows)
     assert live.count == 10
     assert live.nbytes <= rows // 8 + 100

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import glaive
 from glaive.arrow.buffers import align_bits, pack_flags
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
+from glaive.format.deletions import DeletedRuns
 from glaive.scan.deletions import LiveRows
 from glaive.scan.filter.rows import RowSelection
 
@@ -72,7 +73,9 @@ def test_what_two_selections_have_in_common(one, other, some, others) -> None:  
 @pytest.mark.parametrize("make", WAYS)
 def test_deleted_rows_are_left_out(make, some, gone) -> None:  # type: ignore[no-untyped-def]  # a maker of selections
     deleted = (np.flatnonzero(gone) + START).astype(np.uint32)
-    live = LiveRows(np.concatenate([[1], deleted]).astype(np.uint32), START + ROWS + 9)
+    live = LiveRows(
+        DeletedRuns.of(np.concatenate([[1], deleted]).astype(np.uint32)), START + ROWS + 9
+    )
     assert (
         make(some).without_deleted(live).rows.tolist()
         == (np.flatnonzero(some & ~gone) + START).tolist()

@@ -25,6 +25,7 @@ from glaive.dataset.rows.update import UpdateTask
 from glaive.dataset.tasks import FragmentRange, Job, cut_evenly
 from glaive.dataset.version import OpenedVersion
 from glaive.exporting import export_files
+from glaive.format.bitmaps import bitmap_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.spark.jobs.cluster_rows import CutRows
@@ -33,7 +34,6 @@ from glaive.spark.jobs.match_rows import MatchTask
 from glaive.spark.jobs.merge_rows import ADDRESS
 from glaive.spark.jobs.runner import MAX_TASKS, divide, dump_tasks, dumps
 from glaive.spark.jobs.worker import dump_results, load_results
-from glaive.table.bitmaps import bitmap_of
 from glaive.table.index_coverage import encode_indices
 
 FRAGMENTS = 1_000_000

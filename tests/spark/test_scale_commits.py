@@ -34,6 +34,7 @@ from glaive.dataset.version import OpenedVersion
 from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import plan_write
+from glaive.format.bitmaps import bitmap_of
 from glaive.format.fragment import DataFile, DeletionFile, Fragment
 from glaive.format.fragment_list import FragmentList, packed_fragments, unpacked_fragments
 from glaive.format.manifest import Manifest
@@ -42,7 +43,6 @@ from glaive.spark.jobs.merge_commit import commit_merge
 from glaive.spark.jobs.merge_rows import MergedRows, RowClause
 from glaive.spark.jobs.worker import dump_results, load_results
 from glaive.spark.lance_table.column_join import commit_replaced
-from glaive.table.bitmaps import bitmap_of
 from glaive.table.operations.update import encode_offsets
 from glaive.types import FormatVersion
 

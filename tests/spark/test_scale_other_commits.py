@@ -37,6 +37,7 @@ from glaive.dataset.versions.publish import publish_branch
 from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import plan_write
+from glaive.format.bitmaps import bitmap_of
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import FragmentList
 from glaive.format.manifest import Manifest
@@ -56,7 +57,6 @@ from glaive.spark.jobs.index_build import build_index
 from glaive.spark.jobs.runner import dumps
 from glaive.spark.jobs.worker import dump_results, load_results
 from glaive.spark.replacing import commit_replacement
-from glaive.table.bitmaps import bitmap_of
 from glaive.table.commit import commit_transaction
 from glaive.table.index_coverage import encode_indices
 from glaive.table.load import open_latest

@@ -18,6 +18,7 @@ from glaive.errors import (
     OptionError,
     UnsupportedFeatureError,
 )
+from glaive.format.bitmaps import offsets_of
 from glaive.format.flags import Feature
 from glaive.format.fragment import LEGACY
 from glaive.format.limits import MAX_FRAGMENT_ID
@@ -26,7 +27,6 @@ from glaive.format.pb import table_pb2
 from glaive.format.rowids import decode_row_ids
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
-from glaive.table.bitmaps import offsets_of
 from glaive.table.cloning import begin_clone
 from glaive.table.commit import commit_transaction
 from glaive.table.deletions import add_deletions, load_deletions

@@ -12,13 +12,13 @@ import pytest
 
 from glaive.dataset.columns.added_files import AddedFiles
 from glaive.errors import CorruptFileError
+from glaive.format.bitmaps import bitmap_of
 from glaive.format.flags import Feature
 from glaive.format.fragment import DataFile, Fragment
 from glaive.format.fragment_list import FragmentList, file_versions, ids_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
-from glaive.table.bitmaps import bitmap_of
 from glaive.table.operations.append import Append
 from glaive.table.operations.delete import Delete
 from glaive.table.operations.merge import Merge

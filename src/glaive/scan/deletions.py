@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.file.protocol import BoundColumn
+from glaive.format.deletions import DeletedRuns
 from glaive.kernels.compact import DeletionMask, compact_bits, compact_fixed, compact_variable
 from glaive.kernels.strings import Strings
 from glaive.types import Flags, Int64s
@@ -31,23 +31,22 @@ class LiveRows:
     Parameters
     ----------
     deleted
-        Offsets of the deleted rows, ascending, each once.
+        The deleted rows.
     rows
         Physical rows of the fragment.
     """
 
     __slots__ = ("_deleted_before", "_kept", "_live_before", "_starts", "_windows", "rows")
 
-    def __init__(self, deleted: NDArray[np.uint32], rows: int) -> None:
+    def __init__(self, deleted: DeletedRuns, rows: int) -> None:
         self.rows = rows
-        begins = np.zeros(min(len(deleted), 1), np.int64)
-        begins = np.concatenate((begins, np.flatnonzero(np.diff(deleted) != 1) + 1))
-        self._starts = deleted[begins].astype(np.int64)
+        self._starts = deleted.begins
         # Deleted rows before each run, and all of them.
-        self._deleted_before = np.append(begins, len(deleted))
+        self._deleted_before = np.zeros(len(self._starts) + 1, np.int64)
+        np.cumsum(deleted.ends - self._starts, out=self._deleted_before[1:])
         # Live rows before each run, after none: live row k stands behind the runs with at most k.
-        self._live_before = np.zeros(len(begins) + 1, np.int64)
-        np.subtract(self._starts, begins, out=self._live_before[1:])
+        self._live_before = np.zeros(len(self._starts) + 1, np.int64)
+        np.subtract(self._starts, self._deleted_before[:-1], out=self._live_before[1:])
         # Bits of windows, not of all rows: how many these are, only the manifest says.
         self._windows: dict[tuple[int, int], DeletionMask] = {}
         self._kept = 0

@@ -167,12 +167,12 @@ class Snapshot:
         if file is None:
             return None
         from glaive.scan.deletions import LiveRows
-        from glaive.table.deletions import load_deletions
+        from glaive.table.deletions import load_deleted_runs
 
         def load() -> tuple[LiveRows, int]:
             if fragment.physical_rows > MOST_UNCHECKED:
                 self.check_rows(fragment)
-            deleted = load_deletions(self.store, self.manifest, fragment)
+            deleted = load_deleted_runs(self.store, self.manifest, fragment)
             live = LiveRows(deleted, fragment.physical_rows)
             return live, live.nbytes
 

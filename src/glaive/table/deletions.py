@@ -5,7 +5,9 @@ Specification: "Deletion files" in ``docs/format``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,13 @@ from glaive.arrow.buffers import ascending
 from glaive.entropy import random_bytes
 from glaive.errors import CorruptFileError, DataFileMissingError, ObjectNotFoundError
 from glaive.events import FILES, emit
-from glaive.format.deletions import BITMAP_FROM, decode_deletions, encode_deletions
+from glaive.format.deletions import (
+    BITMAP_FROM,
+    DeletedRuns,
+    decode_deletions,
+    decode_runs,
+    encode_deletions,
+)
 from glaive.format.fragment import DeletionFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.paths import deletion_file_path
@@ -24,15 +32,15 @@ from glaive.table.bases import locate_in_base
 from glaive.table.checksums import checksum_of_metadata
 from glaive.types import Where
 
-__all__ = ["add_deletions", "load_deletions", "put_deletions"]
+__all__ = ["add_deletions", "load_deleted_runs", "load_deletions", "put_deletions"]
+
+T = TypeVar("T")
 
 
 def load_deletions(
-    store: ObjectStore, manifest: Manifest, fragment: Fragment, *, verify: bool = False
+    store: ObjectStore, manifest: Manifest, fragment: Fragment
 ) -> NDArray[np.uint32]:
     """Deleted offsets of a fragment, ascending. At most one request.
-
-    With ``verify`` the file is compared with its checksum also where reads do not.
 
     Raises
     ------
@@ -44,6 +52,32 @@ def load_deletions(
     file = fragment.deletion_file
     if file is None:
         return np.empty(0, np.uint32)
+    return _load(store, manifest, fragment, file, decode_deletions)
+
+
+def load_deleted_runs(
+    store: ObjectStore, manifest: Manifest, fragment: Fragment, *, verify: bool = False
+) -> DeletedRuns:
+    """Deleted offsets of a fragment as runs, however many there are. At most one request.
+
+    With ``verify`` the file is compared with its checksum also where reads do not. Errors are
+    those of :func:`load_deletions`, which lists them.
+    """
+    file = fragment.deletion_file
+    if file is None:
+        return DeletedRuns.of(np.empty(0, np.uint32))
+    return _load(store, manifest, fragment, file, decode_runs, verify=verify)
+
+
+def _load(
+    store: ObjectStore,
+    manifest: Manifest,
+    fragment: Fragment,
+    file: DeletionFile,
+    decode: Callable[..., T],
+    *,
+    verify: bool = False,
+) -> T:
     path = deletion_file_path(fragment.id, file.read_version, file.number, bitmap=file.bitmap)
     base_store, path = locate_in_base(store, manifest, path, file.base_id)
     where = base_store.full(path)
@@ -57,7 +91,7 @@ def load_deletions(
     if file.checksum is not None and (verify or verification(base_store) != "never"):
         check(Expected(file.checksum, "checksum of a deletion file", Where(where)), data)
     rows = fragment.physical_rows
-    return decode_deletions(data, bitmap=file.bitmap, rows=rows, count=file.rows, where=where)
+    return decode(data, bitmap=file.bitmap, rows=rows, count=file.rows, where=where)
 
 
 def add_deletions(

@@ -21,10 +21,10 @@ from glaive.dataset.changes.commits import Commit, CommitSummary
 from glaive.dataset.changes.task import TASK_ROWS, ChangeTask, RewrittenRows
 from glaive.dataset.changes.task_list import ChangeTasks, TaskGroup
 from glaive.errors import UnsupportedFeatureError
+from glaive.format.bitmaps import bitmap_of
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
-from glaive.table.bitmaps import bitmap_of
 from glaive.types import Int64s
 
 __all__ = ["plan_commit", "plan_net", "plan_snapshot"]

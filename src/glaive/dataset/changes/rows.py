@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.dataset.changes.task import ChangeTask, RewrittenRows
+from glaive.format.bitmaps import offsets_of
 from glaive.format.flags import Feature
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ID, UPDATED_AT, SystemColumns
-from glaive.table.bitmaps import offsets_of
 from glaive.types import Int64s
 
 __all__ = ["changed_rows"]

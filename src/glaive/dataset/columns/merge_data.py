@@ -29,13 +29,13 @@ from glaive.dataset.columns.new_columns import Grown, grow
 from glaive.dataset.writing.conform import conform, match_schema
 from glaive.dataset.writing.source import batches_of, read_source
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
+from glaive.format.bitmaps import bitmap_of
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import DataFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.rowids import check_at_once
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SystemColumns
-from glaive.table.bitmaps import bitmap_of
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
+from glaive.format.bitmaps import bitmap_of
 from glaive.format.pb import table_pb2
-from glaive.table.bitmaps import bitmap_of
 from glaive.table.index_coverage import covered_fragments
 
 __all__ = ["Index", "IndexFile"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
 from glaive.table.lineage import load_lineage
 from glaive.table.relocated_rows import address_map
+from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -118,15 +119,22 @@ def _has_checksums(snapshot: Snapshot, fragments: Sequence[Fragment]) -> bool:
 def live_addresses(dataset: OpenedVersion, fragments: Iterable[Fragment]) -> bytes:
     """Addresses of the live rows of fragments, as a bitmap."""
     return address_map(
-        _live_offsets(dataset, fragment).astype(np.uint64) + np.uint64(fragment.id << 32)
+        part.astype(np.uint64) + np.uint64(fragment.id << 32)
         for fragment in fragments
+        for part in _live_parts(dataset, fragment)
     )
 
 
-def _live_offsets(dataset: OpenedVersion, fragment: Fragment) -> NDArray[np.uint32]:
+def _live_parts(dataset: OpenedVersion, fragment: Fragment) -> Iterator[Int64s]:
+    """Offsets of the live rows of a fragment, so many at a time as fit into memory."""
     live = dataset.snapshot.live_rows(fragment)
-    offsets = np.arange(fragment.physical_rows, dtype=np.uint32)
-    return offsets if live is None else np.delete(offsets, live.deleted_between(0, live.rows))
+    for start in range(0, fragment.physical_rows, _ROWS_AT_ONCE):
+        stop = min(fragment.physical_rows, start + _ROWS_AT_ONCE)
+        yield np.arange(start, stop) if live is None else live.among(start, stop)
+
+
+_ROWS_AT_ONCE = 1 << 20
+"""Rows whose addresses are listed at a time: of a fragment, a few bytes may stand for billions."""
 
 
 def _with_lineage(
@@ -137,7 +145,8 @@ def _with_lineage(
     ids: list[bytes] = []
     created, updated = _Runs(new), _Runs(new)
     for fragment in old:
-        offsets = _live_offsets(dataset, fragment)
+        parts = [part.astype(np.uint32) for part in _live_parts(dataset, fragment)]
+        offsets = np.concatenate([np.empty(0, np.uint32), *parts])
         load = partial(load_lineage, dataset.store, dataset.manifest, fragment)
         if fragment.row_ids_in_column:
             ids.append(encode_row_ids(load("row_ids").at(offsets)))

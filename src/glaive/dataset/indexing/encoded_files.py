@@ -19,6 +19,7 @@ from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.opening import find
 from glaive.errors import CorruptFileError, OptionError
 from glaive.file.files import LanceFileReader, LanceFileWriter
+from glaive.format.bitmaps import bitmap_of
 from glaive.format.pb import table_pb2
 from glaive.index.segment import SegmentWriter
 from glaive.index.vector.coder import fixed_size_lists
@@ -35,7 +36,6 @@ from glaive.scan.query import make_query
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
-from glaive.table.bitmaps import bitmap_of
 from glaive.table.checksums import wants_checksums
 
 if TYPE_CHECKING:

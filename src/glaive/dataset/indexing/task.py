@@ -20,6 +20,7 @@ from glaive.dataset.indexing.indexed_path import indexed_path
 from glaive.dataset.indexing.source import ColumnSource, CountRows
 from glaive.dataset.tasks import opened_at
 from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.format.bitmaps import bitmap_of
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
@@ -27,7 +28,6 @@ from glaive.index.protocol import BuiltSegment, IndexKind
 from glaive.index.registry import index_kinds, kind_of
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
-from glaive.table.bitmaps import bitmap_of
 from glaive.table.checksums import wants_checksums
 from glaive.table.index_coverage import covered_fragments
 

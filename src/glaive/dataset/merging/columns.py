@@ -19,10 +19,10 @@ from glaive.dataset.columns.column_files import (
 from glaive.dataset.merging.clauses import MergeClauses
 from glaive.dataset.merging.row_windows import gather_rows
 from glaive.errors import OptionError
+from glaive.format.bitmaps import bitmap_of
 from glaive.format.blobs import is_blob
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import LEGACY, Fragment
-from glaive.table.bitmaps import bitmap_of
 from glaive.table.operations.update import Update
 
 if TYPE_CHECKING:

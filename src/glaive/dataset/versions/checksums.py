@@ -11,7 +11,7 @@ from glaive.io.checksums import checksum_function
 from glaive.io.store import ObjectStore
 from glaive.scan.snapshot import Snapshot
 from glaive.table.bases import locate_data_file
-from glaive.table.deletions import load_deletions
+from glaive.table.deletions import load_deleted_runs
 from glaive.table.load import load_numbered
 
 __all__ = ["compare_fragment", "compare_manifest", "compare_segment"]
@@ -55,7 +55,7 @@ def compare_fragment(snapshot: Snapshot, position: int, compared: set[str]) -> i
     manifest = snapshot.manifest
     fragment = manifest.fragment(position)
     if manifest.deleted_rows[position]:
-        load_deletions(snapshot.store, manifest, fragment, verify=True)
+        load_deleted_runs(snapshot.store, manifest, fragment, verify=True)
     files = [(*locate_data_file(snapshot.store, manifest, one), one.size) for one in fragment.files]
     return sum(_compare_once(store, path, size, compared) for store, path, size in files)
 

@@ -14,7 +14,7 @@ from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
 from glaive.scan.deletions import LiveRows
 from glaive.scan.snapshot import Snapshot
-from glaive.table.deletions import load_deletions
+from glaive.table.deletions import load_deleted_runs
 from glaive.table.index_coverage import covered_fragments
 from glaive.table.lineage import load_lineage
 
@@ -72,16 +72,7 @@ def validate_fragment(snapshot: Snapshot, position: int) -> IdRuns | None:
                 )
             seen[number] = file.path
         _check_file(snapshot, fragment, file)
-    deleted = load_deletions(snapshot.store, manifest, fragment)
-    if len(deleted) > fragment.physical_rows or (
-        len(deleted) and int(deleted[-1]) >= fragment.physical_rows
-    ):
-        raise _wrong(
-            snapshot,
-            f"deleted rows of fragment {fragment.id}",
-            f"offsets below {fragment.physical_rows}",
-            f"{deleted[-1]}",
-        )
+    deleted = load_deleted_runs(snapshot.store, manifest, fragment)
     if not manifest.uses(Feature.STABLE_ROW_IDS):
         return None
     for column in ("created_at", "updated_at"):

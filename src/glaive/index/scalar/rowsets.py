@@ -15,18 +15,18 @@ import pyarrow as pa
 
 from glaive.encodings.compression import check_decoded
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.format.wire import parse_bitmap
-from glaive.index.address_map import Addresses, AddressMap
-from glaive.index.row_set import RowNumbers, RowSet
-from glaive.index.scalar.rowset_encoding import encode_ascending
-from glaive.index.scalar.treemaps import decode_treemap, encode_halves, rows_of_treemap
-from glaive.table.bitmaps import (
+from glaive.format.bitmaps import (
     MAX_NUMBERS,
     RANGE_BYTES,
     bitmap_of,
     is_of_runs,
     offsets_of,
 )
+from glaive.format.wire import parse_bitmap
+from glaive.index.address_map import Addresses, AddressMap
+from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.scalar.rowset_encoding import encode_ascending
+from glaive.index.scalar.treemaps import decode_treemap, encode_halves, rows_of_treemap
 from glaive.types import Int64s
 
 if TYPE_CHECKING:

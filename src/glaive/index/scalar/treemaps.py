@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from glaive.encodings.compression import check_decoded
 from glaive.errors import CorruptFileError
+from glaive.format.bitmaps import ranges_of
 from glaive.format.wire import parse_bitmap
 from glaive.index.row_set import RowSet
-from glaive.table.bitmaps import ranges_of
 
 if TYPE_CHECKING:
     from pyroaring import BitMap, BitMap64

@@ -14,6 +14,7 @@ from functools import partial
 from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
+from glaive.format.bitmaps import offsets_of
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import encode_lists, ids_of
@@ -22,7 +23,6 @@ from glaive.format.pb import table_pb2
 from glaive.format.rowids import count_row_ids
 from glaive.format.transaction import Operation
 from glaive.format.wire import parse
-from glaive.table.bitmaps import offsets_of
 from glaive.table.concurrent_changes import incompatible, makes_non_nullable, overlap
 from glaive.table.fragment_ids import (
     copy_of,
