@@ -9,8 +9,6 @@ Specification: "Row ids" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -91,12 +89,12 @@ class SegmentValues:
         """Whether they are a range with gaps, none of which is listed."""
         return self._values is None
 
-    def runs(self, length: int) -> Iterator[tuple[int, int, int]]:
+    def runs(self, length: int) -> tuple[Int64s, Int64s, UInt64s]:
         """Where each run between gaps of a range begins and ends, and its first value."""
-        edges = [0, *self._gaps.tolist(), length]
-        for gaps, (first, stop) in enumerate(pairwise(edges)):
-            if first < stop:
-                yield first, stop, self._start + first + gaps
+        edges = np.concatenate(([0], self._gaps, [length]))
+        gaps = np.flatnonzero(edges[:-1] < edges[1:])
+        first, stop = edges[gaps], edges[gaps + 1]
+        return first, stop, (first + gaps).astype(np.uint64) + np.uint64(self._start)
 
     def find(self, values: UInt64s) -> tuple[Int64s, NDArray[np.bool_]]:
         """The position of each value, which is within the bounds, and whether it exists."""

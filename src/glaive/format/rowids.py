@@ -182,23 +182,26 @@ class RowValues:
         check_at_once(self.rows, where)
         return self.between(0, self.rows)
 
-    def parts(self) -> Iterator[tuple[int, int, int | None]]:
-        """The first row of each run, the row behind its last, and its first number.
-
-        None in place of a number where they neither ascend by one nor are all equal.
-        """
-        first = 0
-        for at, (stop, base) in enumerate(
-            zip(self._ends.tolist(), self._base.tolist(), strict=True)
-        ):
-            part = self._other.get(at)
+    def runs(self) -> tuple[Int64s, Int64s, UInt64s]:
+        """Where runs of rows begin and end, whose numbers ascend or are equal; the first ones."""
+        stops, firsts = self._ends, np.concatenate(([0], self._ends))[:-1]
+        plain = firsts < stops
+        plain[list(self._other)] = False
+        numbers = self._base + np.uint64(self._step) * firsts.astype(np.uint64)
+        found = [(firsts[plain], stops[plain], numbers[plain])]
+        for at, part in self._other.items():
             if isinstance(part, SegmentValues) and part.is_range:
-                for low, high, start in part.runs(stop - first):
-                    yield first + low, first + high, start
-            elif first < stop:
-                start = (base + self._step * first) % 2**64
-                yield first, stop, start if part is None else None
-            first = stop
+                low, high, start = part.runs(int(stops[at] - firsts[at]))
+                found.append((low + firsts[at], high + firsts[at], start))
+        joined = list(map(np.concatenate, zip(*found, strict=True)))
+        order = np.argsort(joined[0])
+        return joined[0][order], joined[1][order], joined[2][order]
+
+    def listed_rows(self) -> Iterator[tuple[int, int]]:
+        """Where rows begin and end whose numbers are in none of :meth:`runs`."""
+        for at, part in self._other.items():
+            if not (isinstance(part, SegmentValues) and part.is_range):
+                yield int(self._ends[at - 1]) if at else 0, int(self._ends[at])
 
     def between(self, first: int, stop: int) -> UInt64s:
         """The numbers of the physical rows from ``first`` up to before ``stop``."""
@@ -362,11 +365,9 @@ def _encode(ids: NDArray[np.uint64]) -> table_pb2.U64Segment:
     size, count = end - start, len(ids)
     if size == count:
         return _range(start, end)
-    holes, bitmap, array = (
-        _RANGE_BYTES + 4 * (size - count),
-        _RANGE_BYTES + (size + 7) // 8,
-        _RANGE_BYTES + 2 * count,
-    )
+    holes = _RANGE_BYTES + 4 * (size - count)
+    bitmap = _RANGE_BYTES + (size + 7) // 8
+    array = _RANGE_BYTES + 2 * count
     segment = table_pb2.U64Segment()
     if array < min(holes, bitmap):
         segment.sorted_array.CopyFrom(_encode_array(ids))

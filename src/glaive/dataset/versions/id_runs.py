@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from glaive.arrow.buffers import ascending
 from glaive.format.rowids import RowValues, check_at_once
 from glaive.named_tuple import NamedTuple
 from glaive.scan.deletions import LiveRows
@@ -49,18 +50,24 @@ def runs_of_ids(ids: RowValues, live: LiveRows, where: object) -> IdRuns:
     UnsupportedFeatureError
         As for :func:`glaive.format.rowids.check_at_once`, of ids that are no ranges.
     """
-    runs: list[IdRuns] = []
-    for first, stop, start in ids.parts():
-        if start is None:
-            check_at_once(stop - first, where)
-            runs += _listed(ids, live, first, stop)
-            continue
-        begins, ends = live.deleted_runs(first, stop)
-        begin, end = np.append(first, ends), np.append(begins, stop)
-        some = begin < end
-        shift = np.uint64((start - first) % 2**64)
-        runs.append(IdRuns(*(one[some].astype(np.uint64) + shift for one in (begin, end - 1))))
+    runs = [_live_runs(ids, live)]
+    for first, stop in ids.listed_rows():
+        check_at_once(stop - first, where)
+        runs += _listed(ids, live, first, stop)
     return IdRuns.joined(runs)
+
+
+def _live_runs(ids: RowValues, live: LiveRows) -> IdRuns:
+    """Those of ids that are ranges, between the deleted rows."""
+    first, stop, number = ids.runs()
+    edges = ascending(np.concatenate((first, stop, *live.deleted_runs(0, live.rows))))
+    begin, end = edges[:-1], edges[1:]
+    at = np.searchsorted(first, begin, side="right") - 1
+    some = np.flatnonzero(at >= 0)
+    some = some[(begin[some] < stop[at[some]]) & ~live.is_deleted(begin[some])]
+    at = at[some]
+    low = number[at] + (begin[some] - first[at]).astype(np.uint64)
+    return IdRuns(low, low + (end[some] - begin[some] - 1).astype(np.uint64))
 
 
 def _listed(ids: RowValues, live: LiveRows, first: int, stop: int) -> Iterator[IdRuns]:
@@ -82,11 +89,8 @@ def _listed(ids: RowValues, live: LiveRows, first: int, stop: int) -> Iterator[I
 
 def highest_number(values: RowValues, where: object) -> int:
     """The highest number of all rows; 0 without rows. Errors as for :func:`runs_of_ids`."""
-    highest = 0
-    for first, stop, start in values.parts():
-        if start is not None:
-            highest = max(highest, start)
-            continue
+    highest = int(values.runs()[2].max(initial=0))
+    for first, stop in values.listed_rows():
         check_at_once(stop - first, where)
         for begin in range(first, stop, _WINDOW):
             highest = max(highest, int(values.between(begin, min(stop, begin + _WINDOW)).max()))
