@@ -85,3 +85,33 @@ def test_a_file_of_an_earlier_run_is_not_cleaned_up_before_it_is_committed(
     dataset.add_columns(doubled, read_columns=["a"])
     assert calls == [1, 2, 2]
     assert glaive.dataset(tmp_path / "t").to_table()["doubled"].to_pylist() == [2, 4]
+
+
+@pytest.mark.spec("rel-15")
+@pytest.mark.parametrize("size", [100_000, 5_000_000], ids=["packed", "of_their_own"])
+def test_a_file_of_an_earlier_run_that_is_copied_keeps_its_blobs(tmp_path: Path, size: int) -> None:
+    """They lie in files beside it, in a folder with its name."""
+    rows = pa.table({"a": [1, 2]})
+    dataset = glaive.write_dataset(
+        rows, tmp_path / "t", max_rows_per_file=1, data_storage_version="2.2"
+    )
+    calls: list[int] = []
+    images = pa.schema([glaive.blob_field("image")])
+
+    @batch_udf(output_schema=images, checkpoint_file=tmp_path / "results")
+    def image(batch: pa.RecordBatch) -> pa.RecordBatch:
+        value = int(batch["a"].to_numpy()[0])
+        calls.append(value)
+        if calls == [1, 2]:
+            raise KeyboardInterrupt
+        return pa.record_batch([glaive.blob_array([bytes([value]) * size])], schema=images)
+
+    with pytest.raises(KeyboardInterrupt):
+        dataset.add_columns(image, read_columns=["a"])
+    then = time.time() - 6 * 86_400
+    for path in (tmp_path / "t/data").rglob("*"):
+        os.utime(path, (then, then))
+    dataset.add_columns(image, read_columns=["a"])
+    assert calls == [1, 2, 2]
+    found = glaive.dataset(tmp_path / "t").read_blobs("image", indices=[0, 1])
+    assert [value for _, value in found] == [bytes([1]) * size, bytes([2]) * size]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from glaive.errors import AccessError, CorruptFileError, ObjectNotFoundError
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.footer import MAGIC
 from glaive.format.manifest import Manifest
-from glaive.format.paths import DATA
+from glaive.format.paths import DATA, blob_folder
 from glaive.io.access import AS_OPTION
 from glaive.io.location import Location
 from glaive.io.pool import ordered_map
@@ -102,8 +103,7 @@ def copy_files(
     def copy(copied: _Copy) -> int:
         if not again and _is_there(copied, target):
             return 0
-        _check_link(copied)
-        _copy_content(copied, target)
+        _copy(copied, target)
         return 1
 
     copies = _copies(source, manifest, files)
@@ -112,7 +112,7 @@ def copy_files(
 
 
 def copy_data_file(store: ObjectStore, path: str, to: str) -> None:
-    """Copy a data file of a dataset beside it; two requests, one more for every 8 MiB.
+    """Copy a data file of a dataset beside it, with the files of its blobs.
 
     Raises
     ------
@@ -120,8 +120,23 @@ def copy_data_file(store: ObjectStore, path: str, to: str) -> None:
         It is none.
     ObjectNotFoundError
         There is none.
+    AccessError
+        A file of blobs is a link that leads out of the dataset.
+
+    Notes
+    -----
+    A listing, and two requests per file; one more for every 8 MiB of large ones.
     """
-    _copy_content(_Copy("data file", store, path, to), store)
+    blobs = _files_in("data", store, blob_folder(path), blob_folder(to))
+    copies = [_Copy("data file", store, path, to), *blobs]
+    workers = min(_COPIES, settings.io_concurrency)
+    for _ in ordered_map(partial(_copy, target=store), copies, workers=workers, in_order=False):
+        pass
+
+
+def _copy(copied: _Copy, target: ObjectStore) -> None:
+    _check_link(copied)
+    _copy_content(copied, target)
 
 
 def _is_there(copied: _Copy, target: ObjectStore) -> bool:
@@ -182,11 +197,15 @@ def _copies_of(source: ObjectStore, manifest: Manifest, file: VersionFile) -> It
     if not file.is_folder:
         yield _Copy(f"{file.kind} file", store, path, file.path)
         return
-    pattern = _IN_FOLDER[file.kind]
-    for meta in store.list(path):
+    yield from _files_in(file.kind, store, path, file.path)
+
+
+def _files_in(kind: FileKind, store: ObjectStore, folder: str, to: str) -> Iterator[_Copy]:
+    pattern = _IN_FOLDER[kind]
+    for meta in store.list(folder):
         name = meta.path.rpartition("/")[2]
         if pattern.fullmatch(name):
-            yield _Copy(f"file of {file.kind}", store, f"{path}/{name}", f"{file.path}/{name}")
+            yield _Copy(f"file of {kind}", store, f"{folder}/{name}", f"{to}/{name}")
 
 
 def _check_link(copied: _Copy) -> None:

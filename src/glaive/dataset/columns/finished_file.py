@@ -17,7 +17,7 @@ __all__ = ["still_there"]
 def still_there(store: ObjectStore, file: DataFile) -> DataFile | None:
     """The file, if the dataset still has it; one that a clean-up may delete soon as a copy.
 
-    One request; at least two more for the copy.
+    One request; at least three more for the copy, which has its blobs, too.
     """
     path = data_file_path(file.path)
     try:
