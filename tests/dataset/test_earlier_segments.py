@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,31 @@ def replace_in_place(dataset: glaive.LanceDataset) -> None:
     glaive.LanceDataset.commit(dataset, operation, read_version=dataset.version)
 
 
+def by_name(dataset: glaive.LanceDataset, segments: Sequence[Any]) -> None:
+    dataset.commit_existing_index_segments("x_idx", "x", segments)
+
+
+def by_hand(dataset: glaive.LanceDataset, segments: Sequence[Any]) -> None:
+    operation = glaive.LanceOperation.CreateIndex(new_indices=segments, removed_indices=[])
+    dataset.move_to(
+        glaive.LanceDataset.commit(dataset, operation, read_version=dataset.version).manifest
+    )
+
+
+Commit = Callable[[glaive.LanceDataset, Sequence[Any]], None]
+COMMITS = pytest.mark.parametrize("commit", [by_name, by_hand])
+
+
 def covered(dataset: glaive.LanceDataset) -> list[list[int]]:
     segments = dataset.describe_indices()[0].segments
     return sorted(sorted(segment.fragment_ids) for segment in segments)
 
 
 @pytest.mark.spec("rel-12")
+@COMMITS
 @pytest.mark.parametrize("merges", [True, False], ids=["merged", "apart"])
 def test_values_that_were_replaced_since_are_found(
-    dataset: glaive.LanceDataset, merges: bool
+    dataset: glaive.LanceDataset, merges: bool, commit: Commit
 ) -> None:
     segments = built(dataset)
     replace_in_place(dataset)
@@ -58,19 +75,34 @@ def test_values_that_were_replaced_since_are_found(
     driver.insert(pa.table({"id": [6], "x": [6]}))
     if merges:
         segments = [driver.merge_existing_index_segments(segments)]
-    driver.commit_existing_index_segments("x_idx", "x", segments)
+    commit(driver, segments)
     assert [one for one in covered(driver) if one] == [[1]]
     for value, ids in {100: [1], 1: [], 4: [4], 6: [6]}.items():
         assert driver.to_table(filter=f"x = {value}")["id"].to_pylist() == ids
 
 
+@COMMITS
 def test_segments_built_at_once_are_committed_one_after_the_other(
-    dataset: glaive.LanceDataset,
+    dataset: glaive.LanceDataset, commit: Commit
 ) -> None:
     for segment in built(dataset):
         driver = glaive.dataset(dataset.uri)
-        driver.commit_existing_index_segments("x_idx", "x", [segment])
+        commit(driver, [segment])
     assert covered(driver) == [[0], [1]]
+
+
+def test_an_index_gets_another_name_by_hand_though_a_version_was_restored_since(
+    dataset: glaive.LanceDataset,
+) -> None:
+    by_name(dataset, built(dataset))
+    glaive.dataset(dataset.uri, version=dataset.version).restore()
+    driver = glaive.dataset(dataset.uri)
+    before = list(driver.read_transaction(3).operation.new_indices)
+    renamed = [replace(one, name="other") for one in before]
+    operation = glaive.LanceOperation.CreateIndex(renamed, before)
+    made = glaive.LanceDataset.commit(driver, operation, read_version=driver.version)
+    assert [one.name for one in made.describe_indices()] == ["other"]
+    assert covered(made) == [[0], [1]]
 
 
 def drop_and_add(dataset: glaive.LanceDataset) -> None:
@@ -84,6 +116,7 @@ def clean(dataset: glaive.LanceDataset) -> None:
     dataset.cleanup_old_versions(retain_versions=1)
 
 
+@COMMITS
 @pytest.mark.spec("rel-12")
 @pytest.mark.parametrize(
     ("change", "reason", "retryable"),
@@ -100,11 +133,12 @@ def test_segments_of_what_is_gone_are_a_conflict(
     change: Callable[[glaive.LanceDataset], object],
     reason: str,
     retryable: bool,
+    commit: Commit,
 ) -> None:
     segments = built(dataset)
     change(dataset)
     driver = glaive.dataset(dataset.uri)
     with pytest.raises(CommitConflictError, match=reason) as told:
-        driver.commit_existing_index_segments("x_idx", "x", segments)
+        commit(driver, segments)
     assert told.value.retryable == retryable
     assert not glaive.dataset(dataset.uri).describe_indices()

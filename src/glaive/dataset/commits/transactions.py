@@ -26,6 +26,7 @@ from glaive.io.checksums import verification
 from glaive.io.store import ObjectStore
 from glaive.table.batch import merge_transactions
 from glaive.table.commit import commit_transaction
+from glaive.table.earlier_segments import brought_up_to
 from glaive.table.load import (
     each_manifest,
     load_manifest,
@@ -34,6 +35,7 @@ from glaive.table.load import (
     open_version,
     read_transaction,
 )
+from glaive.table.operations.create_index import CreateIndex
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.operations.restore import Restore
 from glaive.table.protocol import CommitOptions
@@ -216,7 +218,21 @@ def commit_by_hand(
             raise OptionError(f"commit_message: expected a text, found {message!r:.60}")
         properties = {**transaction.properties, stored.LANCE_COMMIT_MESSAGE_KEY: message}
         transaction = replace(transaction, properties=properties)
-    return _commit(store, transaction, base, options)
+    return _commit(store, _with_segments_brought_up(store, transaction, base), base, options)
+
+
+def _with_segments_brought_up(
+    store: ObjectStore, transaction: stored.Transaction, base: Manifest | None
+) -> stored.Transaction:
+    """A transaction with new segments as they are for the version that it was made for."""
+    operation, read_version = transaction.operation, transaction.read_version
+    if not isinstance(operation, CreateIndex):
+        return transaction
+    if all(entry.dataset_version in (0, read_version) for entry in operation.new):
+        return transaction
+    read = base if base is not None and base.version == read_version else None
+    new = brought_up_to(store, read or open_version(store, read_version), operation.new)
+    return replace(transaction, operation=replace(operation, new=tuple(new)))
 
 
 def commit_appends(

@@ -19,7 +19,6 @@ from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.indexing.describe import uuid_of
-from glaive.dataset.indexing.earlier_segments import brought_up_to
 from glaive.dataset.indexing.encoded_files import computed_partitions
 from glaive.dataset.indexing.indexed_path import path_of
 from glaive.dataset.indexing.parameters import kind_named
@@ -38,6 +37,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import IndexKind
 from glaive.index.registry import kind_of
+from glaive.table.earlier_segments import brought_up_to
 from glaive.table.index_coverage import covered_fragments, with_covered
 from glaive.table.operations.create_index import CreateIndex
 
@@ -235,7 +235,9 @@ def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
     kinds = {(entry.index_details.type_url, tuple(entry.fields)) for entry in entries}
     if len(kinds) != 1:
         raise OptionError("segments: expected those of one kind, over one column")
-    return Index.from_wire(merge_segments(dataset, brought_up_to(dataset, entries)))
+    return Index.from_wire(
+        merge_segments(dataset, brought_up_to(dataset.store, dataset.manifest, entries))
+    )
 
 
 def commit_segments(
@@ -268,7 +270,7 @@ def commit_segments(
     for entry in given:
         if list(entry.fields) != [field_id]:
             raise OptionError(f"segments: {_uuid(entry)} is not over column {column!r}")
-    for entry in brought_up_to(dataset, given):
+    for entry in brought_up_to(dataset.store, dataset.manifest, given):
         fragments = covered_fragments(entry) or frozenset()
         twice = covered & fragments
         if twice:

@@ -8,24 +8,23 @@ version: what was changed in between is looked at here, by the same rules.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from glaive.errors import CommitConflictError, ObjectNotFoundError
+from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
+from glaive.io.store import ObjectStore
+from glaive.table.index_coverage import covered_fragments
 from glaive.table.load import load_numbered, read_transaction
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.protocol import Conflict
-
-if TYPE_CHECKING:
-    from glaive.dataset.version import OpenedVersion
 
 __all__ = ["brought_up_to"]
 
 Entry = table_pb2.IndexMetadata
 
 
-def brought_up_to(dataset: OpenedVersion, entries: Sequence[Entry]) -> list[Entry]:
-    """Segments as they are for an opened version: without fragments whose values were replaced.
+def brought_up_to(store: ObjectStore, manifest: Manifest, entries: Sequence[Entry]) -> list[Entry]:
+    """Segments as they are for a version: without fragments whose values were replaced.
 
     Raises
     ------
@@ -35,48 +34,60 @@ def brought_up_to(dataset: OpenedVersion, entries: Sequence[Entry]) -> list[Entr
 
     Notes
     -----
-    No request for segments of the opened version; else one for each version in between.
+    No request for segments of the version, or that it has; else one for each version in between.
     """
-    manifest = dataset.manifest
-    built = [entry.dataset_version or manifest.version for entry in entries]
+    of_version = {entry.uuid.uuid: entry for entry in manifest.indices}
+    built = [
+        manifest.version
+        if not entry.dataset_version or _covers_no_more(entry, of_version.get(entry.uuid.uuid))
+        else entry.dataset_version
+        for entry in entries
+    ]
     brought = list(entries)
     for number in range(min(built, default=manifest.version) + 1, manifest.version + 1):
         older = [at for at, version in enumerate(built) if version < number]
         one = CreateIndex(new=tuple(brought[at] for at in older))
-        for at, entry in zip(older, _after(dataset, number, one).new, strict=True):
+        for at, entry in zip(older, _after(store, manifest, number, one).new, strict=True):
             brought[at] = entry
     return brought
 
 
-def _after(dataset: OpenedVersion, number: int, segments: CreateIndex) -> CreateIndex:
+def _covers_no_more(entry: Entry, other: Entry | None) -> bool:
+    """Whether a segment covers no fragment that it does not cover in the version."""
+    if other is None or other.fields != entry.fields:
+        return False
+    mine, known = covered_fragments(entry), covered_fragments(other)
+    return known is None or (mine is not None and mine <= known)
+
+
+def _after(store: ObjectStore, newest: Manifest, number: int, segments: CreateIndex) -> CreateIndex:
     """The segments after a version."""
-    store, manifest = dataset.store, dataset.manifest
     try:
-        made = manifest
-        if number != manifest.version:
-            made = load_numbered(store, number, manifest.scheme)
+        made = newest
+        if number != newest.version:
+            made = load_numbered(store, number, newest.scheme)
         transaction = read_transaction(store, made)
     except ObjectNotFoundError:
         transaction = None
     if transaction is None:
-        raise _outdated(dataset, number, Conflict("what it changed is unknown", retryable=False))
+        raise _outdated(store, number, Conflict("what it changed is unknown", retryable=False))
     theirs = transaction.operation
     if theirs.wire_name == "create_index":  # segments of one index may come one after the other
         return segments
     conflict = segments.conflict(theirs)
     if conflict is not None:
-        raise _outdated(dataset, number, conflict, theirs.wire_name)
+        raise _outdated(store, number, conflict, theirs.wire_name)
     rebased = segments.rebase([theirs], made, {})
     if isinstance(rebased, Conflict):
-        raise _outdated(dataset, number, rebased, theirs.wire_name)
+        raise _outdated(store, number, rebased, theirs.wire_name)
     return rebased
 
 
 def _outdated(
-    dataset: OpenedVersion, number: int, conflict: Conflict, operation: str | None = None
+    store: ObjectStore, number: int, conflict: Conflict, operation: str | None = None
 ) -> CommitConflictError:
     return CommitConflictError(
-        f"segments that were built before version {number} of {dataset.uri} cannot be committed "
+        f"segments that were built before version {number} of {store.uri} cannot be committed "
         f"after it: {conflict.reason}. Build them again from the newest version.",
         retryable=conflict.retryable,
         version=number,
