@@ -45,7 +45,7 @@ def memory_size(name: str, given: object) -> int:
     Raises
     ------
     OptionError
-        It is neither, or less than one byte.
+        It is neither, less than one byte, or 2^63 bytes and more.
     """
     size: float = 0
     if isinstance(given, int) and not isinstance(given, bool):
@@ -54,8 +54,8 @@ def memory_size(name: str, given: object) -> int:
         size = float(match[1]) * _UNITS.get(match[2].lower(), 0)
     if not 1 <= size < 2**63:
         raise OptionError(
-            f"{name}: expected a number of bytes ≥ 1, or text such as '2GB' or '512MiB', found "
-            f"{given!r}"
+            f"{name}: expected a number of bytes from 1 to 2^63 - 1, or text such as '2GB' or "
+            f"'512MiB', found {given!r}"
         )
     return int(size)
 

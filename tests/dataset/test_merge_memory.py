@@ -319,7 +319,9 @@ def test_the_setting_is_read_from_the_environment() -> None:
     assert [limit(text) for text in ("2GB", "512 MiB", "1.5kb", "77")] == [
         "2000000000", str(512 * 1024**2), "1500", "77",
     ]  # fmt: skip
-    assert "OptionError: GLAIVE_MEMORY_LIMIT: expected a number of bytes" in limit("2 GX")
+    for text in ("2 GX", str(2**63)):
+        expected = "OptionError: GLAIVE_MEMORY_LIMIT: expected a number of bytes from 1 to 2^63 - 1"
+        assert expected in limit(text)
 
 
 def test_the_report_says_whether_the_source_was_on_disk(tmp_path: Path) -> None:

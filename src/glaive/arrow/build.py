@@ -129,8 +129,8 @@ def check_implied(bits: int, kind: pa.DataType) -> None:
     if bits > 8 * MOST_IMPLIED:
         raise CapacityError(
             f"{bits // 8} bytes of {kind} in one array of nulls or of one repeated value: at most "
-            f"{MOST_IMPLIED} are supported. Read fewer rows at a time; if the file should not "
-            "have as many, it is damaged.",
+            f"{MOST_IMPLIED} are supported (twice GLAIVE_MAX_DECODED_BYTES_PER_PAGE, at most 2 GiB)"
+            ". Read fewer rows at a time; if the file should not have as many, it is damaged.",
             parts=-(-bits // (8 * MOST_IMPLIED)),
         )
 
