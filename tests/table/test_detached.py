@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from glaive.errors import CommitConflictError, OptionError, UnsupportedFeatureError
-from glaive.format.paths import DETACHED
+from glaive.format.manifest import Manifest, encode_manifest
+from glaive.format.paths import DETACHED, manifest_path
 from glaive.format.rowids import decode_versions
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
@@ -16,6 +18,7 @@ from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest, open_version, read_transaction
 from glaive.table.operations.append import Append
 from glaive.table.operations.delete import Delete
+from glaive.table.operations.restore import Restore
 from glaive.table.protocol import CommitOptions
 
 from .places import KINDS, append, create, fragment, make_store, names, overwrite
@@ -69,6 +72,59 @@ def test_a_detached_commit_is_checked_as_well(store: ObjectStore) -> None:
     commit_transaction(store, overwrite(base), base=base)
     with pytest.raises(CommitConflictError, match="overwrite replaced the dataset"):
         commit_transaction(store, append(base), options=OUTSIDE)
+
+
+def restore(version: Manifest, base: Manifest) -> Transaction:
+    return Transaction(read_version=base.version, operation=Restore(version.version))
+
+
+@pytest.mark.spec("rel-11")
+@pytest.mark.parametrize("between", [0, 1])
+def test_a_detached_version_whose_row_ids_others_got_since_is_not_restored(
+    store: ObjectStore, between: int
+) -> None:
+    newest = create(store, rows=2, options=CommitOptions(enable_stable_row_ids=True))
+    made = newest
+    for _ in range(between + 1):
+        made = commit_transaction(store, append(made, 3), options=OUTSIDE)
+    newest = commit_transaction(store, append(newest, 4), base=newest)
+    for options in (CommitOptions(), OUTSIDE):
+        with pytest.raises(UnsupportedFeatureError, match="the history may have given to others"):
+            commit_transaction(store, restore(made, newest), options=options)
+    assert open_latest(store).version == 2
+
+
+def test_a_detached_version_is_restored_where_ids_of_rows_mean_one_row(store: ObjectStore) -> None:
+    base = create(store, rows=2, options=CommitOptions(enable_stable_row_ids=True))
+    made = commit_transaction(store, append(base, 3), options=OUTSIDE)
+    newest = commit_transaction(store, restore(made, base), base=base)
+    assert (newest.version, newest.count_rows(), newest.wire.next_row_id) == (2, 5, 5)
+
+    without = Transaction(read_version=2, operation=Delete(removed=(1,)))
+    made = commit_transaction(store, without, options=OUTSIDE)
+    newest = commit_transaction(store, append(newest, 4), base=newest)
+    newest = commit_transaction(store, restore(made, newest), base=newest)
+    assert (newest.version, newest.count_rows(), newest.wire.next_row_id) == (4, 2, 9)
+
+
+def test_so_is_one_of_a_dataset_whose_row_ids_are_addresses(store: ObjectStore) -> None:
+    base = create(store, rows=2)
+    made = commit_transaction(store, append(base, 3), options=OUTSIDE)
+    newest = commit_transaction(store, append(base, 4), base=base)
+    assert commit_transaction(store, restore(made, newest)).count_rows() == 5
+
+
+def test_detached_versions_that_were_made_from_each_other_are_not_restored(
+    store: ObjectStore,
+) -> None:
+    base = create(store, rows=2, options=CommitOptions(enable_stable_row_ids=True))
+    made = commit_transaction(store, append(base, 3), options=OUTSIDE)
+    itself = replace(append(base), read_version=made.version).encode()
+    parts = encode_manifest(made.wire, transaction=itself, index_section=None)
+    path = manifest_path(made.version, made.scheme)
+    store.put(path, [bytes(part) for part in parts])
+    with pytest.raises(UnsupportedFeatureError, match="the history may have given to others"):
+        commit_transaction(store, restore(made, base))
 
 
 # ----------------------------------------------------------------------- batches

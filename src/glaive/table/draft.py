@@ -10,6 +10,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED
 from glaive.format.transaction import Operation
 from glaive.io.store import ObjectStore
+from glaive.table.detached import check_ids_not_given
 from glaive.table.finish_manifest import finish
 from glaive.table.lineage import load_lineage
 from glaive.table.load import open_version
@@ -39,7 +40,8 @@ def draft_of(
     Raises
     ------
     UnsupportedFeatureError
-        The version to build on, or to restore, has a feature that this writer does not support.
+        The version to build on, or to restore, has a feature that this writer does not support;
+        or the one to restore is detached, and has ids that others got since.
     VersionNotFoundError
         The version to restore was cleaned up.
     SchemaError
@@ -58,6 +60,8 @@ def draft_of(
     older = None if restored is None else open_version(store, restored)
     if older is not None:
         _check_writable(older)
+        if base is not None:
+            check_ids_not_given(store, base, older)
     if base is not None:
         hidden = operation.hidden(base)
         if hidden:
