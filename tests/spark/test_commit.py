@@ -249,6 +249,23 @@ def test_an_append_does_not_follow_a_dataset_of_other_columns(uri: str) -> None:
         writer.commit(messages)
 
 
+@pytest.mark.parametrize("replaces", [{}, {"replace_where": "id < 9"}], ids=["append", "replace"])
+def test_rows_do_not_go_to_a_dataset_made_in_the_place_of_the_one_that_was_read(
+    uri: str, replaces: dict[str, str]
+) -> None:
+    """Its columns may have the field ids of others: here ``x`` has that of ``id``."""
+    create(uri, [0])
+    writer = plan(uri, overwrite=bool(replaces), **replaces)
+    glaive.LanceDataset.drop(uri)
+    glaive.write_dataset(pa.table({"x": [5], "id": [6]}), uri)
+    messages = run(writer, [[1]])
+
+    driver: LanceArrowWriter = pickle.loads(pickle.dumps(writer))
+    with pytest.raises(CommitConflictError, match="another one made in its place"):
+        driver.commit(list(messages))
+    assert glaive.dataset(uri).to_table().to_pydict() == {"x": [5], "id": [6]}
+
+
 def test_a_dataset_that_must_not_exist_is_not_followed(uri: str) -> None:
     writer = plan(uri, must_not_exist=True)
     messages = list(run(writer, [[1]]))

@@ -205,6 +205,24 @@ def test_columns_that_changed_during_a_batch_stop_it(query: Query) -> None:
     assert rows(query.uri) == [(2, "b"), (9, "z")]
 
 
+@pytest.mark.parametrize("same", [True, False], ids=["same-columns", "other-columns"])
+def test_so_does_a_dataset_made_in_the_place_of_the_one_that_was_read(
+    query: Query, same: bool
+) -> None:
+    query.run(0, [[(1, "a")]])
+    messages = query.write([[(2, "b")]])
+    glaive.LanceDataset.drop(query.uri)
+    other = pa.table({"id": pa.array([9], pa.int64()), "text": ["z"]})
+    glaive.write_dataset(other if same else other.select(["text", "id"]), query.uri)
+
+    with pytest.raises(CommitConflictError, match=r"in its place|Start the query again"):
+        query.commit(messages, 1)
+    assert rows(query.uri) == [(9, "z")]
+
+    query.run(1, [[(2, "b")]])
+    assert rows(query.uri) == [(2, "b"), (9, "z")]
+
+
 # --- upserts ----------------------------------------------------------------------------------
 
 

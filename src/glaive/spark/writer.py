@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from glaive.arrow.capacity import batch_parts
 from glaive.dataclass import dataclass
 from glaive.dataset.tasks import JOB
-from glaive.dataset.writing.commit import commit_plan
+from glaive.dataset.writing.commit import commit_plan, version_read
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.rolling import discard_fragments
@@ -141,7 +141,7 @@ def _replace(plan: WritePlan, predicate: str, fragments: Sequence[Fragment]) -> 
     from glaive.spark.replacing import commit_replacement
     from glaive.table.load import open_version
 
-    manifest = open_version(plan.store, plan.read_version)
+    manifest = version_read(plan) or open_version(plan.store, plan.read_version)
     opened = OpenedVersion.of(plan.store, manifest, uri=plan.store.uri)
     commit_replacement(opened, plan, predicate, fragments, once=JOB, runner=InProcess())
 

@@ -7,18 +7,19 @@ from dataclasses import replace
 
 from glaive.dataset.writing.conform import match_schema
 from glaive.dataset.writing.plan import WritePlan
-from glaive.errors import CommitConflictError, DatasetExistsError
+from glaive.errors import CommitConflictError, DatasetExistsError, VersionNotFoundError
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import FragmentList
 from glaive.format.manifest import Manifest
 from glaive.format.transaction import LANCE_COMMIT_MESSAGE_KEY, Transaction
 from glaive.table.commit import commit_transaction
-from glaive.table.load import find_transaction, open_latest
+from glaive.table.load import find_transaction, open_latest, open_version
 from glaive.table.operations.append import Append
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.protocol import CommitOptions, TableOperation
+from glaive.table.replaced import replaced
 
-__all__ = ["commit_plan"]
+__all__ = ["commit_plan", "version_read"]
 
 
 def commit_plan(
@@ -77,7 +78,8 @@ def _created_meanwhile(plan: WritePlan) -> WritePlan:
             f"{where} was created by another writer while these rows were written, with another "
             "order or other physical types of columns. The rows are valid: append them again."
         )
-    return replace(plan, read_version=base.version, base=base, schema=schema)
+    identity = base.identity
+    return replace(plan, read_version=identity[0], identity=identity, base=base, schema=schema)
 
 
 def _commit(plan: WritePlan, fragments: FragmentList, once: str | None) -> Manifest:
@@ -103,4 +105,27 @@ def _commit(plan: WritePlan, fragments: FragmentList, once: str | None) -> Manif
     )
     if options.expected_version is not None:
         commit = replace(commit, max_retries=0)
-    return commit_transaction(plan.store, transaction, base=plan.base, once=once, options=commit)
+    base = version_read(plan)
+    return commit_transaction(plan.store, transaction, base=base, once=once, options=commit)
+
+
+def version_read(plan: WritePlan) -> Manifest | None:
+    """The version that a plan was made for, also where the plan came from another process.
+
+    ``None`` if there was none, or if it was cleaned up since. One request, or none where the plan
+    was made.
+
+    Raises
+    ------
+    CommitConflictError
+        Another dataset is there: its columns may have the field ids of others.
+    """
+    if plan.base is not None or plan.identity is None:
+        return plan.base
+    try:
+        there = open_version(plan.store, plan.read_version)
+    except VersionNotFoundError:
+        return None
+    if there.identity != plan.identity:
+        raise replaced(plan.store, plan.read_version)
+    return there

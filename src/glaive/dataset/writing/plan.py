@@ -47,6 +47,7 @@ from glaive.table.dictionaries import load_dictionaries
 from glaive.table.fragment_ids import check_mixing
 from glaive.table.load import open_latest
 from glaive.table.root import access_of
+from glaive.types import VersionIdentity
 
 if TYPE_CHECKING:
     from glaive.file.v2.writing.column_options import GivenOptions
@@ -72,6 +73,8 @@ class WritePlan:
         Format version of the files, such as ``2.2``.
     read_version
         Version of the dataset that this was planned for; 0 to create it.
+    identity
+        What that version is recognised by; None to create the dataset.
     base
         Manifest of that version, which saves the commit a request.
     new_bases
@@ -91,6 +94,7 @@ class WritePlan:
     schema: LanceSchema
     version: str
     read_version: int = 0
+    identity: VersionIdentity | None = None
     base: Manifest | None = field(default=None, compare=False, repr=False)
     new_bases: tuple[table_pb2.BasePath, ...] = ()
     locations: tuple[DataLocation, ...]
@@ -190,6 +194,7 @@ def plan_write(
         schema=schema,
         version=version,
         read_version=0 if base is None else base.version,
+        identity=None if base is None else base.identity,
         base=base,
         new_bases=new_bases,
         locations=find_locations(store, bases, targets, everywhere=everywhere),

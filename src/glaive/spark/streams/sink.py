@@ -48,6 +48,7 @@ from glaive.spark.write_job import WriteJob
 from glaive.spark.writer import FragmentsWritten, LanceArrowWriter
 from glaive.table.app_transactions import AppTransaction
 from glaive.table.load import open_latest
+from glaive.types import VersionIdentity
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +63,7 @@ class BatchWritten(WriterCommitMessage):
     """What one task wrote, for which version, and with which columns."""
 
     written: FragmentsWritten
-    read_version: int
+    read: VersionIdentity | None
     columns: str
 
 
@@ -99,7 +100,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         message = LanceArrowWriter(self.job).write(iterator)
         assert isinstance(message, FragmentsWritten)  # noqa: S101  # for the type checker
         plan = self.job.plan
-        return BatchWritten(message, plan.read_version, _columns(plan.schema))
+        return BatchWritten(message, plan.identity, _columns(plan.schema))
 
     @without_inner_frames
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
@@ -153,15 +154,17 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
             The columns of the dataset changed meanwhile; the batch has to be written again.
         """
         plan = self.job.plan
-        if not written or written[0].read_version == plan.read_version:
+        if not written or written[0].read == plan.identity:
             return plan
+        read = written[0].read
+        number = 0 if read is None else read[0]
         if {message.columns for message in written} != {_columns(plan.schema)}:
             raise CommitConflictError(
                 f"the columns of {plan.store.uri} changed while a batch of the stream was written "
-                f"for version {written[0].read_version}. Start the query again: it repeats the "
+                f"for version {number}. Start the query again: it repeats the "
                 "batch"
             )
-        return replace(plan, read_version=written[0].read_version, base=None)
+        return replace(plan, read_version=number, identity=read, base=None)
 
     def _merge(self, plan: WritePlan, fragments: FragmentList, transaction: AppTransaction) -> None:
         if self._newest() is None:
