@@ -97,3 +97,21 @@ def test_a_file_of_an_index_in_the_place_of_another_is_noticed(tmp_path: Path) -
     reported = CliRunner().invoke(command, [str(tmp_path / "t")])
     assert reported.exit_code == 1
     assert "size of a file" in reported.output
+
+
+@pytest.mark.spec("rel-34")
+def test_a_search_notices_files_of_two_segments_that_changed_places(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    dataset = glaive.write_dataset({"id": range(ROWS)}, place, storage_options=ON)
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.insert({"id": np.arange(ROWS, 10 * ROWS)})
+    dataset.create_scalar_index("id", "BTREE", name="later", fragment_ids=[1])
+    one, other = place.rglob("page_data.lance")
+    one_bytes, other_bytes = one.read_bytes(), other.read_bytes()
+    assert len(one_bytes) != len(other_bytes)
+    one.write_bytes(other_bytes)
+    other.write_bytes(one_bytes)
+    damaged = glaive.dataset(place, verify=True)
+    with pytest.raises(CorruptFileError, match="size of a file"):
+        damaged.to_table(filter="id = 5", use_scalar_index=True)
+    assert damaged.to_table(filter="id = 5", use_scalar_index=False).num_rows == 1

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from glaive.errors import (
-    CorruptFileError,
     DataFileMissingError,
     ObjectNotFoundError,
     OptionError,
@@ -20,7 +19,13 @@ from glaive.file.v2.reading.container import Container, tail_bytes
 from glaive.file.versions import DEFAULT, PROFILES, profile_of_footer, resolve_version
 from glaive.format.fields import LanceSchema
 from glaive.format.footer import file_version
-from glaive.io.checksums import Verification, VerifyingReader, verification, writes_checksums
+from glaive.io.checksums import (
+    Verification,
+    VerifyingReader,
+    check_size,
+    verification,
+    writes_checksums,
+)
 from glaive.io.store import ObjectStore
 
 if TYPE_CHECKING:
@@ -88,14 +93,8 @@ def open_reader(
             "version of the dataset that does not need it."
         ) from error
     verify = verification(store) if verify is None else verify
-    if verify == "always" and size is not None and reader.size != size:
-        # The file of somebody else in its place has checksums of its own, or none.
-        raise CorruptFileError(
-            "size of a file",
-            expected=f"{size} bytes, as it was written",
-            found=f"{reader.size}",
-            where=reader.path,
-        )
+    if verify == "always":
+        check_size(size, reader.size, reader.path)
     profile = profile_of_footer(*file_version(tail, reader.size, where=reader.path), reader.path)
     if isinstance(profile, LegacyProfile):
         from glaive.file.legacy.reader import LegacyFile

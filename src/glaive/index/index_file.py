@@ -45,10 +45,16 @@ _MOST_OPENED = 16
 
 
 class IndexFile:
-    """One file of a segment, opened; refused if it claims more rows than its bytes can hold."""
+    """One file of a segment, opened; refused if it claims more rows than its bytes can hold.
 
-    def __init__(self, store: ObjectStore, path: str) -> None:
-        self._file: FileReader = open_reader(store, path)
+    Parameters
+    ----------
+    size
+        Size in bytes that it has to have where all that is read is compared with checksums.
+    """
+
+    def __init__(self, store: ObjectStore, path: str, *, size: int | None = None) -> None:
+        self._file: FileReader = open_reader(store, path, size=size)
         self.path = store.full(path)
         size_in_bytes = self._file.reader.size
         max_rows = max(_MAX_ROWS_OF_SMALL_FILE, _MAX_ROWS_PER_BYTE * size_in_bytes)

@@ -26,6 +26,7 @@ from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
 from glaive.index.index_file import IndexFile
 from glaive.index.keeping import Keep, keep_nothing
+from glaive.io.checksums import check_size, verification
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_in_base
 from glaive.types import FormatVersion, Int64s
@@ -132,8 +133,8 @@ class Segment:
         DataFileMissingError, NotLanceError, CorruptFileError, UnsupportedFeatureError
             The file is absent, something else, damaged, or of an unknown version.
         """
-        # Not with the size in the entry: a wrong one would make a sound file look truncated.
-        return IndexFile(self.store, index_file_path(self.folder, name, where=self.where))
+        path = index_file_path(self.folder, name, where=self.where)
+        return IndexFile(self.store, path, size=self._size_to_compare(name))
 
     def get(self, name: str) -> pa.Buffer:
         """The bytes of one of its files.
@@ -142,13 +143,27 @@ class Segment:
         ------
         DataFileMissingError
             The file is absent.
+        CorruptFileError
+            All that is read is compared, and it has another size than the entry says.
         """
+        path = index_file_path(self.folder, name, where=self.where)
         try:
-            return self.store.get(index_file_path(self.folder, name, where=self.where))
+            data = self.store.get(path)
         except ObjectNotFoundError as error:
             raise DataFileMissingError(
                 f"{self.where}: file {name} does not exist. Restore it, or drop the index."
             ) from error
+        check_size(self._size_to_compare(name), data.size, self.store.full(path))
+        return data
+
+    def _size_to_compare(self, name: str) -> int | None:
+        """The size of a file in the entry, where all that is read is compared; None elsewhere.
+
+        Else files are opened without it: a wrong one would make a sound file look truncated.
+        """
+        if verification(self.store) != "always":
+            return None
+        return next((file.size_bytes for file in self.entry.files if file.path == name), 0) or None
 
 
 class IndexFileWriter:

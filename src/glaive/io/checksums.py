@@ -29,6 +29,7 @@ __all__ = [
     "Verification",
     "VerifyingReader",
     "check",
+    "check_size",
     "checksum_function",
     "verification",
     "writes_checksums",
@@ -151,6 +152,25 @@ def check(expected: Expected, data: BytesLike) -> None:
             expected=f"bytes with the checksum {expected.checksum:016x}",
             found=f"{found:016x}",
             where=expected.where,
+        )
+
+
+def check_size(written: int | None, found: int, where: str) -> None:
+    """Compare the size of a file with the one it was written with, if that is known.
+
+    The file of somebody else in its place has checksums of its own, or none.
+
+    Raises
+    ------
+    CorruptFileError
+        They differ.
+    """
+    if written is not None and found != written:
+        raise CorruptFileError(
+            "size of a file",
+            expected=f"{written} bytes, as it was written",
+            found=f"{found}",
+            where=where,
         )
 
 
