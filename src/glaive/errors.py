@@ -5,6 +5,7 @@ GlaiveError
 │   ├── CorruptFileError                 a length, offset or checksum cannot be right
 │   ├── NotLanceError(OSError)           the bytes are not a Lance file or manifest at all
 │   └── UnsupportedFeatureError(NotImplementedError, OSError)   well-formed, but not supported
+│       └── LimitError                   more than a limit of this process allows
 ├── SchemaError(ValueError, TypeError, OSError)   types or columns do not fit the dataset
 │   └── CapacityError                    values do not fit one array; fewer rows would
 ├── OptionError(ValueError, TypeError, OSError)   an option, or its value, does not exist
@@ -49,7 +50,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 __all__ = [
     "AccessError",
@@ -73,6 +75,7 @@ __all__ = [
     "IndexKindError",
     "IndexNotFoundError",
     "JobError",
+    "LimitError",
     "MissingDependencyError",
     "NotForcedError",
     "NotFoundError",
@@ -174,6 +177,10 @@ class UnsupportedFeatureError(FormatError, NotImplementedError, OSError):
     """Well-formed, but not supported by this reader or this format version."""
 
 
+class LimitError(UnsupportedFeatureError):
+    """Well-formed, but more than a limit of this process allows; the message has the remedy."""
+
+
 class SchemaError(GlaiveError, ValueError, TypeError, OSError):
     """Types or columns do not match the dataset or are not supported by the format version."""
 
@@ -206,11 +213,7 @@ class CapacityError(SchemaError):
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_capacity, (str(self), self.parts))
-
-
-def _capacity(message: str, parts: int) -> CapacityError:
-    return CapacityError(message, parts=parts)
+        return (partial(type(self), parts=self.parts), (str(self),))
 
 
 class OptionError(GlaiveError, ValueError, TypeError, OSError):
@@ -274,11 +277,7 @@ class CommitConflictError(CommitError):
 
     def __reduce__(self) -> tuple[object, ...]:
         names = ("retryable", "version", "operation", "fragments")
-        return (_conflict, (str(self), {name: getattr(self, name) for name in names}))
-
-
-def _conflict(message: str, facts: dict[str, Any]) -> CommitConflictError:
-    return CommitConflictError(message, **facts)
+        return (partial(type(self), **{name: getattr(self, name) for name in names}), (str(self),))
 
 
 class CommitContentionError(CommitError):

@@ -19,7 +19,7 @@ from glaive.errors import (
     CorruptFileError,
     DataFileMissingError,
     GlaiveError,
-    UnsupportedFeatureError,
+    LimitError,
 )
 from glaive.format.pb import table_pb2
 from glaive.index.segment import IndexFile, Segment, SegmentWriter, file_version_of
@@ -104,7 +104,7 @@ def test_rows_that_would_take_far_more_than_the_file_are_refused_before_they_are
         lambda: file.take(["codes"], np.arange(320)),
     ]
     for read in reads:
-        with pytest.raises(UnsupportedFeatureError, match="set GLAIVE_MAX_DECODED_BYTES_PER_PAGE"):
+        with pytest.raises(LimitError, match="set GLAIVE_MAX_DECODED_BYTES_PER_PAGE"):
             read()
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.config import USUAL_RATIO, settings
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, LimitError
 from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import allocate, as_array
 from glaive.types import Int64s, Where
@@ -60,7 +60,7 @@ def decompress(
     CorruptFileError
         A buffer does not decompress to exactly the size it claims, or claims more than its
         scheme can reach.
-    UnsupportedFeatureError
+    LimitError
         All of them are larger than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times
         the compressed ones.
     """
@@ -172,12 +172,12 @@ def check_decoded(total: int, stored: int, where: object) -> None:
 
     Raises
     ------
-    UnsupportedFeatureError
+    LimitError
         It is more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times the bytes.
     """
     most = settings.max_decoded_bytes_per_page
     if total > most and total > USUAL_RATIO * stored:
-        raise UnsupportedFeatureError(
+        raise LimitError(
             f"data of {where} would decode to {total} bytes or more; at most {most} are "
             "allowed. If the file is trusted, allow more: set GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
         )

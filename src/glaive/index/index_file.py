@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from glaive.arrow.widths import has_known_width, total_width
 from glaive.config import USUAL_RATIO, settings
-from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CapacityError, CorruptFileError, LimitError, UnsupportedFeatureError
 from glaive.file.open import open_reader
 from glaive.file.protocol import BoundColumns, FileReader
 from glaive.file.run_fetch import join, run_fetch
@@ -279,7 +279,7 @@ class IndexFile:
 
         Raises
         ------
-        UnsupportedFeatureError
+        LimitError
             They are more than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times the
             bytes of the file.
         """
@@ -288,8 +288,8 @@ class IndexFile:
             said = f"{what} in {self.size} bytes decode to {size} bytes or more"
             raise self._refused(f"{said}; at most {most} are allowed")
 
-    def _refused(self, why: str) -> UnsupportedFeatureError:
-        return UnsupportedFeatureError(
+    def _refused(self, why: str) -> LimitError:
+        return LimitError(
             f"{self.path}: {why}. If the file is trusted, allow more: set "
             "GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
         )

@@ -84,3 +84,45 @@ def test_sets_of_many_keys_are_maintained_some_at_a_time(tmp_path: Path, how: st
     assert dataset.scanner(filter="t = 149999 or t = 7").count_rows() == (rows > 150_000) + 2
     (index,) = dataset.describe_indices()
     assert index.num_rows_indexed == rows
+
+
+WARNED = """
+import logging, sys
+import glaive
+
+logging.basicConfig(format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
+merged = None if sys.argv[2] == "default" else int(sys.argv[2])
+glaive.dataset(sys.argv[1]).optimize.optimize_indices(num_indices_to_merge=merged)
+dataset = glaive.dataset(sys.argv[1])
+(index,) = dataset.describe_indices()
+print(len(index.segments), index.num_rows_indexed)
+print(dataset.scanner(filter="array_has(t, 7)", use_scalar_index=False).count_rows())
+"""
+
+
+@pytest.mark.parametrize(
+    ("merge", "instead", "left"),
+    [("default", "it has a segment more", "2 3000"), ("1", "it is built again", "1 3000")],
+)
+def test_a_merge_that_a_limit_refuses_is_told(
+    tmp_path: Path, merge: str, instead: str, left: str
+) -> None:
+    """The sets of a thousand labels that the same rows have: two bytes for each of these rows."""
+    labels = [list(range(1_000)), []]
+    rows = pa.table({"t": pa.array(labels, pa.list_(pa.int32())).take(pa.array([0, 1] * 1_000))})
+    dataset = glaive.write_dataset(rows, tmp_path)
+    dataset.create_scalar_index("t", "LABEL_LIST", name="labels\nERROR")
+    glaive.write_dataset(rows.slice(0, 1_000), tmp_path, mode="append")
+    done = subprocess.run(
+        [sys.executable, "-c", WARNED, str(tmp_path), merge],
+        env={**os.environ, "GLAIVE_MAX_DECODED_BYTES_PER_PAGE": "1MiB"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    warning, *rest = done.stdout.splitlines()
+    assert warning.startswith("WARNING glaive.dataset.indexing.optimize index 'labels\\nERROR': ")
+    assert instead in warning
+    assert "allow more: set GLAIVE_MAX_DECODED_BYTES_PER_PAGE" in warning
+    assert rest == [left, "1500"]

@@ -5,6 +5,7 @@ Specification: "Building" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
 __all__ = ["optimize_indices"]
+
+_logger = logging.getLogger(__name__)
 
 _GROWTH = 8
 """A segment is merged with new rows if it has at most so many times their number.
@@ -76,6 +79,11 @@ def optimize_indices(
     Manifest or None
         None if there was nothing to do.
 
+    Notes
+    -----
+    Where a limit for files of others keeps segments from being merged, a warning is logged that
+    names the index, what was done instead, and the limit.
+
     Raises
     ------
     IndexNotFoundError
@@ -106,13 +114,18 @@ def optimize_indices(
         done, tasks = zip(tasks, job.runner.run(dataset, tasks), strict=True), []
         for task, made in done:
             index = indices[task.name]
-            if made is not None:
+            if made.segment is not None:
+                instead = f"{made.merged} of its segments were merged"
                 new.append(made.segment.to_wire())
                 removed += index.newest(made.merged)
             elif count is not None:
+                instead = "it is built again from all rows"
                 again.append(index)
             else:
+                instead = "it has a segment more"
                 tasks += _extensions(dataset, index, segments, job)
+            if made.limit:
+                _logger.warning("index %a: %s, because %s", index.name, instead, _line(made.limit))
     for index in again:
         built = build_segments(dataset, job.runner, _build_again(dataset, index), segments)
         new += [segment.to_wire() for segment in built]
@@ -140,6 +153,11 @@ def _merge(dataset: OpenedVersion, index: IndexSegments, count: int | None) -> M
     if merged < least:
         return None
     return MergeTask(dataset.manifest.version, index.name, merged, fewest)
+
+
+def _line(message: str) -> str:
+    """A message as one line of a log: names in it may have any characters."""
+    return ascii(message)[1:-1]
 
 
 def _extensions(

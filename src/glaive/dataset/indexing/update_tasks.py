@@ -13,7 +13,7 @@ from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.indexing.stored_segments import IndexSegments, index_segments
 from glaive.dataset.indexing.task import extend_index, merge_segments
 from glaive.dataset.tasks import opened_at
-from glaive.errors import UnsupportedFeatureError
+from glaive.errors import LimitError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
@@ -28,13 +28,16 @@ class UpdatedIndex:
     Parameters
     ----------
     segment
-        The new one.
+        The new one; None where segments could not be merged.
     merged
         How many of the newest segments it replaces.
+    limit
+        Which limit kept more of them from being merged; empty where none did.
     """
 
-    segment: Index
+    segment: Index | None
     merged: int = 0
+    limit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,8 @@ class MergeTask(_UpdateTask):
     count: int
     fewest: int
 
-    def execute(self, dataset: OpenDataset) -> UpdatedIndex | None:
-        """Write the segment; None where the segments cannot be merged.
+    def execute(self, dataset: OpenDataset) -> UpdatedIndex:
+        """Write the segment, unless the segments cannot be merged.
 
         Raises
         ------
@@ -83,13 +86,17 @@ class MergeTask(_UpdateTask):
             A file of a segment is damaged or absent.
         """
         opened, index = self._opened(dataset)
+        limit = ""
         for count in range(self.count, self.fewest - 1, -1):
             try:
                 entry = merge_segments(opened, index.newest(count), index.missing)
+            except LimitError as error:
+                limit = limit or str(error)
+                continue
             except UnsupportedFeatureError:  # They have models of their own, or zones.
                 continue
-            return UpdatedIndex(Index.from_wire(entry), count)
-        return None
+            return UpdatedIndex(Index.from_wire(entry), count, limit)
+        return UpdatedIndex(None, limit=limit)
 
 
 @dataclass(frozen=True, slots=True)

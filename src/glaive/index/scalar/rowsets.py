@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.encodings.compression import check_decoded
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, LimitError, UnsupportedFeatureError
 from glaive.format.bitmaps import (
     MAX_NUMBERS,
     RANGE_BYTES,
@@ -97,14 +97,14 @@ class RowLimit:
 
         Raises
         ------
-        UnsupportedFeatureError
+        LimitError
             There were too many.
         """
         had = rows & type(rows)(range(self._rows_of(fragment)))
         if is_of_runs(len(had), size):
             self._left -= len(had)
         if self._left < 0 or len(had) > MAX_NUMBERS:
-            raise UnsupportedFeatureError(
+            raise LimitError(
                 f"{self._where}: its sets have far more rows than there are; drop the index, "
                 "compact, and create it again"
             )

@@ -19,6 +19,7 @@ from glaive.errors import (
     AccessError,
     CorruptFileError,
     DataFileMissingError,
+    LimitError,
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
@@ -168,7 +169,7 @@ def _check_shared(
     """
     total, most = sum(value.size for value in values), settings.max_decoded_bytes_per_page
     if total > most and total > USUAL_RATIO * (held := size()):
-        raise UnsupportedFeatureError(
+        raise LimitError(
             f"{location.store.full(location.path)} has {held} bytes, and {len(values)} values that "
             f"lie in it are {total} bytes; at most {most} are read at once. Read fewer rows at a "
             "time, or, if the dataset is trusted, allow more: set "
