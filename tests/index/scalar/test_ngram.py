@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import glaive
@@ -107,3 +110,38 @@ def test_words_are_those_that_a_match_must_have(pattern: str, words: list[str]) 
 def test_texts_that_match_have_the_words(pattern: str, text: str) -> None:
     has_all = all(word in text for word in required_words(pattern))
     assert has_all or not re.search(pattern, text)
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
+def test_a_merge_makes_a_few_calls_for_each_trigram(tmp_path: Path, stable: bool) -> None:
+    """Only sets with rows that are dropped change; these rows are looked for in all at once."""
+    trigrams = ["".join(one) for one in product("abcdefghijklmnopqrst", repeat=3)]
+    rows = pa.table({"x": trigrams * 2})
+    path = tmp_path / "d"
+    dataset = glaive.write_dataset(
+        rows, path, max_rows_per_file=9_000, enable_stable_row_ids=stable
+    )
+    dataset.create_scalar_index("x", "NGRAM")
+    dataset.delete("x LIKE 'ab%' OR x = 'qrs'")
+    dataset = glaive.write_dataset(rows.slice(0, 100), path, mode="append")
+    calls = 0
+
+    def count(_frame: object, event: str, _arg: object) -> None:
+        nonlocal calls
+        calls += event.endswith("call")
+
+    sys.setprofile(count)
+    try:
+        dataset.optimize.optimize_indices(num_indices_to_merge=1)
+    finally:
+        sys.setprofile(None)
+    print(calls / len(trigrams))
+    assert calls < 30 * len(trigrams)  # 90 where each set was taken apart
+    found = answers(path, HasText(word="abc"), nulls=True)
+    table = glaive.dataset(path).to_table(with_row_id=True)
+    assert (
+        found.rows.rows().tolist()
+        == table.filter(pc.match_substring(table["x"], "abc"))["_rowid"].to_pylist()
+    )
+    assert dataset.scanner(filter="contains(x, 'qrt')").count_rows() == 2

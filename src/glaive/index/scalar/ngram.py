@@ -5,6 +5,7 @@ Specification: "NGRAM" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, ClassVar
@@ -60,7 +61,8 @@ class NGram(IndexKind):
         for rows in file.windows(names, KEYS_AT_ONCE):
             file.check_present(rows["posting_list"])
             stored: Any = rows["posting_list"].to_pylist()
-            lists = pa.array(_remap(stored, address_map, file.path, limit), pa.binary())
+            change = _remap if address_map.moves else _without
+            lists = pa.array(change(stored, address_map, file.path, limit), pa.binary())
             rebuilt.write(pa.table([rows["tokens"], lists], schema=schema))
         rebuilt.finish()
         return RebuiltSegment()
@@ -174,6 +176,27 @@ def _write(batches: Iterable[KeyBatch], out: SegmentWriter) -> BuiltSegment:
         file.write(pa.record_batch([tokens, sets], schema=schema))
     file.finish()
     return BuiltSegment("/lance.table.NGramIndexDetails")
+
+
+def _without(
+    sets: Sequence[bytes], address_map: AddressMap, where: str, limit: RowLimit
+) -> Sequence[bytes]:
+    """The sets without the rows that are dropped; no other row is looked at for each set."""
+    from pyroaring import BitMap, BitMap64
+
+    rows = [decode_treemap(row_set, where) for row_set in sets]
+    dropped: dict[int, BitMap] = {}
+    size = sum(map(len, sets))
+    for upper, lower in halves_of(BitMap64.union(*rows), where):
+        if upper in address_map.rewritten:
+            addresses = limit.addresses(upper, lower, size)
+            kept = addresses[address_map.apply(addresses)[1]].astype(np.uint32)
+            dropped[upper] = lower - BitMap(array("I", kept.tobytes()))
+    absent = decode_treemap(encode_halves(dropped), where)
+    return [
+        (one - absent).serialize() if one.intersect(absent) else row_set
+        for one, row_set in zip(rows, sets, strict=True)
+    ]
 
 
 def _remap(
