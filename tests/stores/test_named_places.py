@@ -146,6 +146,36 @@ def test_a_session_token_and_a_key_of_encryption_go_along_as_the_page_on_securit
     assert "Signature" not in asked
 
 
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({"aws_access_key_id": "id", "aws_secret_access_key": "s"}, None),
+        ({"access_key_id": "id", "secret_access_key": "s", "token": "own"}, "own"),
+        ({"aws_access_key_id": "environment", "aws_secret_access_key": "s"}, "secret-session"),
+        ({}, "secret-session"),
+    ],
+)
+def test_the_session_token_of_the_environment_goes_with_its_own_keys_only(
+    two: tuple[Stranger, Stranger],
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, str],
+    sent: str | None,
+) -> None:
+    for name, value in (
+        ("ACCESS_KEY_ID", "environment"),
+        ("SECRET_ACCESS_KEY", "hidden"),
+        ("SESSION_TOKEN", "secret-session"),
+    ):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    server, _ = two
+    options = {"aws_endpoint": server.url, "aws_region": "r", "allow_http": "true", **given}
+    assert open_store("s3://bucket/x", options).get("object").to_pybytes() == CONTENT
+    (asked,) = server.asked
+    tokens = [line.rpartition(" ")[2] for line in asked.splitlines() if "security-token:" in line]
+    assert tokens == ([] if sent is None else [sent])
+
+
 def test_what_cannot_be_read_is_named_without_credentials(tmp_path: Path) -> None:
     uri = "http://joe:hidden@127.0.0.1:9/d"
     options = {"client_max_retries": "0", "connect_timeout": "1s"}

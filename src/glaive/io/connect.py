@@ -86,9 +86,10 @@ def _remote(kind: StoreKind, root: str, uri: str, connection: Connection) -> Any
         "retry_config": dict(connection.retry),
     }
     if kind == "s3":
+        from glaive.io.aws_keys import keys_without_token
         from glaive.io.aws_profile import profile_credentials
 
-        provider = profile_credentials(connection.config)
+        provider = keys_without_token(connection.config) or profile_credentials(connection.config)
         if provider is not None:
             arguments["credential_provider"] = provider
     try:
