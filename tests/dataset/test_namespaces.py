@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 import glaive
+import glaive.file
+import glaive.fragment
 from glaive.errors import DatasetNotFoundError, OptionError
 from glaive.progress import FragmentWriteProgress
 
@@ -54,6 +56,40 @@ def test_options_of_the_namespace_win(tmp_path: Path) -> None:
         namespace_client=catalogue, table_id=TABLE, storage_options={"a": "1", "b": "2"}
     )
     assert opened.initial_storage_options == {"a": "1", "b": "theirs", "c": "3"}
+
+
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize(
+    ("own", "theirs", "left"),
+    [
+        ({"aws_skip_signature": "false"}, {"skip_signature": "true"}, {}),
+        ({"AZURE_STORAGE_TOKEN": "mine", "b": "2"}, {"bearer_token": "theirs"}, {"b": "2"}),
+        ({"aws_session_token": "mine"}, {"access_key_id": "theirs"}, {}),
+        ({"aws_session_token": "mine"}, {"region": "eu"}, {"aws_session_token": "mine"}),
+    ],
+)
+def test_options_of_the_namespace_win_by_whatever_name(
+    tmp_path: Path, own: dict[str, str], theirs: dict[str, str], left: dict[str, str]
+) -> None:
+    """Else the caller's credentials went to a server for which the namespace has others."""
+    glaive.write_dataset(ROWS, tmp_path / "t")
+    catalogue = Catalogue(tmp_path / "t", storage_options=theirs)
+    opened = glaive.dataset(namespace_client=catalogue, table_id=TABLE, storage_options=own)
+    assert opened.initial_storage_options == left | theirs
+
+
+@pytest.mark.spec("rel-26")
+def test_options_of_the_namespace_are_not_used_for_another_kind_of_store(tmp_path: Path) -> None:
+    catalogue = Catalogue(tmp_path / "t", storage_options={"azure_endpoint": "https://evil"})
+    named: dict[str, Any] = {"namespace_client": catalogue, "table_id": TABLE}
+    for use in (
+        lambda: glaive.fragment.write_fragments(ROWS, "az://mine/t", **named),
+        lambda: glaive.file.LanceFileReader("az://mine/t.lance", **named),
+        lambda: glaive.file.LanceFileSession("az://mine", **named),
+    ):
+        with pytest.raises(OptionError, match="another kind of store"):
+            use()
+    assert len(glaive.fragment.write_fragments(ROWS, tmp_path / "t", mode="append", **named)) == 1
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ import glaive
 from glaive.errors import GlaiveError
 from glaive.namespace import RestAdapter, RestNamespace, connect
 from glaive.namespace import errors as failures
+from glaive.namespace.vended import refusal_of_options
 
 TABLE = ["n", "t"]
 
@@ -217,6 +218,15 @@ KEYS = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_session_tok
         ("s3://b/t", {"endpoint": "https://evil", "token": "c"}, "credentials of this machine"),
         ("gs://b/t", {"base_url": "https://evil", "skip_signature": "false"}, "'google_base_url'"),
         ("az://b/t", {"azure_endpoint": "https://evil", "account_key": "k"}, "'azure_endpoint'"),
+        ("s3://b/t", {"region": "x@evil/#"}, "'aws_region' with characters that end the name of"),
+        ("s3://b/t", {"AWS_DEFAULT_REGION": "evil:80/?"}, "'aws_default_region' with characters"),
+        ("s3://b/t", {"aws_region": "x@evil/#", "region": "eu"}, "'aws_region' with characters"),
+        ("az://b/t", {"account_name": "evil/"}, "'azure_storage_account_name' with characters"),
+        (
+            "az://b/t",
+            {"endpoint": "x", "azure_skip_signature": "false", "skip_signature": "true"},
+            "'azure_endpoint' without",
+        ),
     ],
 )
 def test_a_server_elsewhere_makes_no_use_of_this_machine(
@@ -230,6 +240,25 @@ def test_a_server_elsewhere_makes_no_use_of_this_machine(
             call(RestNamespace(uri=host), "describe_table", ["t"])
         allowed = RestNamespace(uri=host, allow_local_locations="true")
         assert call(allowed, "describe_table", ["t"]).location == location
+
+
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize(
+    ("variable", "location", "options"),
+    [
+        ("GOOGLE_BEARER_TOKEN", "gs://b/t", {"base_url": "x", "service_account_key": "{}"}),
+        ("GOOGLE_BEARER_TOKEN", "gs://b/t", {"service_account_key": '{"gcs_base_url": "x"}'}),
+        ("AWS_SSE_CUSTOMER_KEY_BASE64", "s3://b/t", {"endpoint": "x", **KEYS}),
+    ],
+)
+def test_what_the_environment_would_send_to_a_server_that_a_catalogue_names_keeps_it_out(
+    monkeypatch: pytest.MonkeyPatch, variable: str, location: str, options: dict[str, str]
+) -> None:
+    assert refusal_of_options(options, location) is None
+    monkeypatch.setenv(variable, "secret")
+    refusal = refusal_of_options(options, location)
+    assert refusal is not None
+    assert "would be sent there" in refusal
 
 
 @pytest.mark.parametrize(

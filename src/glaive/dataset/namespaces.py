@@ -9,7 +9,7 @@ from typing import Any
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
-from glaive.io.catalogue import ask_for_table
+from glaive.io.catalogue import ask_for_table, check_kind
 from glaive.io.uri import open_store
 from glaive.table.manifest_store.catalogue import CatalogueManifestStore
 from glaive.table.manifest_store.protocol import ManifestStore
@@ -92,9 +92,11 @@ def reach_table(
     Raises
     ------
     OptionError, DatasetNotFoundError, StoreError
-        As for :func:`find_table`.
+        As for :func:`find_table`, and :func:`glaive.io.catalogue.check_kind`.
     """
     if (client is None and table_id is None) or not isinstance(place, str | os.PathLike):
         return FoundTable(place, storage_options, None)
     found = find_table(client, table_id, None, storage_options, create=create)
+    if found.storage_options is not storage_options:
+        check_kind(found.uri, place)
     return FoundTable(os.fspath(place), found.storage_options, found.manifest_store)

@@ -88,7 +88,7 @@ class LanceFileReader:
         namespace_client: object = None,
         table_id: Sequence[str] | None = None,
     ) -> None:
-        options = catalogued_options(namespace_client, table_id, storage_options)
+        options = catalogued_options(namespace_client, table_id, storage_options, path)
         store, name = split_path(path, options)
         self._open(store, name, columns)
 
@@ -276,7 +276,7 @@ class LanceFileWriter:
         encoding_options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         resolve_version(version)
-        options = catalogued_options(namespace_client, table_id, storage_options)
+        options = catalogued_options(namespace_client, table_id, storage_options, path)
         self._store, self._name = split_path(path, options)
         self._version = version
         self._cache_bytes = data_cache_bytes

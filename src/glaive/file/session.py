@@ -57,7 +57,9 @@ class LanceFileSession:
         table_id: Sequence[str] | None = None,
     ) -> None:
         self._base = os.fspath(base_path)
-        self._storage_options = catalogued_options(namespace_client, table_id, storage_options)
+        self._storage_options = catalogued_options(
+            namespace_client, table_id, storage_options, base_path
+        )
         self._store = open_store(base_path, self._storage_options)
 
     def open_reader(self, path: str, columns: Sequence[str] | None = None) -> LanceFileReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from types import SimpleNamespace
@@ -9,10 +10,11 @@ from typing import Any
 
 from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, GlaiveError, NotFoundError, OptionError, StoreError
+from glaive.io.location import Location
 from glaive.io.renewed import EXPIRES, ExpiringOptions
-from glaive.io.storage_options import PERMISSIONS
+from glaive.io.storage_options import PERMISSIONS, full_names
 
-__all__ = ["TableAnswer", "answer_field", "ask_for_table", "catalogued_options"]
+__all__ = ["TableAnswer", "answer_field", "ask_for_table", "catalogued_options", "check_kind"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class _Renewal:
         location = answer_field(answer, "location")
         if location != self.location:  # its credentials are meant for that place
             raise _wrong(self.table_id, f"{self.location!r} as location, as before", location)
-        return {**(self.own or {}), **(_reported(answer, self.table_id) or {})}
+        return _together(self.own or {}, _reported(answer, self.table_id) or {})
 
 
 def ask_for_table(
@@ -110,7 +112,7 @@ def ask_for_table(
     reported = _reported(answer, path)
     options = storage_options
     if reported is not None:
-        options = {**(storage_options or {}), **reported}
+        options = _together(storage_options or {}, reported)
         if EXPIRES in reported:
             options = ExpiringOptions(options, _Renewal(client, path, location, storage_options))
     managed = answer_field(answer, "managed_versioning") is True
@@ -118,12 +120,44 @@ def ask_for_table(
 
 
 def catalogued_options(
-    client: Any, table_id: Sequence[str] | None, storage_options: Mapping[str, str] | None
+    client: Any,
+    table_id: Sequence[str] | None,
+    storage_options: Mapping[str, str] | None,
+    place: str | os.PathLike[str],
 ) -> Mapping[str, str] | None:
-    """Storage options for the files of a table; those given where no namespace is."""
+    """Storage options for a place with files of a table; those given where no namespace is.
+
+    Raises
+    ------
+    OptionError
+        As for :func:`check_kind`.
+    """
     if client is None and table_id is None:
         return storage_options
-    return ask_for_table(client, table_id, storage_options).storage_options
+    answer = ask_for_table(client, table_id, storage_options)
+    if answer.storage_options is not storage_options:
+        check_kind(answer.location, place)
+    return answer.storage_options
+
+
+def check_kind(location: str, place: str | os.PathLike[str]) -> None:
+    """Check that options of a catalogue are used for the kind of store that they were given for.
+
+    It says where a store of that kind is; with one of another kind, this machine's credentials for
+    that would be sent there.
+
+    Raises
+    ------
+    OptionError
+        The place of a table, and the one that the options would be used for, are of two kinds.
+    """
+    theirs, ours = Location.parse(location).scheme, Location.parse(os.fspath(place)).scheme
+    if theirs != ours:
+        raise OptionError(
+            f"{os.fspath(place)!r:.200}: the namespace gives storage options for its table at "
+            f"{location!r:.200}, another kind of store. Name a place of that kind, or leave out "
+            "namespace_client and table_id"
+        )
 
 
 def answer_field(answer: object, name: str) -> Any:
@@ -162,6 +196,21 @@ def _reported(answer: object, path: tuple[str, ...]) -> dict[str, str] | None:
                 "who opens the table may give. Give it in storage_options."
             )
     return dict(reported)
+
+
+def _together(own: Mapping[str, str], reported: Mapping[str, str]) -> dict[str, str]:
+    """Options that the caller gave, and those of the catalogue, which win by whatever name.
+
+    Else credentials of the caller went where the catalogue has others for. A session token belongs
+    to its key.
+    """
+    taken = {name for key in reported for name in full_names(str(key))}
+    if "aws_access_key_id" in taken:
+        taken.add("aws_session_token")
+    return {
+        **{key: text for key, text in own.items() if taken.isdisjoint(full_names(str(key)))},
+        **reported,
+    }
 
 
 def _wrong(path: tuple[str, ...], expected: str, found: object) -> StoreError:

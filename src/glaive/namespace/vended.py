@@ -6,7 +6,9 @@ are to be sent, would hand these over; a place on this machine would be read or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from glaive.io.location import Location
@@ -29,25 +31,36 @@ _ENDPOINTS: Final[Mapping[str, tuple[str, tuple[tuple[str, ...], ...]]]] = {
 credentials of this machine away from it: others have less priority than those of the environment.
 """
 
+_BEFORE: Final = {"google_service_account_key": "GOOGLE_BEARER_TOKEN"}
+"""Variables of the environment that have priority over an option all the same."""
+
+_IN_HOSTS: Final = frozenset({"aws_region", "aws_default_region", "azure_storage_account_name"})
+"""Options that become a part of the name of a host."""
+
+_PART_OF_HOST: Final = re.compile(r"[A-Za-z0-9._-]*")
+"""After any other character what follows may be another host: ``x@evil/``."""
+
+_ENCRYPTION: Final = "aws_sse_customer_key_base64"
+_OWN_ENCRYPTION: Final = "AWS_SSE_CUSTOMER_KEY_BASE64"
+
 _PLAIN: Final = frozenset(
     {
         *HTTP_OPTIONS,
         *RETRY_OPTIONS,
         *(endpoint for endpoint, _ in _ENDPOINTS.values()),
         *(name for _, sets in _ENDPOINTS.values() for names in sets for name in names),
+        *_IN_HOSTS,
         "aws_checksum_algorithm",
         "aws_conditional_put",
         "aws_copy_if_not_exists",
-        "aws_default_region",
         "aws_disable_bulk_delete",
         "aws_disable_tagging",
-        "aws_region",
         "aws_request_payer",
         "aws_s3_express",
         "aws_server_side_encryption",
         "aws_session_token",
         "aws_sse_bucket_key_enabled",
-        "aws_sse_customer_key_base64",
+        _ENCRYPTION,
         "aws_sse_kms_key_id",
         "aws_unsigned_payload",
         "aws_virtual_hosted_style_request",
@@ -55,7 +68,6 @@ _PLAIN: Final = frozenset(
         "azure_client_secret",
         "azure_disable_tagging",
         "azure_storage_account_key",
-        "azure_storage_account_name",
         "azure_storage_sas_key",
         "azure_tenant_id",
         "azure_use_fabric_endpoint",
@@ -84,25 +96,63 @@ def refusal_of_location(location: str) -> str | None:
 
 
 def refusal_of_options(options: Mapping[str, object], location: str) -> str | None:
-    """Why storage options for a place are not used, without their values; ``None`` if they are."""
-    given = {name: str(options[key]) for key in options for name in full_names(key)}
+    """Why storage options for a place are not used, without their values; ``None`` if they are.
+
+    Each may be there by several names, of which a store takes one: all are looked at.
+    """
+    given: dict[str, list[str]] = {}
+    for key in options:
+        for name in full_names(key):
+            given.setdefault(name, []).append(str(options[key]))
+    if any(map(_names_server, given.get("google_service_account_key", ()))):
+        given.setdefault("google_base_url", [])
+    return next(_refusals(given, *_ENDPOINTS.get(Location.parse(location).scheme, ("", ()))), None)
+
+
+def _refusals(
+    given: Mapping[str, Sequence[str]], endpoint: str, sets: Sequence[tuple[str, ...]]
+) -> Iterator[str]:
     for name in sorted(given):
         if name not in _PLAIN:
-            return f"the storage option {name!r}, which makes use of this machine"
-    endpoint, sets = _ENDPOINTS.get(Location.parse(location).scheme, ("", ()))
-    if endpoint in given and not any(_has(given, names) for names in sets):
+            yield f"the storage option {name!r}, which makes use of this machine"
+        if name in _IN_HOSTS and not all(map(_PART_OF_HOST.fullmatch, given[name])):
+            yield (
+                f"the storage option {name!r} with characters that end the name of a host: "
+                "credentials of this machine would be sent to another one"
+            )
+    if endpoint not in given:
+        return
+    if not any(_has(given, names) for names in sets):
         wanted = ", or ".join(" and ".join(names) for names in sets)
-        return (
+        yield (
             f"the storage option {endpoint!r} without {wanted}: credentials of this machine "
             "would be sent there"
         )
-    return None
+    if endpoint == "aws_endpoint" and _ENCRYPTION not in given and os.environ.get(_OWN_ENCRYPTION):
+        yield (
+            f"the storage option {endpoint!r}: the key of encryption in {_OWN_ENCRYPTION} would be "
+            "sent there"
+        )
 
 
-def _has(given: Mapping[str, str], names: tuple[str, ...]) -> bool:
-    """Whether all of these are given; a switch counts if it is on."""
+def _names_server(key: str) -> bool:
+    """Whether a key of Google, which is JSON, has the address of a server."""
+    import json
+
+    try:
+        return "gcs_base_url" in json.loads(key)
+    except (TypeError, ValueError, RecursionError):  # which no store takes
+        return False
+
+
+def _has(given: Mapping[str, Sequence[str]], names: tuple[str, ...]) -> bool:
+    """Whether all of these are given, by any name; a switch counts if it is on."""
     return all(
-        given.get(name, "") != ""
-        and (not name.endswith("_skip_signature") or given[name].lower() in ("true", "1"))
+        name in given
+        and not os.environ.get(_BEFORE.get(name, ""))
+        and all(
+            text and (not name.endswith("_skip_signature") or text.lower() in ("true", "1"))
+            for text in given[name]
+        )
         for name in names
     )
