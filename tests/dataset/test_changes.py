@@ -15,6 +15,7 @@ import pytest
 
 import glaive
 from glaive.dataset.changes.feed import ChangeReader
+from glaive.dataset.writing.uncommitted import write_fragments
 from glaive.errors import (
     ColumnNotFoundError,
     OptionError,
@@ -24,6 +25,8 @@ from glaive.errors import (
 )
 
 Row = dict[str, Any]
+
+OF_BEFORE = ["delete", "update_preimage"]
 
 
 def rows(numbers: range, text: str = "x") -> pa.Table:
@@ -187,6 +190,26 @@ def test_a_restore_undoes_what_came_after(dataset: glaive.LanceDataset) -> None:
 
     assert found == {"delete": 2, "insert": 1, "update_preimage": 3, "update_postimage": 3}
     assert listed(restored, 2, net=True) == []
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_fragments_that_a_detached_version_brings_are_none_of_the_same_ids(
+    tmp_path: Path, stable: bool
+) -> None:
+    """Fragment 3 of one has rows that others updated, that of the other new rows."""
+    dataset = create(tmp_path / "t.lance", stable=stable)
+    append = glaive.LanceOperation.Append(write_fragments(rows(range(100, 102)), dataset.uri))
+    detached = glaive.LanceDataset.commit(dataset, append, read_version=1, detached=True)
+    dataset.update({"text": "'new'"}, where="id < 3")
+    detached.restore()
+    restored = glaive.dataset(dataset.uri)
+
+    for found in (restored.changes(3), restored.changes(3, net=True)):
+        table = found.to_table()
+        before = table.filter(pc.is_in(table["_change_type"], pa.array(OF_BEFORE)))
+        after = table.filter(pc.invert(pc.is_in(table["_change_type"], pa.array(OF_BEFORE))))
+        assert sorted(before["text"].to_pylist()) == ["new"] * 3
+        assert sorted(after["text"].to_pylist()) == ["x0", "x1", "x100", "x101", "x2"]
 
 
 def test_rows_of_a_version_without_a_column_have_nulls(tmp_path: Path) -> None:

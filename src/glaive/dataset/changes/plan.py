@@ -252,11 +252,15 @@ class _Comparison:
     def _changes(self) -> tuple[_Parts, _Parts]:
         """Changed parts of the shared fragments, on both sides."""
         lost, gained = _Parts(), _Parts()
+        others: list[tuple[int, int]] = []
         # Only these operations are sure to keep what was deleted before.
         only_more = self._commit is not None and self._commit.operation in ("delete", "update")
         for at_before, at_after in zip(*(at.tolist() for at in self._shared), strict=True):
             old = self._before.fragment_wire(at_before)
             new = self._after.fragment_wire(at_after)
+            if not _is_same(old, new):
+                others.append((at_before, at_after))
+                continue
             if old.files != new.files and self._homes(old) != self._homes(new):
                 rewritten = self._rewritten(old, new)
                 lost.add(at_before, old.physical_rows, rewritten)
@@ -270,6 +274,10 @@ class _Comparison:
                     lost.add(at_before, max(later - earlier, 0) if only_more else later)
                 if had and not only_more:
                     gained.add(at_after, earlier)
+        if others:
+            before, after = np.array(others, np.int64).T
+            self._removed = np.union1d(self._removed, before)
+            self._added = np.union1d(self._added, after)
         return lost, gained
 
     def _homes(self, fragment: table_pb2.DataFragment) -> dict[int, tuple[str, int | None]]:
@@ -305,6 +313,12 @@ class _Comparison:
         if transaction is None or transaction.operation.wire_name != "update":
             return None
         return transaction.operation.to_wire()
+
+
+def _is_same(old: table_pb2.DataFragment, new: table_pb2.DataFragment) -> bool:
+    """Whether fragments of one id are one: a detached version that is restored has others."""
+    rows = old.physical_rows == new.physical_rows
+    return rows and old.inline_row_ids == new.inline_row_ids
 
 
 def _updates(fragment: table_pb2.DataFragment) -> tuple[bytes, bool]:
