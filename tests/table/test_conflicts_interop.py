@@ -99,5 +99,10 @@ def compare(ours: str, theirs: str, one: Path, other: Path) -> None:
     if ours.startswith("move") and theirs.startswith("index"):
         # They say that an index covers rows moved by hand, whose new ids it does not have.
         del mine["indices"], made["indices"]
+    if ours.startswith("columns"):
+        # They note no row as changed where it is not said which were.
+        for one_made in (mine, made):
+            for fragment in one_made["fragments"]:
+                fragment.pop("inlineLastUpdatedAtVersions", None)
     assert mine == made, f"{ours} after {theirs}"
     assert lance.dataset(str(other)).count_rows() == lance.dataset(str(one)).count_rows()

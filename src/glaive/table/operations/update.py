@@ -191,7 +191,7 @@ class Update(DeletingOperation):
         wire = copy_of(base)
         for fragments in (self.new, self.updated):
             mark_file_versions(wire, fragments, base.data_format)
-        change = partial(self._mark_changed, context.version) if self.in_place else None
+        change = partial(self._mark_changed, base, context.version) if self.in_place else None
         replaced = final_fragments(base, self.updated, change)
         entries = base.indices
         if self.in_place and entries:
@@ -216,11 +216,13 @@ class Update(DeletingOperation):
         same = entries == base.indices
         return Draft(wire, base.index_section if same else encode_indices(entries), kept)
 
-    def _mark_changed(self, version: int, fragment: table_pb2.DataFragment) -> None:
+    def _mark_changed(self, base: Manifest, version: int, fragment: table_pb2.DataFragment) -> None:
         changed = self.changed_offsets.get(fragment.id)
         if changed is not None:
             where = f"changed rows of fragment {fragment.id}"
             mark_changed(fragment, version, offsets_of(changed, where))
+        elif fragment.files != base.fragment_wire(base.position_of(fragment.id)).files:
+            mark_changed(fragment, version)  # who committed it by hand did not say which rows
 
 
 def encode_offsets(changed: Mapping[int, bytes]) -> bytes:
