@@ -118,6 +118,26 @@ def clean(dataset: glaive.LanceDataset) -> None:
 
 @COMMITS
 @pytest.mark.spec("rel-12")
+def test_segments_of_a_detached_version_are_none_of_the_history(
+    dataset: glaive.LanceDataset, commit: Commit
+) -> None:
+    """Its number is above all others, but not later: what was changed since is not known."""
+    more = glaive.LanceOperation.Delete([], [1], "id >= 3")
+    detached = glaive.LanceDataset.commit(dataset, more, read_version=2, detached=True)
+    number = detached.version
+    segment = detached.create_index_uncommitted("x", "BTREE", "x_idx")
+    detached.restore()
+    driver = glaive.dataset(dataset.uri)
+    replace_in_place(driver)
+    driver = glaive.dataset(dataset.uri)
+    with pytest.raises(CommitConflictError, match="which is detached"):
+        commit(driver, [segment])
+    operation = glaive.LanceOperation.CreateIndex([segment], [])
+    glaive.LanceDataset.commit(driver, operation, read_version=number, detached=True)
+
+
+@COMMITS
+@pytest.mark.spec("rel-12")
 @pytest.mark.parametrize(
     ("change", "reason", "retryable"),
     [

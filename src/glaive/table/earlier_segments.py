@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from glaive.errors import CommitConflictError, ObjectNotFoundError
 from glaive.format.manifest import Manifest
+from glaive.format.paths import DETACHED
 from glaive.format.pb import table_pb2
 from glaive.io.store import ObjectStore
 from glaive.table.index_coverage import covered_fragments
@@ -30,7 +31,7 @@ def brought_up_to(store: ObjectStore, manifest: Manifest, entries: Sequence[Entr
     ------
     CommitConflictError
         Fragments of a segment were rewritten since it was built, or its column was removed, or
-        what was changed is not known.
+        what was changed is not known, as where it was built from a detached version.
 
     Notes
     -----
@@ -43,6 +44,10 @@ def brought_up_to(store: ObjectStore, manifest: Manifest, entries: Sequence[Entr
         else entry.dataset_version
         for entry in entries
     ]
+    outside = next((one for one in built if one & DETACHED and one != manifest.version), None)
+    if outside is not None:
+        reason = f"they were built from version {outside}, which is detached"
+        raise _outdated(store, manifest.version, Conflict(reason, retryable=False))
     brought = list(entries)
     for number in range(min(built, default=manifest.version) + 1, manifest.version + 1):
         older = [at for at, version in enumerate(built) if version < number]
