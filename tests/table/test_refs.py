@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,10 +11,13 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import CorruptFileError, RefExistsError
+from glaive.errors import CommitContentionError, CorruptFileError, RefExistsError
+from glaive.io.local import LocalStore
+from glaive.io.store import ObjectMeta
 from glaive.table.branches import list_branches, read_branch
 from glaive.table.refs import is_branch_name
 from glaive.table.root import open_root
+from glaive.table.tags import list_tags
 
 ROWS = pa.table({"a": range(3)})
 
@@ -174,3 +178,32 @@ def test_a_copied_branch_has_the_name_that_it_had(copied: glaive.LanceDataset) -
     with pytest.raises(RefExistsError, match="itself was copied from a branch of this name"):
         copied.create_branch("dev")
     assert glaive.dataset(copied.uri, version=("dev", 2)).uri == copied.uri
+
+
+class DeletedOnceListed(LocalStore):
+    """A directory in which somebody deletes all refs called ``old`` right after each listing."""
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        listed = [*super().list(prefix)]
+        (Path(self.root) / prefix / "old.json").unlink(missing_ok=True)
+        return iter(listed)
+
+
+def test_a_tag_or_branch_that_is_deleted_while_they_are_listed_is_left_out(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset({"id": [1]}, tmp_path / "t")
+    for name in ("kept", "old"):
+        dataset.tags.create(name)
+        dataset.create_branch(name)
+    store = DeletedOnceListed(tmp_path / "t")
+    assert [*list_tags(store)] == ["kept"]
+    assert [*list_branches(store)] == ["kept"]
+
+
+@pytest.mark.spec("rel-14")
+def test_what_deletes_waits_for_the_deletion_of_a_branch_which_may_be_refused(
+    tmp_path: Path,
+) -> None:
+    dataset = glaive.write_dataset({"id": [1]}, tmp_path / "t")
+    dataset.create_branch("old")
+    with pytest.raises(CommitContentionError, match="'old' was deleted while it was read"):
+        list_branches(DeletedOnceListed(tmp_path / "t"), complete=True)

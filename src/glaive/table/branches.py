@@ -81,15 +81,20 @@ class Branch:
         return dump_json(content)
 
 
-def list_branches(root: ObjectStore) -> dict[str, Branch]:
+def list_branches(root: ObjectStore, *, complete: bool = False) -> dict[str, Branch]:
     """All branches by name, except the main one. One listing and one request per branch.
+
+    One that is deleted meanwhile is left out; not with ``complete``, for those who then delete what
+    no branch needs: a deletion puts the branch back if a tag or another one was made of it.
 
     Raises
     ------
     CorruptFileError
         A file is damaged or has an invalid name.
+    CommitContentionError
+        A branch was deleted meanwhile, and ``complete`` is set.
     """
-    return read_refs(root, BRANCHES, is_branch_name, read_branch)
+    return read_refs(root, BRANCHES, is_branch_name, read_branch, complete=complete)
 
 
 def read_branch(root: ObjectStore, name: str) -> Branch:

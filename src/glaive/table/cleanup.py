@@ -159,13 +159,14 @@ def plan_cleanup(
         to tell which versions there are.
     CorruptFileError
         A manifest is damaged, so the files in use are unknown.
+    CommitContentionError
+        A branch was deleted meanwhile.
 
     Notes
     -----
     Requests: a listing per folder, one per version, one per tag and branch, and four for versions
     that listings may not show yet. Memory: the names of all files that versions have, and a few
-    manifests. Where the work is divided, other processes make these requests and hold the names;
-    this one holds them packed, those of files to delete likewise.
+    manifests. Where work is divided, others make these requests; this process holds names packed.
     """
     protection = Protection(store, root)
     locations = list_versions_past(store, current.version)
@@ -175,7 +176,7 @@ def plan_cleanup(
     tags = [(name, tag.version) for name, tag in list_tags(root).items() if tag.branch == branch]
     parents = {
         entry.parent_version
-        for entry in list_branches(root).values()
+        for entry in list_branches(root, complete=True).values()
         if entry.parent_branch == branch
     }
     wanted = _candidates(locations, current, policy) if reachable else set()

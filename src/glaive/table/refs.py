@@ -18,7 +18,12 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from glaive.arrow.utf8 import refuse_half_characters
-from glaive.errors import CorruptFileError, ObjectNotFoundError, RefNotFoundError
+from glaive.errors import (
+    CommitContentionError,
+    CorruptFileError,
+    ObjectNotFoundError,
+    RefNotFoundError,
+)
 from glaive.format.paths import VERSIONS
 from glaive.io.location import Location
 from glaive.io.store import ObjectMeta, ObjectStore
@@ -153,8 +158,18 @@ def read_refs(
     folder: str,
     is_valid_name: Callable[[str], bool],
     read: Callable[[ObjectStore, str], R],
+    *,
+    complete: bool = False,
 ) -> dict[str, R]:
-    """Read all refs of a folder, by name; empty files are skipped and logged."""
+    """Read all refs of a folder, by name; empty files are skipped and logged.
+
+    One that is deleted while they are read is left out.
+
+    Raises
+    ------
+    CommitContentionError
+        One was deleted meanwhile, and ``complete`` is set: it might be put back.
+    """
     files = ref_files(root, folder)
     for name, meta in files.items():
         if not is_valid_name(name):
@@ -164,7 +179,23 @@ def read_refs(
     from glaive.io.pool import map_requests
 
     names = [name for name, meta in files.items() if meta.size]
-    return dict(zip(names, map_requests(root, partial(read, root), names), strict=True))
+    read_all = zip(names, map_requests(root, partial(_read_listed, root, read), names), strict=True)
+    found = {name: ref for name, ref in read_all if ref is not None}
+    if complete and len(found) < len(names):
+        deleted = next(name for name in names if name not in found)
+        raise CommitContentionError(
+            f"{root.full(folder)}: {deleted!r} was deleted while it was read. Nothing was changed: "
+            "try again"
+        )
+    return found
+
+
+def _read_listed(root: ObjectStore, read: Callable[[ObjectStore, str], R], name: str) -> R | None:
+    """A ref that was listed; None if it was deleted since."""
+    try:
+        return read(root, name)
+    except RefNotFoundError:
+        return None
 
 
 def is_unfinished(root: ObjectStore, path: str) -> bool:
