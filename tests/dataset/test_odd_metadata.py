@@ -13,6 +13,7 @@ import pytest
 from tests.table.places import change_newest
 
 import glaive
+from glaive.clock import Clock, replaced_clock
 from glaive.errors import CorruptFileError, OptionError, SchemaError
 from glaive.file import LanceFileReader
 from glaive.format.field import Field
@@ -129,6 +130,26 @@ def test_a_clean_up_that_cannot_be_understood_does_not_stop_a_commit(
     dataset.delete("id = 3")
     dataset.delete("id = 4")
     assert glaive.dataset(place).count_rows() == 8
+
+
+@pytest.mark.spec("rel-25")
+def test_a_commit_waits_a_minute_for_a_clean_up_that_deletes_few_files_a_second(place: str) -> None:
+    class Counting(Clock):
+        slept = 0.0
+
+        def sleep(self, seconds: float) -> None:
+            self.slept += seconds
+
+    dataset = glaive.dataset(place)
+    for _ in range(100):
+        dataset.insert(ROWS)
+    told = {"interval": "102", "older_than": "0s", "delete_rate_limit": "1"}
+    dataset.update_config({f"lance.auto_cleanup.{name}": one for name, one in told.items()})
+    with replaced_clock(clock := Counting()):
+        for _ in range(102):
+            dataset.insert(ROWS)
+    assert len(glaive.dataset(place).versions()) < 102
+    assert 50 < clock.slept < 70
 
 
 def test_a_copy_of_a_branch_explains_what_it_would_clean_up(place: str, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ key                             meaning
 ``lance.auto_cleanup.interval``  number of versions between clean-ups
 ``….older_than``                 minimum age: ``14d``, ``1h 30m``; default: none
 ``….retain_versions``            number of newest versions to keep
-``….delete_rate_limit``          maximum files per second
+``….delete_rate_limit``          maximum files per second, as far as a minute is enough
 =============================== =========================================================
 
 A failure is logged and does not affect the commit; the next clean-up tries again.
@@ -32,6 +32,11 @@ INTERVAL: Final = "lance.auto_cleanup.interval"
 OLDER_THAN: Final = "lance.auto_cleanup.older_than"
 _RETAIN: Final = "lance.auto_cleanup.retain_versions"
 _RATE: Final = "lance.auto_cleanup.delete_rate_limit"
+
+_MOST_SECONDS: Final = 60
+"""Time that deleting takes at most because of a limit: a commit waits for it, and whoever made the
+dataset may have written any limit into its configuration.
+"""
 
 _logger = logging.getLogger(__name__)
 
@@ -69,7 +74,7 @@ def duration(text: str) -> timedelta:
     while at < len(text):
         part = _PART.match(text, at)
         if part is None or part[2] not in _SECONDS:
-            raise OptionError(f"expected a time span such as 14d or 1h 30m, found {text!r}")
+            raise OptionError(f"expected a time span such as 14d or 1h 30m, found {text!r:.80}")
         seconds += float(part[1]) * _SECONDS[part[2]]
         at = part.end()
     if not text.strip():
@@ -77,7 +82,7 @@ def duration(text: str) -> timedelta:
     try:
         return timedelta(seconds=seconds)
     except OverflowError:
-        raise OptionError(f"the time span {text!r} is too long") from None
+        raise OptionError(f"the time span {text!r:.80} is too long") from None
 
 
 def span_text(seconds: int) -> str:
@@ -111,6 +116,8 @@ def clean_after(store: ObjectStore, before: Manifest, made: Manifest) -> None:
         if rate is not None and rate < 1:
             raise OptionError(f"{_RATE} must be greater than 0, got {rate}")
         plan = plan_cleanup(store, root, before, policy)
+        if rate is not None:
+            rate = max(rate, len(plan.files) // _MOST_SECONDS)
         delete_planned(store, plan, rate=rate)
     except (GlaiveError, ValueError) as error:
         _logger.warning("old versions of %s were not cleaned up: %s", store.uri, error)
