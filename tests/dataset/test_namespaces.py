@@ -12,7 +12,7 @@ import pytest
 import glaive
 import glaive.file
 import glaive.fragment
-from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.errors import CorruptFileError, DatasetNotFoundError, OptionError
 from glaive.progress import FragmentWriteProgress
 
 ROWS = pa.table({"a": [1, 2, 3]})
@@ -76,6 +76,22 @@ def test_options_of_the_namespace_win_by_whatever_name(
     catalogue = Catalogue(tmp_path / "t", storage_options=theirs)
     opened = glaive.dataset(namespace_client=catalogue, table_id=TABLE, storage_options=own)
     assert opened.initial_storage_options == left | theirs
+
+
+@pytest.mark.spec("rel-28")
+def test_what_a_caller_asks_to_be_compared_is_compared_whatever_the_namespace_says(
+    tmp_path: Path,
+) -> None:
+    glaive.write_dataset(ROWS, tmp_path / "t", storage_options={"checksums": "true"})
+    (file,) = (tmp_path / "t/data").iterdir()
+    data = bytearray(file.read_bytes())
+    data[data.index(b"\x02")] ^= 1
+    file.write_bytes(data)
+    catalogue = Catalogue(tmp_path / "t", storage_options={"verify_checksums": "false"})
+    named: dict[str, Any] = {"namespace_client": catalogue, "table_id": TABLE}
+    assert glaive.dataset(**named).to_table() != ROWS
+    with pytest.raises(CorruptFileError):
+        glaive.dataset(verify=True, **named).to_table()
 
 
 @pytest.mark.spec("rel-26")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, GlaiveError, NotFoundError, OptionError, StoreError
@@ -15,6 +15,10 @@ from glaive.io.renewed import EXPIRES, ExpiringOptions
 from glaive.io.storage_options import PERMISSIONS, full_names
 
 __all__ = ["TableAnswer", "answer_field", "ask_for_table", "catalogued_options", "check_kind"]
+
+
+_ASKED: Final = frozenset({"checksums", "fsync", "verify_checksums"})
+"""Options that say what the caller wants to be done, and not how a store is reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +206,15 @@ def _together(own: Mapping[str, str], reported: Mapping[str, str]) -> dict[str, 
     """Options that the caller gave, and those of the catalogue, which win by whatever name.
 
     Else credentials of the caller went where the catalogue has others for. A session token belongs
-    to its key.
+    to its key. What the caller asks to be compared, or forced to disk, is done.
     """
-    taken = {name for key in reported for name in full_names(str(key))}
+    asked = _ASKED.intersection(str(key).lower() for key in own)
+    taken = {name for key in reported for name in full_names(str(key))} - asked
     if "aws_access_key_id" in taken:
         taken.add("aws_session_token")
     return {
         **{key: text for key, text in own.items() if taken.isdisjoint(full_names(str(key)))},
-        **reported,
+        **{key: text for key, text in reported.items() if str(key).lower() not in asked},
     }
 
 
