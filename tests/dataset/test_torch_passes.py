@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from functools import partial
 from itertools import islice
@@ -229,6 +230,21 @@ def test_states_of_other_batches_are_refused(
 
     with pytest.raises(OptionError, match=message):
         load_and_read()
+
+
+@pytest.mark.spec("rel-4")
+def test_a_state_is_not_one_of_a_dataset_made_in_the_place_of_its_own(tmp_path: Path) -> None:
+    place = str(tmp_path / "a.lance")
+
+    def made() -> Any:
+        glaive.write_dataset({"id": np.arange(ROWS)}, place)
+        return data(place)
+
+    state = made().state_dict()
+    data(place).load_state_dict(json.loads(json.dumps(state)))
+    glaive.LanceDataset.drop(place)
+    with pytest.raises(OptionError, match="the state is of commit"):
+        made().load_state_dict(state)
 
 
 def test_options_that_contradict_each_other_are_refused(uri: str) -> None:

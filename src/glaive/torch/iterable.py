@@ -222,8 +222,11 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
 
     def _identity(self) -> dict[str, Any]:
         """What the rows of each batch depend on."""
+        version, *commit = self.dataset.manifest.identity
         return {
-            "version": self.dataset.version,
+            "version": version,
+            # Another dataset in its place, or a branch, has a version of this number, too.
+            "commit": " ".join(map(str, commit)),
             "rows": len(self.dataset),
             "batch_size": self.batch_size,
             "filter": None if self.filter is None else str(self.filter),
