@@ -17,6 +17,7 @@ from glaive.errors import CorruptFileError
 from glaive.index.text.bit_blocks import bits_of, pack, unpack
 from glaive.index.text.crc32c import masked_crc32c
 from glaive.index.text.fst_constants import HEADER, VERSION
+from glaive.index.text.fst_lookup import Fst
 from glaive.index.text.fst_read import read_fst
 from glaive.index.text.fst_write import write_fst
 from glaive.index.text.impacts import encode_impacts
@@ -251,6 +252,15 @@ def test_nodes_may_lead_on_by_many_letters(letters: int) -> None:
     tokens += [b"\x01" + bytes([letter]) for letter in range(letters)]
     data, expected = automaton(sorted(tokens), 3)
     assert read(data, len(tokens)) == expected
+
+
+def test_an_automaton_of_the_empty_token_alone_may_have_no_nodes() -> None:
+    """As pylance writes that of texts that are empty, with the tokenizer `raw`."""
+    head = VERSION.to_bytes(8, "little") + bytes(HEADER - 8)
+    data = head + (1).to_bytes(8, "little") + bytes(8) + bytes.fromhex("c4679536")
+    assert read(data, 1) == {b"": 0}
+    opened = Fst(pa.py_buffer(data), "a test")
+    assert [opened.find(token) for token in (b"", b"a")] == [0, None]
 
 
 def shared(doublings: int, letters: int) -> bytes:

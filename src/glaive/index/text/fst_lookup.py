@@ -36,7 +36,7 @@ class Fst:
 
     def __init__(self, data: pa.Buffer, where: object) -> None:
         self._data, self.where, self.nbytes = memoryview(data).cast("B"), where, data.size
-        self._check(data.size >= HEADER + 1 + FOOTER, f"{data.size} bytes")
+        self._check(data.size >= HEADER + FOOTER, f"{data.size} bytes")
         foot = data.size - FOOTER
         version = self._number(0, 8)
         self.count, self._root = self._number(foot, 8), self._number(foot + 8, 8)

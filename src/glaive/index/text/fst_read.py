@@ -45,7 +45,7 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
         The FST is damaged, or does not have ``count`` tokens.
     """
     content = as_array(data)
-    _check(len(content) >= HEADER + 1 + FOOTER, f"{len(content)} bytes", where)
+    _check(len(content) >= HEADER + FOOTER, f"{len(content)} bytes", where)
     version = int(content[:8].view("<u8")[0])
     stored_count, root = content[-FOOTER:-4].copy().view("<u8").tolist()
     sound = version == VERSION and stored_count == count
