@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -301,3 +302,17 @@ def test_a_dataset_in_the_place_of_a_branch_is_not_deleted_as_one(tmp_path: Path
     with pytest.raises(RefNotFoundError):
         dataset.branches.delete("own")
     assert glaive.dataset(tmp_path / "tree/own").count_rows() == 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names of files cannot have such characters there")
+def test_a_file_whose_name_no_dataset_can_have_stays_when_its_branch_is_deleted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else the branch lost its ref and kept its files, so that its name was taken for ever."""
+    dataset = begin(tmp_path / "t")
+    foreign = tmp_path / "t/tree/dev/data/Icon\r"
+    foreign.write_bytes(b"x")
+    dataset.branches.delete("dev")
+    assert [path for path in (tmp_path / "t/tree").rglob("*") if path.is_file()] == [foreign]
+    assert "Icon\\r" in caplog.text
+    assert dataset.create_branch("dev").count_rows() == 2

@@ -13,6 +13,7 @@ from glaive.errors import (
     ObjectNotFoundError,
     RefExistsError,
     RefNotFoundError,
+    StoreError,
 )
 from glaive.format.paths import VERSIONS, parse_manifest_name
 from glaive.io.store import ObjectStore
@@ -57,7 +58,7 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     if reason is not None:
         _logger.warning("the files of branch %r of %s are kept: %s", branch, root.uri, reason)
         return
-    files = [meta.path for meta in store.walk("")]
+    files = [meta.path for meta in store.walk("") if _has_name(store, meta.path)]
     names = ref_files(root, BRANCHES)  # after the files: one made again has written some of them
     if branch in names:
         return
@@ -70,6 +71,16 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     # or one found the first version before it was deleted, as if a creation had been stopped.
     if not _has_versions(root, branch):
         branches.delete_branch_file(root, branch)
+
+
+def _has_name(store: ObjectStore, path: str) -> bool:
+    """Whether a store can name a file; logs which one stays: a Mac makes some with a line end."""
+    try:
+        store.full(path)
+    except StoreError as error:
+        _logger.warning("a file of a branch was kept: %s", error)
+        return False
+    return True
 
 
 def _without_targets(
