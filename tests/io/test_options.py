@@ -208,3 +208,32 @@ def test_messages_hold_no_password_of_a_url(uri: str) -> None:
     with pytest.raises(GlaiveError) as caught:
         open_store(uri, {"client_max_retries": "0", "max_retries": "0"}).get("a")
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.spec("rel-27")
+@pytest.mark.parametrize(
+    ("uri", "key"),
+    [
+        ("s3://bucket/x", "token"),
+        ("s3://bucket/x", "AWS_ACCESS_KEY_ID"),
+        ("s3://bucket/x", "aws_region"),
+        ("az://c/x", "bearer_token"),
+        ("gs://bucket/x", "google_storage_token"),
+        ("s3://bucket/x", "default_content_type"),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\nX: y", "\0", "\x7f"])
+def test_a_value_with_a_line_end_is_an_error_and_no_panic(uri: str, key: str, end: str) -> None:
+    """As of a token that was read from a file."""
+    with pytest.raises(OptionError, match="has a control character") as caught:
+        open_store(uri, {key: f"secret{end}"})
+    assert "secret" not in str(caught.value)
+
+
+def test_values_of_several_lines_and_numbers_without_end_are_taken() -> None:
+    certificate = "-----BEGIN CERTIFICATE-----\n"
+    options = {"google_service_account_key": "{\n}", "root_certificate": certificate}
+    assert read_options("gs", options, uri="gs://b/x").client == {"root_certificate": certificate}
+    for digits in ("9" * 30, "9" * 5000):
+        retry = {"client_max_retries": digits, "client_retry_timeout": digits}
+        assert read_options("s3", retry, uri="s3://b/x").retry["max_retries"] == MAX_RETRIES

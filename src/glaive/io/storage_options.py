@@ -8,6 +8,7 @@ logged with the closest known one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import timedelta
@@ -152,6 +153,15 @@ _AZ = (
 )
 _KEYS: Mapping[StoreKind, Mapping[str, str]] = {"s3": _S3, "gs": _GS, "az": _AZ}
 
+_OF_LINES: Final = frozenset(
+    {*PERMISSIONS, "google_service_account_key", "proxy_ca_certificate", "root_certificate"}
+)
+"""Options whose values are JSON or certificates, and go into no request as they are."""
+
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
+_MOST_DIGITS: Final = 9
+"""Of a number of attempts or seconds."""
+
 NAMES: frozenset[str] = frozenset().union(_S3, _GS, _AZ, _CLIENT, RETRY_OPTIONS, _ELSEWHERE)
 """All keys that have an effect, in lower case."""
 
@@ -230,6 +240,11 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
     """Group the options for a kind of store; a key of no kind is logged and ignored.
 
     An invalid number is ignored, as in Lance.
+
+    Raises
+    ------
+    OptionError
+        A value that becomes part of a request has a control character, which the client panics at.
     """
     known = _KEYS.get(kind, {})
     config: dict[str, str] = {}
@@ -237,6 +252,7 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
     own: dict[str, str] = {}
     for key in sorted(options, key=lambda key: _rank(known, key)):
         name, value = key.lower(), options[key]
+        _check_line(known.get(name, name), value, uri)
         if name in known:
             config.setdefault(known[name], value)
         elif name in _CLIENT:
@@ -260,6 +276,15 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
     return Connection(config=config, client=client, retry=retry, download_retries=downloads)
 
 
+def _check_line(name: str, value: str, uri: str) -> None:
+    if name in NAMES and name not in _OF_LINES and _CONTROLS.search(value):
+        public = GlaiveError.without_secrets(uri)
+        raise OptionError(
+            f"storage_options for {public}: the value of {name!r} has a control character. Strip "
+            "the line end, if it was read from a file"
+        )
+
+
 def _rank(known: Mapping[str, str], key: str) -> tuple[int, str]:
     """Full names come first, then full names in upper case, then other spellings."""
     name = key.lower()
@@ -269,7 +294,8 @@ def _rank(known: Mapping[str, str], key: str) -> tuple[int, str]:
 
 
 def _integer(text: str | None, default: int) -> int:
-    return int(text) if text is not None and text.strip().isdecimal() else default
+    digits = "" if text is None else text.strip()
+    return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else default
 
 
 def _close(name: str) -> str:
