@@ -148,6 +148,26 @@ def test_on_a_disk_a_handle_of_a_dataset_that_was_made_again_has_to_be_opened_ag
     assert glaive.dataset(place).count_rows() == versions + 1
 
 
+@pytest.mark.spec("rel-4")
+@pytest.mark.parametrize("versions", [3, 5])
+def test_such_a_handle_neither_restores_nor_cleans_up_nor_compares_the_other_dataset(
+    tmp_path: Path, versions: int
+) -> None:
+    place, rows = tmp_path / "t", pa.table({"a": [1]})
+    for _ in range(3):
+        old = glaive.write_dataset(rows, place, mode="append")
+    shutil.rmtree(place)
+    for _ in range(versions):
+        glaive.write_dataset(rows, place, mode="append")
+    with pytest.raises(CommitConflictError, match=ANOTHER):
+        old.checkout_version(3).restore()
+    with pytest.raises(CommitConflictError, match=ANOTHER):
+        old.cleanup_old_versions(retain_versions=1)
+    with pytest.raises(CommitConflictError, match=ANOTHER):
+        old.changes(2)
+    assert len(glaive.dataset(place).versions()) == versions
+
+
 def test_a_version_that_was_cleaned_up_meanwhile_is_built_upon_as_before(
     store: ObjectStore,
 ) -> None:

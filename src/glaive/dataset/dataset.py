@@ -36,7 +36,7 @@ from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take
 from glaive.table.manifest_store.protocol import ManifestStore
-from glaive.table.replaced import open_same
+from glaive.table.replaced import check_not_replaced, open_same
 from glaive.table.root import CommitLock
 from glaive.table.versions import latest, list_versions
 from glaive.types import VersionIdentity
@@ -1356,10 +1356,13 @@ class LanceDataset:
         ------
         UnsupportedFeatureError
             A later version introduced a feature that cannot be undone.
+        CommitConflictError
+            Another dataset was made in the place of this one: nothing was committed.
         """
         from glaive.dataset.commits.commit import commit_operation
         from glaive.table.operations.restore import Restore
 
+        check_not_replaced(self.store, self.manifest)
         newest = self._at.at_latest()
         self.move_to(commit_operation(newest, Restore(self.version)))
 

@@ -20,12 +20,12 @@ from glaive.types import VersionIdentity
 __all__ = ["check_not_replaced", "check_same", "is_same", "open_same", "replaced"]
 
 
-def check_not_replaced(store: ObjectStore, base: Manifest, reach: int) -> None:
+def check_not_replaced(store: ObjectStore, base: Manifest, reach: int = 0) -> None:
     """Check that a version read earlier is one of the dataset that is there now.
 
-    No request if it is ``reach``, the newest version believed to exist, and its transaction file is
-    not known to be missing; nor for earlier ones on a local disk, if that file is there. Else one;
-    up to four if it is missing.
+    One request without ``reach``, and up to four if the version is missing. With it none if it is
+    the version itself, the newest one believed to exist, whose transaction file is not known to be
+    missing; nor for earlier versions on a local disk, if that file is there.
 
     A version that is missing, but has later ones, was cleaned up: that is no error here.
 

@@ -23,6 +23,7 @@ from glaive.scan.projection import column_names, project
 from glaive.scan.system_columns import SYSTEM_COLUMNS
 from glaive.scan.take import take_physical
 from glaive.scan.views import BoundProjection
+from glaive.table.replaced import check_not_replaced
 from glaive.types import Int64s
 
 if TYPE_CHECKING:
@@ -205,6 +206,8 @@ def change_feed(
     """
     newest = dataset.manifest
     start, end = check_range(start_version, end_version, newest.version)
+    # Its versions would be compared with those of another dataset.
+    check_not_replaced(dataset.store, newest)
     first: Manifest | None = None
     last = newest
     planned: list[ChangeTasks] = []

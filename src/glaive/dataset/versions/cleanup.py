@@ -15,6 +15,7 @@ from glaive.table.branches import list_branches
 from glaive.table.cleanup import CleanupPlan, CleanupPolicy, delete_planned, plan_cleanup
 from glaive.table.cleanup_parts import HERE, CleanupWork
 from glaive.table.refs import name_in, root_store
+from glaive.table.replaced import check_not_replaced
 from glaive.table.versions import list_versions
 
 if TYPE_CHECKING:
@@ -173,7 +174,14 @@ def _referenced_branches(
 def planned_cleanup(
     dataset: OpenedVersion, policy: CleanupPolicy, work: CleanupWork = HERE
 ) -> CleanupPlan:
-    """What :func:`clean_up` would delete, file by file."""
+    """What :func:`clean_up` would delete, file by file.
+
+    Raises
+    ------
+    CommitConflictError
+        Another dataset was made in the place of this one.
+    """
+    check_not_replaced(dataset.store, dataset.manifest)
     root = root_store(dataset.store, branch_of(dataset.manifest))
     return plan_cleanup(dataset.store, root, dataset.manifest, policy, work)
 
