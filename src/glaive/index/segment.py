@@ -266,9 +266,9 @@ class SegmentWriter:
         file.write(rows)
         file.finish()
 
-    def copy(self, segment: Segment, name: str) -> None:
-        """Copy a file of another segment unchanged."""
-        data = segment.get(name)
+    def copy(self, segment: Segment, name: str, new: str | None = None) -> None:
+        """Copy a file of another segment unchanged, under a new name if there is one."""
+        data, name = segment.get(name), new or name
         self.store.put(f"{self.folder}/{name}", [data])
         self._sizes[name] = data.size
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.traced import traced_peak
 
 from glaive.errors import CorruptFileError
 from glaive.index.text.bit_blocks import bits_of, pack, unpack
@@ -226,6 +227,23 @@ def _pairs(data: bytes) -> tuple[int, list[tuple[int, int]]]:
         pairs.append((often, code))
     assert at == len(data)
     return last, pairs
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize("byte", [0, 128])
+def test_bytes_of_a_block_are_counted_before_they_are_numbers(byte: int) -> None:
+    """They took 70 bytes of memory each."""
+    data = np.full(10_000_000, byte, np.uint8)
+    long = Elements(np.array([0, len(data)]), data)
+
+    def read() -> None:
+        for layout in LAYOUTS[1:]:
+            with pytest.raises(CorruptFileError):
+                decode_postings(long, np.array([0, 3]), layout, "a test")
+        with pytest.raises(CorruptFileError):
+            decode_positions(long, np.array([3]), "a test")
+
+    assert traced_peak(read) < 1_000_000
 
 
 def automaton(tokens: list[bytes], seed: int = 0) -> tuple[bytes, dict[bytes, int]]:

@@ -9,14 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.index.text.sources import RowsInMemory
+from tests.traced import traced_peak
 
 from glaive.errors import CorruptFileError, GlaiveError, OptionError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2
+from glaive.index.retained import RetainedRows
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.text.columns import bytes_array, lists_array
 from glaive.index.text.inverted import Inverted, read_format
-from glaive.index.text.lists_read import list_starts
+from glaive.index.text.lists_read import list_starts, read_postings
 from glaive.index.text.partition_read import StoredPartition
-from glaive.index.text.partition_write import PartitionContent
+from glaive.index.text.partition_write import PartitionContent, partition_files
+from glaive.index.text.posting_layout import PostingLayout
+from glaive.index.text.postings import WINDOW, Postings, blocks_of, encode_postings
 from glaive.io.uri import open_store
 from glaive.types import FormatVersion
 
@@ -148,6 +153,95 @@ def test_memory_of_a_build_stays_within_the_limit() -> None:
         assert tracemalloc.get_traced_memory()[1] < 24 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.spec("rel-24")
+def test_long_lists_are_merged_in_few_bytes_for_each_position() -> None:
+    """Of the places of bytes and numbers in blocks, eight bytes each, there is one window."""
+    texts_of_a_word = pa.array(["w w w w"]).take(pa.array(np.zeros(300_000, np.int64)))
+    segment = built(RowsInMemory([texts_of_a_word]), with_position=True)
+    assert traced_peak(lambda: partitions_of(segment)) < 20 * 1_200_000  # 42 each
+    assert traced_peak(lambda: merged([segment, segment])) < 40 * 2_400_000  # 61 each
+
+
+def long_texts(first: int, count: int) -> pa.Array:
+    """Texts with a token that is in all of them, and one that is in a few many times."""
+    return pa.array(
+        [
+            "w " * (1 + at % 3) + ("x " * 700 if at % 1000 == 7 else f"y{at % 50}")
+            for at in range(first, first + count)
+        ]
+    )
+
+
+@pytest.mark.parametrize("block_size", [128, 256])
+def test_lists_of_several_windows_are_those_of_one_build(block_size: int) -> None:
+    options = {"with_position": True, "block_size": block_size, "stem": False}
+    parts = [long_texts(0, 150_000), long_texts(150_000, 150_000)]
+    segments = [
+        built(RowsInMemory([part], first=at * 150_000), **options) for at, part in enumerate(parts)
+    ]
+    (joined,) = partitions_of(merged(segments))
+    (whole,) = partitions_of(built(RowsInMemory(parts), **options))
+    assert joined.tokens.equals(whole.tokens)
+    assert (joined.rows == whole.rows).all()
+    for found, expected in zip(joined.lists, whole.lists, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("block_size", [128, 256])
+def test_lists_of_several_windows_lose_only_documents_that_are_dropped(block_size: int) -> None:
+    options = {"with_position": True, "block_size": block_size, "stem": False}
+    texts_of_all = long_texts(0, 200_000)
+    kept = np.arange(len(texts_of_all)) % 5 != 2
+    segment = built(RowsInMemory([texts_of_all]), **options)
+    out = new_segment()
+    dropped = RetainedRows({0: len(kept)}, lambda rows: (rows, kept[rows.astype(np.int64)]))
+    rebuilt = Inverted().remap(segment, dropped, out)
+    assert rebuilt is not None
+    entry = table_pb2.IndexMetadata()
+    entry.CopyFrom(segment.entry)
+    entry.uuid.uuid = out.id.bytes
+    out.finish()
+    (found,) = partitions_of(Segment(STORE, entry))
+    (whole,) = partitions_of(built(RowsInMemory([texts_of_all.filter(pa.array(kept))]), **options))
+    assert found.tokens.equals(whole.tokens)
+    assert (found.rows == np.flatnonzero(kept)).all()
+    for one, expected in zip(found.lists, whole.lists, strict=True):
+        np.testing.assert_array_equal(one, expected)
+
+
+def test_documents_of_a_list_ascend_from_one_window_to_the_next() -> None:
+    documents = np.concatenate((np.arange(WINDOW), np.arange(5)))
+    starts, layout = np.array([0, len(documents)]), PostingLayout(128, fixed_tail=False)
+    best = np.zeros(len(blocks_of(starts, 128).sizes), np.float32)
+    elements = encode_postings(Postings(starts, documents, np.ones_like(documents)), best, layout)
+    kind = pa.list_(pa.large_binary())
+    rows = pa.table(
+        {"_posting": lists_array(np.array([0, len(best)]), bytes_array(elements), kind)}
+    )
+    out = new_segment()
+    out.write("lists.lance", rows)
+    file = IndexFile(STORE, f"{out.folder}/lists.lance")
+    with pytest.raises(CorruptFileError, match="match the lengths of the lists"):
+        read_postings(file, rows, starts, layout, len(documents))
+
+
+@pytest.mark.spec("rel-24")
+def test_more_positions_than_documents_have_tokens_are_damage() -> None:
+    segment = built(RowsInMemory([pa.array(["x1 x2 x1", "x2"])]), with_position=True)
+    out = new_segment()
+    documents, *others = partition_files(0)
+    rows = segment.open(documents).read()
+    fewer = rows.set_column(1, rows.schema.field(1), pa.array([3, 0], pa.uint32()))
+    out.write(documents, fewer)
+    for name in others:
+        out.copy(segment, name)
+    entry = table_pb2.IndexMetadata(name="t_idx", files=out.finish())
+    entry.uuid.uuid = out.id.bytes
+    part = StoredPartition(Segment(STORE, entry), 0, read_format(segment))
+    with pytest.raises(CorruptFileError, match="_num_tokens"):
+        part.content()
 
 
 @pytest.mark.spec("rel-24")

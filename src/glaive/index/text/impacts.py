@@ -39,9 +39,8 @@ def encode_impacts(postings: Postings, blocks: Blocks, codes: Int64s) -> tuple[E
     codes
         Lengths of the documents, as one byte each.
     """
-    number = np.repeat(np.arange(len(blocks.sizes)), blocks.sizes)
-    last = postings.documents[blocks.begins + blocks.sizes - 1]
-    fine = _best(_Pairs(number, postings.frequencies, codes[postings.documents]))
+    last = postings.documents[blocks.begins + blocks.sizes - 1].astype(np.int64)
+    fine = _best_of_blocks(postings, blocks, codes)
     groups = -(-blocks.of_list // _GROUP)
     first = np.cumsum(groups) - groups
     within = spread(np.zeros(len(groups), np.int64), blocks.of_list)
@@ -63,6 +62,16 @@ def encode_impacts(postings: Postings, blocks: Blocks, codes: Int64s) -> tuple[E
     if len(order) != len(group) + count:
         raise ValueError(f"{len(order)} impacts of {len(group)} blocks in {count} groups")
     return Elements(offsets, reordered), blocks.of_list + groups
+
+
+def _best_of_blocks(postings: Postings, blocks: Blocks, codes: Int64s) -> _Pairs:
+    """The Pareto-optimal pairs of each block."""
+    parts = [_Pairs(*(np.zeros(0, np.int64) for _ in _Pairs._fields))]
+    for some, within in blocks.windows():
+        number = np.repeat(np.arange(some.start, some.stop), blocks.sizes[some])
+        frequencies = postings.frequencies[within].astype(np.int64)
+        parts.append(_best(_Pairs(number, frequencies, codes[postings.documents[within]])))
+    return _Pairs(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _best(pairs: _Pairs) -> _Pairs:

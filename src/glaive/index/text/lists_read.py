@@ -5,6 +5,7 @@ Specification: "Postings", "Positions" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -13,20 +14,22 @@ import pyarrow as pa
 from glaive.arrow.chunked import as_numpy, one_array
 from glaive.errors import CorruptFileError
 from glaive.index.index_file import IndexFile
+from glaive.index.segment import batches
 from glaive.index.text.columns import elements_of, lists_of, numbers_of
 from glaive.index.text.positions import decode_positions, occurrences
 from glaive.index.text.posting_layout import PostingLayout
-from glaive.index.text.postings import Blocks, Elements, Postings, blocks_of, decode_postings
+from glaive.index.text.postings import WINDOW, Elements, blocks_of, decode_postings
 from glaive.index.text.text_format import ELEMENT
 from glaive.index.text.tokens import TOKEN_COLUMNS
-from glaive.types import Int64s
+from glaive.kernels.postings import decode_list_positions
+from glaive.types import Int64s, UInt32s
 
 __all__ = [
     "COLUMNS",
     "check_posting_columns",
     "list_starts",
+    "read_positions",
     "read_postings",
-    "read_steps",
     "wrong_lists",
 ]
 
@@ -79,8 +82,10 @@ def list_starts(file: IndexFile, documents: int) -> Int64s:
 
 def read_postings(
     file: IndexFile, rows: pa.Table, starts: Int64s, layout: PostingLayout, documents: int
-) -> tuple[Postings, Blocks]:
-    """The postings of some rows of a file, and the blocks in which they were.
+) -> tuple[UInt32s, UInt32s]:
+    """Documents and frequencies of some rows of a file.
+
+    Memory: eight bytes for each posting, and a window of them as :data:`WINDOW` says.
 
     Parameters
     ----------
@@ -99,15 +104,32 @@ def read_postings(
     elements = elements_of(array, "_posting", file)
     if (np.diff(of_list) != blocks.of_list).any():
         raise wrong_lists(file, "_posting")
-    postings = decode_postings(elements, starts, layout, file.path)
-    found = postings.documents
-    if len(found) and not ((found >= 0) & (found < documents)).all():
-        raise wrong_lists(file, "_posting")
-    return postings, blocks
+    found = np.empty(int(starts[-1]), np.uint32)
+    frequencies = np.empty(int(starts[-1]), np.uint32)
+    for some, within in blocks.windows():
+        here = slice(*np.searchsorted(starts, (within.start, within.stop)).tolist())
+        own = np.concatenate(([within.start], starts[here], [within.stop])) - within.start
+        part = elements.between(some.start, some.stop)
+        postings = decode_postings(part, own, layout, file.path)
+        read = postings.documents
+        goes_on = within.start > 0 and starts[here.start] != within.start
+        if goes_on and read[0] <= found[within.start - 1]:
+            raise wrong_lists(file, "_posting")
+        if not ((read >= 0) & (read < documents)).all():
+            raise wrong_lists(file, "_posting")
+        found[within], frequencies[within] = read, postings.frequencies
+    return found, frequencies
 
 
-def read_steps(file: IndexFile, rows: pa.Table, blocks: Blocks, frequencies: Int64s) -> Int64s:
-    """Positions that are one stream for each list: the first of each document, then steps.
+def read_positions(
+    file: IndexFile, rows: pa.Table, starts: Int64s, layout: PostingLayout, frequencies: UInt32s
+) -> Iterator[tuple[slice, UInt32s]]:
+    """Positions that are one stream for each list; of some postings at a time.
+
+    Parameters
+    ----------
+    starts, frequencies
+        Those of the postings of these rows.
 
     Raises
     ------
@@ -118,6 +140,7 @@ def read_steps(file: IndexFile, rows: pa.Table, blocks: Blocks, frequencies: Int
     stream = "_compressed_position"
     streams = elements_of(one_array(rows[stream]), stream, file)
     of_list, array = lists_of(rows, column, file)
+    blocks = blocks_of(starts, layout.block)
     if array.null_count or (np.diff(of_list) != blocks.of_list).any():
         raise wrong_lists(file, column)
     within = as_numpy(array).astype(np.int64)
@@ -126,8 +149,32 @@ def read_steps(file: IndexFile, rows: pa.Table, blocks: Blocks, frequencies: Int
     list_begins = np.cumsum(blocks.of_list) - blocks.of_list
     if (np.diff(offsets) < 0).any() or within[list_begins[blocks.of_list > 0]].any():
         raise wrong_lists(file, column)
+    elements = Elements(offsets, streams.data)
     counts = occurrences(blocks, frequencies)
-    return decode_positions(Elements(offsets, streams.data), counts, file.path)
+    postings = np.append(blocks.begins, starts[-1])
+    for first, last in batches(np.concatenate(([0], np.cumsum(counts))), WINDOW):
+        some, of = elements.between(first, last), counts[first:last]
+        owners = slice(int(postings[first]), int(postings[last]))
+        often = frequencies[owners]
+        if of[0] > WINDOW:  # of one block
+            yield (
+                owners,
+                decode_list_positions(
+                    some.data, some.offsets, often, block=layout.block, where=file.path
+                )[1],
+            )
+        else:
+            steps = decode_positions(some, of, file.path)
+            yield owners, _absolute(steps, often.astype(np.int64))
+
+
+def _absolute(steps: Int64s, frequencies: Int64s) -> UInt32s:
+    """Positions from the first and the steps of each document."""
+    sums = np.concatenate([[0], np.cumsum(steps)])
+    before = sums[np.cumsum(frequencies) - frequencies]
+    # What damage made too large comes back as another number.
+    positions: UInt32s = (sums[1:] - np.repeat(before, frequencies)).astype(np.uint32)
+    return positions
 
 
 def wrong_lists(file: IndexFile, column: str) -> CorruptFileError:

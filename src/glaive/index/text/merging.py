@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.buffers import spread
-from glaive.index.segment import SegmentWriter
+from glaive.index.segment import SegmentWriter, batches
 from glaive.index.text.partition_read import StoredPartition
 from glaive.index.text.partition_write import (
     PartitionContent,
@@ -30,6 +30,9 @@ _BYTES_PER_POSTING = 32
 """Held for a posting: document and frequency, twice, and where it goes."""
 
 _BYTES_PER_POSITION = 16
+
+_AT_ONCE = 1 << 19
+"""Postings or positions, or those of a list, whose places are made at a time."""
 
 
 def merge_partitions(
@@ -78,7 +81,7 @@ def _write(
     number = len(numbers)
     if len(stored) == 1 and not added:
         for old, new in zip(stored[0].names, partition_files(number), strict=True):
-            out.put(new, [stored[0].segment.get(old).to_pybytes()])
+            out.copy(stored[0].segment, old, new)
     elif stored or added:
         contents = [partition.content() for partition in stored] + list(added)
         content = merge_contents(contents) if len(contents) > 1 else contents[0]
@@ -133,13 +136,13 @@ def merge_contents(contents: Sequence[PartitionContent]) -> PartitionContent:
     before = 0
     for content, of in zip(contents, numbers, strict=True):
         lists = content.lists
-        places = _places(ends, of, np.diff(lists.starts))
-        documents[places] = lists.documents + np.uint32(before)
-        frequencies[places] = lists.frequencies
+        for some, places in _places(ends, of, lists.starts):
+            documents[places] = lists.documents[some] + np.uint32(before)
+            frequencies[places] = lists.frequencies[some]
         before += len(content.rows)
         if positions is not None and lists.positions is not None:
-            places = _places(position_ends, of, np.diff(lists.position_starts()))
-            positions[places] = lists.positions
+            for some, places in _places(position_ends, of, lists.position_starts()):
+                positions[places] = lists.positions[some]
     elements = [content.elements for content in contents if content.elements is not None]
     return PartitionContent(
         tokens,
@@ -161,8 +164,13 @@ def _vocabulary(parts: Sequence[Any]) -> tuple[Any, list[Int64s]]:
     return encoded.dictionary.take(order), np.split(numbers, bounds)
 
 
-def _places(ends: Int64s, of: Int64s, sizes: Int64s) -> Int64s:
-    """Where items of lists go that are appended to others; moves the ends of these."""
-    places = spread(ends[of], sizes)
-    ends[of] += sizes
-    return places
+def _places(ends: Int64s, of: Int64s, starts: Int64s) -> Iterator[tuple[slice, Int64s]]:
+    """Where items of lists go that are appended to others, some items at a time.
+
+    Moves the ends of these.
+    """
+    for first, last in batches(starts, _AT_ONCE):
+        sizes = np.diff(starts[first : last + 1])
+        into = of[first:last]
+        yield slice(int(starts[first]), int(starts[last])), spread(ends[into], sizes)
+        ends[into] += sizes

@@ -17,8 +17,8 @@ from glaive.index.text.lists_read import (
     COLUMNS,
     check_posting_columns,
     list_starts,
+    read_positions,
     read_postings,
-    read_steps,
     wrong_lists,
 )
 from glaive.index.text.posting_columns import (
@@ -28,7 +28,6 @@ from glaive.index.text.posting_columns import (
 )
 from glaive.index.text.posting_layout import PostingLayout
 from glaive.index.text.postings import (
-    Blocks,
     Postings,
     blocks_of,
 )
@@ -97,7 +96,7 @@ class _Lists:
     ) -> None:
         self._file, self._layout, self._kept = file, layout, kept
         self._lengths = DocumentLengths(lengths, length_codes(lengths), int(lengths.sum()))
-        self._renumbered = np.cumsum(kept) - 1
+        self._renumbered = (np.cumsum(kept) - 1).astype(np.uint32)
         self._has = frozenset(file.schema.names)
         check_posting_columns(file)
 
@@ -122,43 +121,40 @@ class _Lists:
     def _without(self, rows: pa.Table, starts: Int64s) -> tuple[pa.Table, Flags]:
         """Some lists without deleted documents, and which of them are not empty then."""
         file, layout = self._file, self._layout
-        postings, before = read_postings(file, rows, starts, layout, len(self._kept))
-        stays = self._kept[postings.documents]
-        counted = np.concatenate([[0], np.cumsum(stays)])[starts]
-        nonempty = np.diff(counted) > 0
+        documents, frequencies = read_postings(file, rows, starts, layout, len(self._kept))
+        stays = self._kept[documents]
+        sizes = np.diff(starts)
+        counts = np.zeros(len(sizes), np.int64)
+        if len(stays):
+            filled = sizes > 0
+            counts[filled] = np.add.reduceat(stays, starts[:-1][filled], dtype=np.int64)
+        nonempty = counts > 0
         surviving = Postings(
-            np.concatenate([counted[:-1][nonempty], counted[-1:]]),
-            self._renumbered[postings.documents[stays]],
-            postings.frequencies[stays],
+            np.concatenate(([0], np.cumsum(counts[nonempty]))),
+            self._renumbered[documents[stays]],
+            frequencies[stays],
         )
         blocks = blocks_of(surviving.starts, layout.block)
         columns = posting_columns(
             surviving, blocks, self._lengths, layout, impacts=_IMPACTS in self._has
         )
-        columns |= self._positions(rows, nonempty, before, postings, stays, surviving, blocks)
+        if _POSITION in self._has:
+            columns |= self._documents_of(rows, starts, stays, surviving)
+        elif _STREAM in self._has:
+            parts = [np.zeros(0, np.uint32)]
+            for of, positions in read_positions(file, rows, starts, layout, frequencies):
+                parts.append(positions[np.repeat(stays[of], frequencies[of])])
+            joined = np.concatenate(parts)
+            columns |= shared_position_columns(joined, blocks, surviving.frequencies)
         arrays = [columns[field.name] for field in file.schema]
         return pa.Table.from_arrays(arrays, schema=file.schema), nonempty
 
-    def _positions(
-        self,
-        rows: pa.Table,
-        nonempty: Flags,
-        before: Blocks,
-        postings: Postings,
-        stays: Flags,
-        surviving: Postings,
-        blocks: Blocks,
+    def _documents_of(
+        self, rows: pa.Table, starts: Int64s, stays: Flags, surviving: Postings
     ) -> dict[str, Any]:
-        """Columns of positions, if there are any."""
-        file = self._file
-        if _POSITION in self._has:
-            starts, array = lists_of(rows, _POSITION, file)
-            if (starts != postings.starts).any():
-                raise wrong_lists(file, _POSITION)
-            kind = file.schema.field(_POSITION).type
-            return {_POSITION: lists_array(surviving.starts, array.filter(pa.array(stays)), kind)}
-        if _STREAM not in self._has:
-            return {}
-        values = read_steps(file, rows, before, postings.frequencies)
-        values = values[np.repeat(stays, postings.frequencies)]
-        return shared_position_columns(values, blocks, surviving.frequencies)
+        """The column of positions that each document has by itself."""
+        found, array = lists_of(rows, _POSITION, self._file)
+        if (found != starts).any():
+            raise wrong_lists(self._file, _POSITION)
+        kind = self._file.schema.field(_POSITION).type
+        return {_POSITION: lists_array(surviving.starts, array.filter(pa.array(stays)), kind)}

@@ -18,8 +18,9 @@ from glaive.index.text.lists_read import (
     COLUMNS,
     check_posting_columns,
     list_starts,
+    read_positions,
     read_postings,
-    read_steps,
+    wrong_lists,
 )
 from glaive.index.text.partition_write import PartitionContent, partition_files
 from glaive.index.text.text_format import ELEMENT, TextFormat
@@ -114,23 +115,25 @@ class StoredPartition:
         file, layout, starts = self._postings, self._form.layout, self._starts
         documents = np.empty(self.postings, np.uint32)
         frequencies = np.empty(self.postings, np.uint32)
-        positions = [np.zeros(0, np.uint32)]
         with_position = self._form.params.with_position
+        positions, at = np.empty(self.positions, np.uint32), 0
         columns = ["_posting"]
         if with_position:
             columns += ["_compressed_position", "_position_block_offset"]
         for first, last in batches(starts, _BATCH):
-            begin, end = int(starts[first]), int(starts[last])
+            here = slice(int(starts[first]), int(starts[last]))
             rows = file.read(columns, first, last)
-            own = starts[first : last + 1] - begin
-            postings, blocks = read_postings(file, rows, own, layout, self.documents)
-            documents[begin:end] = postings.documents
-            frequencies[begin:end] = postings.frequencies
-            if with_position:
-                steps = read_steps(file, rows, blocks, postings.frequencies)
-                positions.append(_absolute(steps, postings.frequencies))
-        joined = np.concatenate(positions) if with_position else None
-        return Inversion(starts, documents, frequencies, joined)
+            own = starts[first : last + 1] - here.start
+            documents[here], often = read_postings(file, rows, own, layout, self.documents)
+            frequencies[here] = often
+            if not with_position:
+                continue
+            for _, part in read_positions(file, rows, own, layout, often):
+                if len(part) > len(positions) - at:
+                    raise wrong_lists(self._documents, "_num_tokens")
+                positions[at : at + len(part)] = part
+                at += len(part)
+        return Inversion(starts, documents, frequencies, positions[:at] if with_position else None)
 
 
 def _reordered(lists: Inversion, order: Int64s) -> Inversion:
@@ -138,19 +141,23 @@ def _reordered(lists: Inversion, order: Int64s) -> Inversion:
     if (order == np.arange(len(order))).all():
         return lists
     sizes = np.diff(lists.starts)[order]
-    taken = spread(lists.starts[:-1][order], sizes)
+    begins = lists.starts[:-1][order]
+    documents, frequencies = (
+        _taken(items, begins, sizes) for items in (lists.documents, lists.frequencies)
+    )
     positions = lists.positions
     if positions is not None:
-        begins = lists.position_starts()
-        positions = positions[spread(begins[:-1][order], np.diff(begins)[order])]
+        bounds = lists.position_starts()
+        positions = _taken(positions, bounds[:-1][order], np.diff(bounds)[order])
     starts = np.concatenate(([0], np.cumsum(sizes)))
-    return Inversion(starts, lists.documents[taken], lists.frequencies[taken], positions)
+    return Inversion(starts, documents, frequencies, positions)
 
 
-def _absolute(steps: Int64s, frequencies: Int64s) -> UInt32s:
-    """Positions from the first and the steps of each document."""
-    sums = np.concatenate([[0], np.cumsum(steps)])
-    before = sums[np.cumsum(frequencies) - frequencies]
-    # What damage made too large comes back as another number.
-    positions: UInt32s = (sums[1:] - np.repeat(before, frequencies)).astype(np.uint32)
-    return positions
+def _taken(items: UInt32s, begins: Int64s, sizes: Int64s) -> UInt32s:
+    """Ranges of items, one after the other; where they are is made for some at a time."""
+    bounds = np.concatenate(([0], np.cumsum(sizes)))
+    taken = np.empty(int(bounds[-1]), np.uint32)
+    for first, last in batches(bounds, _BATCH):
+        places = spread(begins[first:last], sizes[first:last])
+        taken[bounds[first] : bounds[last]] = items[places]
+    return taken

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from glaive.index.row_set import RowNumbers
 from glaive.index.segment import SegmentWriter, batches
-from glaive.index.text.positions import position_steps
 from glaive.index.text.posting_columns import (
     DocumentLengths,
     document_position_columns,
@@ -108,24 +107,19 @@ def _posting_tables(
     schema, occurrences_before = form.posting_schema(), 0
     for first, last in batches(lists.starts, _BATCH):
         begin, end = int(lists.starts[first]), int(lists.starts[last])
-        frequencies = lists.frequencies[begin:end].astype(np.int64)
-        postings = Postings(
-            lists.starts[first : last + 1] - begin,
-            lists.documents[begin:end].astype(np.int64),
-            frequencies,
-        )
+        frequencies = lists.frequencies[begin:end]
+        own = lists.starts[first : last + 1] - begin
+        postings = Postings(own, lists.documents[begin:end], frequencies)
         blocks = blocks_of(postings.starts, form.layout.block)
         columns = posting_columns(postings, blocks, lengths, form.layout)
         if lists.positions is not None:
-            occurrences = int(frequencies.sum())
-            stop = occurrences_before + occurrences
-            positions = lists.positions[occurrences_before:stop].astype(np.int64)
+            stop = occurrences_before + int(frequencies.sum(dtype=np.int64))
+            positions = lists.positions[occurrences_before:stop]
             occurrences_before = stop
             if form.shares_positions:
-                steps = position_steps(positions, frequencies)
-                columns |= shared_position_columns(steps, blocks, frequencies)
+                columns |= shared_position_columns(positions, blocks, frequencies)
             else:
-                columns |= document_position_columns(positions, postings)
+                columns |= document_position_columns(positions.astype(np.int64), postings)
         yield pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
     if len(lists.starts) == 1:
         yield schema.empty_table()

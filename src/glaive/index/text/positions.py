@@ -11,9 +11,10 @@ import numpy as np
 
 from glaive.arrow.buffers import spread
 from glaive.errors import CorruptFileError
+from glaive.index.segment import batches
 from glaive.index.text.bit_blocks import MAX_BITS, bits_of, pack, unpack
-from glaive.index.text.postings import Blocks, Elements
-from glaive.index.text.varints import decode_varints, encode_varints
+from glaive.index.text.postings import WINDOW, Blocks, Elements
+from glaive.index.text.varints import MAX_VARINT, decode_varints, encode_varints
 from glaive.types import Int64s, UInt8s, UInt32s
 
 __all__ = [
@@ -31,15 +32,18 @@ _UNIT = 16
 _GROUP_HEAD = 5
 
 
-def occurrences(blocks: Blocks, frequencies: Int64s) -> Int64s:
+def occurrences(blocks: Blocks, frequencies: Int64s | UInt32s) -> Int64s:
     """How often a token occurs in the documents of each block."""
-    sums = np.concatenate([[0], np.cumsum(frequencies)])
-    counts: Int64s = sums[blocks.begins + blocks.sizes] - sums[blocks.begins]
+    if not len(blocks.begins):
+        return np.zeros(0, np.int64)
+    counts: Int64s = np.add.reduceat(frequencies, blocks.begins, dtype=np.int64)
     return counts
 
 
 def decode_positions(elements: Elements, counts: Int64s, where: object) -> Int64s:
     """The integers of all blocks, one block after the other, as they are stored.
+
+    Some hundred bytes of memory for each of them.
 
     Parameters
     ----------
@@ -72,6 +76,7 @@ def decode_positions(elements: Elements, counts: Int64s, where: object) -> Int64
         values[into] = unpack(data, packed, bits, _LANES)
     rest = counts - groups * GROUP
     sizes = ends - at
+    _check((sizes <= MAX_VARINT * rest).all(), "more bytes than integers", where)
     decoded = decode_varints(data[spread(at, sizes)])
     if decoded is None or len(decoded[0]) != int(rest.sum()):
         raise _corrupt("other counts", where)
@@ -81,17 +86,31 @@ def decode_positions(elements: Elements, counts: Int64s, where: object) -> Int64
     return values
 
 
-def encode_positions(values: Int64s, counts: Int64s) -> Elements:
+def encode_positions(values: Int64s | UInt32s, counts: Int64s) -> Elements:
     """Encode blocks of so many of the values each."""
+    bounds = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return Elements.joined(
+        [
+            _encoded(values[bounds[first] : bounds[last]], counts[first:last])
+            for first, last in batches(bounds, WINDOW)
+        ]
+    )
+
+
+def _encoded(values: Int64s | UInt32s, counts: Int64s) -> Elements:
+    """Encode some blocks, or a large one."""
     begins = np.cumsum(counts) - counts
     groups = counts // GROUP
     rest = counts - groups * GROUP
     block = np.repeat(np.arange(len(counts)), groups)
     first = np.repeat(begins, groups) + spread(np.zeros(len(groups), np.int64), groups) * GROUP
-    packed = values[first[:, None] + np.arange(GROUP)]
-    bits = bits_of(packed)
+    windows = [slice(at, at + WINDOW // GROUP) for at in range(0, len(first), WINDOW // GROUP)]
+    bits = np.zeros(len(first), np.int64)
+    for some in windows:
+        bits[some] = bits_of(_groups(values, first[some]))
     sizes = 1 + _UNIT * bits
-    tail, lengths = encode_varints(values[spread(begins + groups * GROUP, rest)])
+    tails = values[spread(begins + groups * GROUP, rest)].astype(np.int64)
+    tail, lengths = encode_varints(tails)
     stops = np.concatenate([[0], np.cumsum(lengths)])
     tail_ends = np.cumsum(rest)
     tail_sizes = stops[tail_ends] - stops[tail_ends - rest]
@@ -102,15 +121,23 @@ def encode_positions(values: Int64s, counts: Int64s) -> Elements:
     own = (np.cumsum(groups) - groups)[block]
     at = offsets[block] + before - (before[own] if len(own) else 0)
     data[at] = bits
-    pack(packed, bits, data, at + 1, _LANES)
+    for some in windows:
+        pack(_groups(values, first[some]), bits[some], data, at[some] + 1, _LANES)
     data[spread(offsets[:-1] + group_bytes, tail_sizes)] = tail
     return Elements(offsets, data)
 
 
-def position_steps(positions: Int64s, frequencies: Int64s) -> Int64s:
+def _groups(values: Int64s | UInt32s, first: Int64s) -> Int64s:
+    """The values of groups that begin at some places."""
+    groups: Int64s = values[first[:, None] + np.arange(GROUP)].astype(np.int64)
+    return groups
+
+
+def position_steps(positions: UInt32s, frequencies: Int64s | UInt32s) -> UInt32s:
     """The first position of each document, then the steps from one to the next."""
-    steps = np.diff(positions, prepend=0)
-    first = np.cumsum(frequencies) - frequencies
+    steps = np.diff(positions, prepend=np.uint32(0))
+    first = np.cumsum(frequencies, dtype=np.int64)
+    first -= frequencies
     steps[first] = positions[first]
     return steps
 

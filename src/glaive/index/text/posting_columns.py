@@ -12,12 +12,17 @@ import pyarrow as pa
 
 from glaive.index.text.columns import bytes_array, lists_array
 from glaive.index.text.impacts import encode_impacts
-from glaive.index.text.positions import encode_document_positions, encode_positions, occurrences
+from glaive.index.text.positions import (
+    encode_document_positions,
+    encode_positions,
+    occurrences,
+    position_steps,
+)
 from glaive.index.text.posting_layout import PostingLayout
 from glaive.index.text.postings import Blocks, Elements, Postings, encode_postings
 from glaive.index.text.scores import best_scores
 from glaive.named_tuple import NamedTuple
-from glaive.types import Int64s
+from glaive.types import Int64s, UInt32s
 
 __all__ = [
     "DocumentLengths",
@@ -61,14 +66,11 @@ def posting_columns(
     return columns
 
 
-def shared_position_columns(steps: Int64s, blocks: Blocks, frequencies: Int64s) -> dict[str, Any]:
-    """Columns of positions that are one stream for each list.
-
-    Parameters
-    ----------
-    steps
-        For each occurrence the position, less that of the one before in the document.
-    """
+def shared_position_columns(
+    positions: UInt32s, blocks: Blocks, frequencies: Int64s | UInt32s
+) -> dict[str, Any]:
+    """Columns of positions that are one stream for each list."""
+    steps = position_steps(positions, frequencies)
     encoded = encode_positions(steps, occurrences(blocks, frequencies))
     begins = np.concatenate([[0], np.cumsum(blocks.of_list)])
     stream = Elements(encoded.offsets[begins], encoded.data)
@@ -82,7 +84,8 @@ def shared_position_columns(steps: Int64s, blocks: Blocks, frequencies: Int64s) 
 
 def document_position_columns(positions: Int64s, postings: Postings) -> dict[str, Any]:
     """The column of positions that are stored for each document by itself."""
-    elements, of_document = encode_document_positions(positions, postings.frequencies)
+    frequencies = postings.frequencies.astype(np.int64)
+    elements, of_document = encode_document_positions(positions, frequencies)
     begins = np.concatenate([[0], np.cumsum(of_document)])
     documents = lists_array(begins, bytes_array(elements), _LISTS)
     return {"_position": lists_array(postings.starts, documents, pa.list_(_LISTS))}

@@ -5,18 +5,33 @@ Specification: "Postings" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Final, Self
+
 import numpy as np
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import spread
 from glaive.errors import CorruptFileError
+from glaive.index.segment import batches
 from glaive.index.text.bit_blocks import MAX_BITS, bits_of, pack, unpack
 from glaive.index.text.posting_layout import PostingLayout
-from glaive.index.text.varints import decode_varints, encode_varints
+from glaive.index.text.varints import MAX_VARINT, decode_varints, encode_varints
 from glaive.named_tuple import NamedTuple
-from glaive.types import Float32s, Int64s, UInt8s
+from glaive.types import Float32s, Int64s, UInt8s, UInt32s
 
-__all__ = ["Blocks", "Elements", "Postings", "blocks_of", "decode_postings", "encode_postings"]
+__all__ = [
+    "WINDOW",
+    "Blocks",
+    "Elements",
+    "Postings",
+    "blocks_of",
+    "decode_postings",
+    "encode_postings",
+]
+
+WINDOW: Final = 1 << 17
+"""Postings, or positions, that are encoded or decoded at a time: each takes some hundred bytes."""
 
 _MAX_FREQUENCY = 0xFFFF_FFFF
 """Largest frequency."""
@@ -28,13 +43,26 @@ class Elements(NamedTuple):
     offsets: Int64s
     data: UInt8s
 
+    @classmethod
+    def joined(cls, parts: Sequence[Elements]) -> Self:
+        """The elements of several, one after the other."""
+        sizes = [np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]
+        data = [np.zeros(0, np.uint8), *(part.data for part in parts)]
+        return cls(np.cumsum(np.concatenate(sizes)), np.concatenate(data))
+
+    def between(self, first: int, last: int) -> Elements:
+        """Those from one number up to before another; no bytes are copied."""
+        offsets = self.offsets[first : last + 1]
+        begin, end = int(offsets[0]), int(offsets[-1])
+        return Elements(offsets - begin, self.data[begin:end])
+
 
 class Postings(NamedTuple):
     """Documents of all lists, one list after the other; list i begins at ``starts[i]``."""
 
     starts: Int64s
-    documents: Int64s
-    frequencies: Int64s
+    documents: Int64s | UInt32s
+    frequencies: Int64s | UInt32s
 
 
 class Blocks(NamedTuple):
@@ -43,6 +71,13 @@ class Blocks(NamedTuple):
     sizes: Int64s
     begins: Int64s
     of_list: Int64s
+
+    def windows(self) -> Iterator[tuple[slice, slice]]:
+        """Blocks one after the other, and the postings in them, some at a time."""
+        ends = self.begins[-1:] + self.sizes[-1:]
+        bounds = np.concatenate((self.begins, ends))
+        for first, last in batches(bounds, WINDOW):
+            yield slice(first, last), slice(int(bounds[first]), int(bounds[last]))
 
 
 def blocks_of(starts: Int64s, block: int) -> Blocks:
@@ -58,7 +93,7 @@ def blocks_of(starts: Int64s, block: int) -> Blocks:
 def decode_postings(
     elements: Elements, starts: Int64s, layout: PostingLayout, where: object
 ) -> Postings:
-    """Read the blocks of lists of known lengths.
+    """Read the blocks of lists of known lengths; some hundred bytes of memory for each posting.
 
     Raises
     ------
@@ -164,6 +199,7 @@ def _tails(
         _check((ends - begins == 4 * counts).all(), "a last block of another size", where)
         return data[spread(begins, ends - begins)].view("<u4").astype(np.int64)
     sizes = ends - begins
+    _check((sizes <= MAX_VARINT * counts).all(), "a last block of another size", where)
     decoded = decode_varints(data[spread(begins, sizes)])
     if decoded is None:
         raise _corrupt("varints that are not terminated", where)
@@ -185,7 +221,19 @@ def _summed(deltas: Int64s, sizes: Int64s) -> Int64s:
 
 def encode_postings(postings: Postings, best: Float32s, layout: PostingLayout) -> Elements:
     """Encode lists in blocks; ``best`` are the best scores of the blocks."""
+    parts: list[Elements] = []
     blocks = blocks_of(postings.starts, layout.block)
+    for some, within in blocks.windows():
+        begins = blocks.begins[some] - within.start
+        documents = postings.documents[within].astype(np.int64)
+        frequencies = postings.frequencies[within].astype(np.int64)
+        window = Blocks(blocks.sizes[some], begins, blocks.of_list)
+        parts.append(_encoded(Postings(begins, documents, frequencies), window, best[some], layout))
+    return Elements.joined(parts)
+
+
+def _encoded(postings: Postings, blocks: Blocks, best: Float32s, layout: PostingLayout) -> Elements:
+    """Encode some blocks."""
     full = np.flatnonzero(blocks.sizes == layout.block)
     rest = np.flatnonzero(blocks.sizes < layout.block)
     deltas = np.diff(postings.documents, prepend=0)

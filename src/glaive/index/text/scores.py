@@ -35,16 +35,19 @@ def best_scores(
     ratio = (np.float32(len(lengths)) - list_lengths + half) / (list_lengths + half)
     rare = np.log((ratio + unit).astype(np.float64)).astype(np.float32)
     mean = np.float32(total) / np.float32(max(1, len(lengths)))
-    often = postings.frequencies.astype(np.float32)
-    norm = _K1 * (unit - _B + _B * lengths[postings.documents].astype(np.float32) / mean)
-    scores = np.repeat(rare * (_K1 + unit), counts) * (often / (often + norm))
-    if not len(scores):
-        return np.zeros(0, np.float32), np.zeros(len(counts), np.float32)
-    by_block = np.maximum.reduceat(scores, blocks.begins)
+    by_block = np.zeros(len(blocks.sizes), np.float32)
+    most = np.repeat(rare * (_K1 + unit), blocks.of_list)
+    for some, within in blocks.windows():
+        often = postings.frequencies[within].astype(np.float32)
+        measured = lengths[postings.documents[within]].astype(np.float32)
+        norm = _K1 * (unit - _B + _B * measured / mean)
+        scores = np.repeat(most[some], blocks.sizes[some]) * (often / (often + norm))
+        by_block[some] = np.maximum.reduceat(scores, blocks.begins[some] - within.start)
     best = np.zeros(len(counts), np.float32)
     filled = blocks.of_list > 0
     first = (np.cumsum(blocks.of_list) - blocks.of_list)[filled]
-    best[filled] = np.maximum.reduceat(by_block, first)
+    if len(first):
+        best[filled] = np.maximum.reduceat(by_block, first)
     return by_block, best
 
 

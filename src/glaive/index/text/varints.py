@@ -5,13 +5,15 @@ Specification: "Numbers" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from glaive.types import Int64s, UInt8s
 
-__all__ = ["decode_varints", "encode_varints"]
+__all__ = ["MAX_VARINT", "decode_varints", "encode_varints"]
 
-_MAX_BYTES = 5
+MAX_VARINT: Final = 5
 """Bytes of the largest varint of 32 bits."""
 
 
@@ -23,7 +25,7 @@ def decode_varints(data: UInt8s) -> tuple[Int64s, Int64s] | None:
     if (len(ends) and int(ends[-1]) != len(data)) or (not len(ends) and len(data)):
         return None
     sizes = ends - starts
-    if len(sizes) and sizes.max() > _MAX_BYTES:
+    if len(sizes) and sizes.max() > MAX_VARINT:
         return None
     values = np.zeros(len(ends), np.int64)
     for at in range(int(sizes.max(initial=0))):
@@ -35,7 +37,7 @@ def decode_varints(data: UInt8s) -> tuple[Int64s, Int64s] | None:
 def encode_varints(values: Int64s) -> tuple[UInt8s, Int64s]:
     """The bytes of all integers, one after the other, and how many each has."""
     sizes = np.ones(len(values), np.int64)
-    for at in range(1, _MAX_BYTES):
+    for at in range(1, MAX_VARINT):
         sizes += values >= np.int64(1) << (7 * at)
     starts = np.cumsum(sizes) - sizes
     data = np.zeros(int(sizes.sum()), np.uint8)
