@@ -10,6 +10,7 @@ import pytest
 
 import glaive
 from glaive.optimize import Compaction
+from glaive.table import relocated_rows
 
 REUSE = "__lance_frag_reuse"
 
@@ -95,6 +96,22 @@ def test_an_index_of_which_a_compaction_rebuilt_parts_is_right_without_the_map(p
         glaive.dataset(path).optimize.compact_files(target_rows_per_fragment=16)
     glaive.dataset(path).drop_index(REUSE)
     assert found(path, "a") == there(path, "a")
+
+
+@pytest.mark.spec("rel-12")
+@pytest.mark.parametrize("limit", ["MAX_RELOCATED_ROWS", "_MAX_ROWS_IN_ALL"])
+def test_a_compaction_of_more_rows_than_a_map_may_have_rebuilds_indices(
+    path: Path, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = glaive.dataset(path)
+    dataset.create_scalar_index("a", "BTREE")
+    monkeypatch.setattr(relocated_rows, limit, 20)
+    dataset.optimize.compact_files(defer_index_remap=True)
+    dataset = glaive.dataset(path)
+    assert [index.name for index in dataset.describe_indices()] == ["a_idx"]
+    assert "ScalarIndexQuery" in dataset.scanner(filter="a = 3").explain_plan()
+    assert found(path, "a") == there(path, "a")
+    dataset.optimize.optimize_indices()
 
 
 @pytest.mark.spec("rel-3")

@@ -111,5 +111,5 @@ def test_a_compaction_does_not_overtake_a_map_that_another_put_into_a_file() -> 
     rewrite = Rewrite(groups=(), reuse_index=mine)
     found = rewrite.rebase([WireOperation("append"), WireOperation("rewrite")], base, {})
     assert isinstance(found, Conflict)
-    assert found.reason == "rewrite stored its remapping table outside of the manifest"
+    assert found.reason == "rewrite stored a remapping table that this one cannot be added to"
     assert rewrite.rebase([WireOperation("append")], base, {}) is rewrite

@@ -75,8 +75,10 @@ def address_map(addresses: Iterable[NDArray[np.uint64]]) -> bytes:
 
 def reuse_entry(
     store: ObjectStore, manifest: Manifest, groups: Sequence[RelocatedGroup]
-) -> table_pb2.IndexMetadata:
+) -> table_pb2.IndexMetadata | None:
     """The entry of the index section after relocating groups of ``manifest``.
+
+    ``None`` if it would have more rows than readers accept: indices are to be rebuilt.
 
     Raises
     ------
@@ -101,6 +103,8 @@ def reuse_entry(
     if before is not None:
         content = _content(store, manifest, before)
     content.versions.append(version)
+    if _excess(content.versions) is not None:
+        return None
     entry = table_pb2.IndexMetadata(
         name=REUSE_INDEX,
         dataset_version=manifest.version,
@@ -119,7 +123,7 @@ def append_remapping(
 ) -> table_pb2.IndexMetadata | None:
     """The result of :func:`reuse_entry`, appended to the current table among ``entries``.
 
-    ``None`` if the current table is in a separate file.
+    ``None`` if the current table is in a separate file, or both are more than readers accept.
 
     Raises
     ------
@@ -135,6 +139,8 @@ def append_remapping(
     if list(current.inline.versions) == list(mine.inline.versions[:-1]):
         return entry
     current.inline.versions.append(mine.inline.versions[-1])
+    if _excess(current.inline.versions) is not None:
+        return None
     joined = table_pb2.IndexMetadata()
     joined.CopyFrom(entry)
     joined.index_details.value = current.SerializeToString()
@@ -159,21 +165,11 @@ def stored_relocations(store: ObjectStore, manifest: Manifest) -> list[list[Stor
     if entry is None:
         return []
     versions = _content(store, manifest, entry).versions
-    every = 0
-    for version in versions:
-        old = [fragment for group in version.groups for fragment in group.old_fragments]
-        new = [fragment for group in version.groups for fragment in group.new_fragments]
-        rows = max(sum(fragment.physical_rows for fragment in side) for side in (old, new))
-        if rows > MAX_RELOCATED_ROWS:
-            raise UnsupportedFeatureError(
-                f"the entry {REUSE_INDEX} of {manifest.where} has {rows} rows of one compaction; "
-                f"at most {MAX_RELOCATED_ROWS} are supported. Rebuild or drop the indices."
-            )
-        every += rows
-    if every > _MAX_ROWS_IN_ALL:
+    excess = _excess(versions)
+    if excess is not None:
         raise UnsupportedFeatureError(
-            f"the entry {REUSE_INDEX} of {manifest.where} has {every} rows of {len(versions)} "
-            f"compactions; at most {_MAX_ROWS_IN_ALL} are supported. Rebuild or drop the indices."
+            f"the entry {REUSE_INDEX} of {manifest.where} has {excess} are supported. Rebuild or "
+            "drop the indices."
         )
     return [
         [
@@ -182,6 +178,21 @@ def stored_relocations(store: ObjectStore, manifest: Manifest) -> list[list[Stor
         ]
         for version in versions
     ]
+
+
+def _excess(versions: Sequence[_DETAILS.Version]) -> str | None:
+    """Which limit a table exceeds, with the rows that it has; ``None`` if it does not."""
+    every = 0
+    for version in versions:
+        old = [fragment for group in version.groups for fragment in group.old_fragments]
+        new = [fragment for group in version.groups for fragment in group.new_fragments]
+        rows = max(sum(fragment.physical_rows for fragment in side) for side in (old, new))
+        if rows > MAX_RELOCATED_ROWS:
+            return f"{rows} rows of one compaction; at most {MAX_RELOCATED_ROWS}"
+        every += rows
+    if every > _MAX_ROWS_IN_ALL:
+        return f"{every} rows of {len(versions)} compactions; at most {_MAX_ROWS_IN_ALL}"
+    return None
 
 
 def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.IndexMetadata]:

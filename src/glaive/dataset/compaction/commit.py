@@ -37,8 +37,8 @@ def commit_rewrites(
 ) -> tuple[Manifest, CompactionMetrics]:
     """Commit the results of tasks as two versions: one reserves fragment ids, one rewrites.
 
-    Indices that store addresses of the rows are rebuilt, in tasks, unless that is deferred. The
-    commit records what was done, and what ``earlier`` commits of the same job did.
+    Indices that store addresses of the rows are rebuilt, in tasks, unless that is deferred, and
+    there are no more rows than a remapping table may have. The commit records what was done, and what ``earlier`` commits of the same job did.
 
     Raises
     ------
@@ -89,8 +89,9 @@ def commit_rewrites(
     if defer_index_remap and not base.manifest.uses(Feature.STABLE_ROW_IDS):
         moved = [(live or live_addresses(base, old), old, new) for live, old, new in moved]
         entry = reuse_entry(dataset.store, reserved.manifest, moved)
-        operation = Rewrite(groups=tuple(groups), reuse_index=entry)
-        return commit_operation(base, operation, **recorded), total
+        if entry is not None:
+            operation = Rewrite(groups=tuple(groups), reuse_index=entry)
+            return commit_operation(base, operation, **recorded), total
     # Results without addresses are of tasks that found no segment to need them.
     needed = [MovedRows.of(live, old, new) for live, old, new in moved if live]
     indices = remapped_indices(base, needed, job.runner)

@@ -127,7 +127,7 @@ class DatasetOptimizer:
         -----
         Rows keep their order, and their ids if these are stable. Indices that store row addresses
         are rebuilt; with ``defer_index_remap`` a remapping table is stored instead, which readers
-        apply.
+        apply, unless it would have more than 2^27 rows of this compaction, or 2^29 in all.
 
         Compacting again with the same options finds nothing to do, unless ``max_source_*`` limit
         what a run takes, or another writer commits meanwhile. Each pass makes two versions; there

@@ -136,7 +136,7 @@ class Rewrite(TableOperation):
         if joined is not None:
             return self if joined is self.reuse_index else replace(self, reuse_index=joined)
         if any(their.wire_name == "rewrite" for their in theirs):
-            return Conflict("rewrite stored its remapping table outside of the manifest")
+            return Conflict("rewrite stored a remapping table that this one cannot be added to")
         return self
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
