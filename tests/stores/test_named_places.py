@@ -176,6 +176,15 @@ def test_the_session_token_of_the_environment_goes_with_its_own_keys_only(
     assert tokens == ([] if sent is None else [sent])
 
 
+def test_what_a_web_server_cannot_do_is_an_error_of_the_store(
+    two: tuple[Stranger, Stranger],
+) -> None:
+    server, _ = two
+    store = open_store(f"{server.url}/x", {"allow_http": "true"})
+    with pytest.raises(StoreError, match="kind of store cannot do that"):
+        store.put("tag", [b"x"], mode="create")
+
+
 def test_what_cannot_be_read_is_named_without_credentials(tmp_path: Path) -> None:
     uri = "http://joe:hidden@127.0.0.1:9/d"
     options = {"client_max_retries": "0", "connect_timeout": "1s"}

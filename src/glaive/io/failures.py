@@ -47,6 +47,7 @@ _OBJECT_REMEDIES = {
     "PermissionDeniedError": "Check that the credentials may do this",
     "UnauthenticatedError": "Check the credentials in storage_options or the environment",
     "NotSupportedError": "This kind of store cannot do that",
+    "NotImplementedError": "This kind of store cannot do that",
     "InvalidPathError": "Check the path",
 }
 

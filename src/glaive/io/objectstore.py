@@ -38,7 +38,7 @@ _DIRECTORY_BUCKETS = ("--x-s3", "--xa-s3")
 """How names of buckets of S3 Express One Zone, and of access points to them, end."""
 _MAX_CONCURRENT = 10
 """Concurrent requests of obstore for one call."""
-_REFUSALS = (BaseError, OSError, ValueError)
+_REFUSALS = (BaseError, OSError, ValueError, NotImplementedError)
 
 
 class ObjectStoreAdapter(ObjectStore):
