@@ -230,6 +230,27 @@ def test_a_value_with_a_line_end_is_an_error_and_no_panic(uri: str, key: str, en
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.spec("rel-27")
+@pytest.mark.parametrize(
+    ("uri", "variable"),
+    [
+        ("s3://bucket/x", "AWS_SESSION_TOKEN"),
+        ("s3://bucket/x", "AWS_ENDPOINT_URL"),
+        ("az://c/x", "AZURE_STORAGE_TOKEN"),
+        ("gs://bucket/x", "GOOGLE_BEARER_TOKEN"),
+    ],
+)
+def test_a_variable_with_a_line_end_is_an_error_unless_an_option_takes_its_place(
+    uri: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "secret\r")
+    with pytest.raises(OptionError, match=f"the variable {variable}.*control") as caught:
+        open_store(uri, {})
+    assert "secret" not in str(caught.value)
+    read_options(uri[:2], {variable.lower(): "sound"}, uri=uri)
+    read_options("http", {}, uri="http://127.0.0.1/x")
+
+
 def test_values_of_several_lines_and_numbers_without_end_are_taken() -> None:
     certificate = "-----BEGIN CERTIFICATE-----\n"
     options = {"google_service_account_key": "{\n}", "root_certificate": certificate}

@@ -8,6 +8,7 @@ logged with the closest known one.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import field
@@ -159,6 +160,9 @@ _OF_LINES: Final = frozenset(
 """Options whose values are JSON or certificates, and go into no request as they are."""
 
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
+_OF_ENVIRONMENT: Final = ("aws_", "azure_", "google_")
+"""Beginnings of the variables that the client reads."""
+
 _MOST_DIGITS: Final = 9
 """Of a number of attempts or seconds."""
 
@@ -244,7 +248,8 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
     Raises
     ------
     OptionError
-        A value that becomes part of a request has a control character, which the client panics at.
+        A value that becomes part of a request, also one of the environment, has a control
+        character, which the client panics at.
     """
     known = _KEYS.get(kind, {})
     config: dict[str, str] = {}
@@ -252,7 +257,7 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
     own: dict[str, str] = {}
     for key in sorted(options, key=lambda key: _rank(known, key)):
         name, value = key.lower(), options[key]
-        _check_line(known.get(name, name), value, uri)
+        _check_line(known.get(name, name), value, f"{name!r} in storage_options", uri)
         if name in known:
             config.setdefault(known[name], value)
         elif name in _CLIENT:
@@ -266,6 +271,10 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
             logging.getLogger(__name__).warning(
                 "storage_options for %s: %r has no effect%s", public, key, _close(name)
             )
+    for variable, value in os.environ.items():  # the client reads those of its kind itself
+        full = known.get(variable.lower())
+        if full not in config and variable.lower().startswith(_OF_ENVIRONMENT):
+            _check_line(full or "", value, f"the variable {variable}")
     retry = {
         "max_retries": _integer(own.get("client_max_retries"), MAX_RETRIES),
         "retry_timeout": timedelta(
@@ -276,12 +285,12 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
     return Connection(config=config, client=client, retry=retry, download_retries=downloads)
 
 
-def _check_line(name: str, value: str, uri: str) -> None:
+def _check_line(name: str, value: str, what: str, uri: str | None = None) -> None:
     if name in NAMES and name not in _OF_LINES and _CONTROLS.search(value):
-        public = GlaiveError.without_secrets(uri)
+        place = "" if uri is None else f" for {GlaiveError.without_secrets(uri)}"
         raise OptionError(
-            f"storage_options for {public}: the value of {name!r} has a control character. Strip "
-            "the line end, if it was read from a file"
+            f"{what}{place}: the value has a control character. Strip the line end, if it was "
+            "read from a file"
         )
 
 

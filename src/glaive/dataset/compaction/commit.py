@@ -38,7 +38,8 @@ def commit_rewrites(
     """Commit the results of tasks as two versions: one reserves fragment ids, one rewrites.
 
     Indices that store addresses of the rows are rebuilt, in tasks, unless that is deferred, and
-    there are no more rows than a remapping table may have. The commit records what was done, and what ``earlier`` commits of the same job did.
+    there are no more rows than a remapping table may have. The commit records what was done, and
+    what ``earlier`` commits of the same job did.
 
     Raises
     ------
