@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,10 @@ import pytest
 import glaive
 import glaive.file
 import glaive.fragment
+from glaive import config
 from glaive.errors import CorruptFileError, DatasetNotFoundError, OptionError
+from glaive.io import catalogue as io_catalogue
+from glaive.io import checksums
 from glaive.progress import FragmentWriteProgress
 
 ROWS = pa.table({"a": [1, 2, 3]})
@@ -80,7 +84,7 @@ def test_options_of_the_namespace_win_by_whatever_name(
 
 @pytest.mark.spec("rel-28")
 def test_what_a_caller_asks_to_be_compared_is_compared_whatever_the_namespace_says(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     glaive.write_dataset(ROWS, tmp_path / "t", storage_options={"checksums": "true"})
     (file,) = (tmp_path / "t/data").iterdir()
@@ -92,6 +96,11 @@ def test_what_a_caller_asks_to_be_compared_is_compared_whatever_the_namespace_sa
     assert glaive.dataset(**named).to_table() != ROWS
     with pytest.raises(CorruptFileError):
         glaive.dataset(verify=True, **named).to_table()
+    changed = replace(config.settings, verify=True)
+    for module in (checksums, io_catalogue):
+        monkeypatch.setattr(module, "settings", changed)
+    with pytest.raises(CorruptFileError):
+        glaive.dataset(**named).to_table()
 
 
 @pytest.mark.spec("rel-26")

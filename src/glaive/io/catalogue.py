@@ -8,6 +8,7 @@ from dataclasses import field
 from types import SimpleNamespace
 from typing import Any, Final
 
+from glaive.config import settings
 from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, GlaiveError, NotFoundError, OptionError, StoreError
 from glaive.io.location import Location
@@ -17,7 +18,7 @@ from glaive.io.storage_options import PERMISSIONS, full_names
 __all__ = ["TableAnswer", "answer_field", "ask_for_table", "catalogued_options", "check_kind"]
 
 
-_ASKED: Final = frozenset({"checksums", "fsync", "verify_checksums"})
+_ASKED: Final = ("checksums", "fsync", "verify_checksums")
 """Options that say what the caller wants to be done, and not how a store is reached."""
 
 
@@ -206,9 +207,12 @@ def _together(own: Mapping[str, str], reported: Mapping[str, str]) -> dict[str, 
     """Options that the caller gave, and those of the catalogue, which win by whatever name.
 
     Else credentials of the caller went where the catalogue has others for. A session token belongs
-    to its key. What the caller asks to be compared, or forced to disk, is done.
+    to its key. What the caller or a setting of the process says of comparing files, and of forcing
+    them to disk, is done.
     """
-    asked = _ASKED.intersection(str(key).lower() for key in own)
+    of_process = settings.checksums is not None, settings.fsync, settings.verify is not None
+    asked = {name for name, is_set in zip(_ASKED, of_process, strict=True) if is_set}
+    asked.update(name for name in map(str.lower, map(str, own)) if name in _ASKED)
     taken = {name for key in reported for name in full_names(str(key))} - asked
     if "aws_access_key_id" in taken:
         taken.add("aws_session_token")
