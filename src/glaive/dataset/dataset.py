@@ -36,7 +36,6 @@ from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take
 from glaive.table.manifest_store.protocol import ManifestStore
-from glaive.table.replaced import check_not_replaced, open_same
 from glaive.table.root import CommitLock
 from glaive.table.versions import latest, list_versions
 from glaive.types import VersionIdentity
@@ -1361,6 +1360,7 @@ class LanceDataset:
         """
         from glaive.dataset.commits.commit import commit_operation
         from glaive.table.operations.restore import Restore
+        from glaive.table.replaced import check_not_replaced
 
         check_not_replaced(self.store, self.manifest)
         newest = self._at.at_latest()
@@ -1823,6 +1823,8 @@ def _reopen(
     storage_options: Mapping[str, str] | None,
     scan_defaults: Mapping[str, Any],
 ) -> LanceDataset:
+    from glaive.table.replaced import open_same
+
     return kind.of(
         store,
         open_same(store, identity),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.file.protocol import BoundColumn
-from glaive.format.deletions import DeletedRuns
 from glaive.kernels.compact import DeletionMask, compact_bits, compact_fixed, compact_variable
 from glaive.kernels.strings import Strings
 from glaive.types import Flags, Int64s
+
+if TYPE_CHECKING:
+    from glaive.format.deletions import DeletedRuns
 
 __all__ = ["LiveRows", "without_deleted"]
 

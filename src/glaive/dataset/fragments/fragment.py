@@ -32,7 +32,6 @@ from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS
 from glaive.scan.take import take
 from glaive.scan.views import Views
-from glaive.table.replaced import open_same
 from glaive.types import VersionIdentity
 
 if TYPE_CHECKING:
@@ -303,6 +302,8 @@ def fragment_with_id(views: Views, fragment_id: int) -> LanceFragment | None:
 
 
 def _reopen(kind: Any, store: ObjectStore, identity: VersionIdentity, fragment_id: int) -> Any:
+    from glaive.table.replaced import open_same
+
     manifest = open_same(store, identity)
     views = Views(Snapshot(store, manifest, Session()))
     return kind.of(views, manifest.position_of(fragment_id))
