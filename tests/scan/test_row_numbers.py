@@ -114,7 +114,7 @@ def test_row_ids_in_files_that_have_few_bytes_are_not_all_kept_to_find_some(
         text=True,
         check=False,
     )
-    assert "UnsupportedFeatureError: data of" in found.stderr
+    assert "LimitError: data of" in found.stderr
     assert "'_rowid' would decode to 50331648 bytes" in found.stderr
 
 
