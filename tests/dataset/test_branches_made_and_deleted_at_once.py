@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from tests.overtaken import Countdown, opened
 import glaive
 from glaive.errors import CommitError, DatasetExistsError, NotFoundError, ObjectNotFoundError
 from glaive.io.local import LocalStore
+from glaive.io.store import ObjectMeta
 from glaive.io.wrapped import WrappedStore
 from glaive.table.load import open_latest
 
@@ -129,3 +130,30 @@ def test_a_branch_begun_before_its_parent_was_made_again_has_the_files_of_the_ne
     dataset.branches.delete("other")
     assert dataset.create_branch("other", ("dev", 2)).count_rows() == 4
     assert rows_of_branches(tmp_path) == {"dev": 4, "other": 4}
+
+
+class Stale(WrappedStore):
+    """Listings of refs show those that are deleted a while longer."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(LocalStore(place))
+        self.shown: dict[str, ObjectMeta] = {}
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        found = {meta.path: meta for meta in self.inner.list(prefix)}
+        if prefix.startswith("_refs/branches"):
+            self.shown = found = {**self.shown, **found}
+        return iter(found.values())
+
+
+def test_a_branch_is_deleted_although_listings_still_show_it(place: Path) -> None:
+    glaive.dataset(place).create_branch("dev").insert(ROWS)
+    store = Stale(place)
+    dataset = glaive.LanceDataset.of(store, open_latest(store))
+    assert list(dataset.branches.list()) == ["dev"]
+    dataset.branches.delete("dev")
+    assert rows_of_branches(place) == {}
+    glaive.dataset(place).branches.delete(
+        "dev"
+    )  # the files stayed: they might be of one made again
+    assert not [*(place / "tree").rglob("*.manifest")]

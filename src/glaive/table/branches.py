@@ -81,11 +81,14 @@ class Branch:
         return dump_json(content)
 
 
-def list_branches(root: ObjectStore, *, complete: bool = False) -> dict[str, Branch]:
+def list_branches(
+    root: ObjectStore, *, complete: bool = False, without: str | None = None
+) -> dict[str, Branch]:
     """All branches by name, except the main one. One listing and one request per branch.
 
     One that is deleted meanwhile is left out; not with ``complete``, for those who then delete what
-    no branch needs: a deletion puts the branch back if a tag or another one was made of it.
+    no branch needs: a deletion puts the branch back if a tag or another one was made of it. The one
+    ``without`` is not looked at: listings may still show one that the caller has just deleted.
 
     Raises
     ------
@@ -94,7 +97,9 @@ def list_branches(root: ObjectStore, *, complete: bool = False) -> dict[str, Bra
     CommitContentionError
         A branch was deleted meanwhile, and ``complete`` is set.
     """
-    return read_refs(root, BRANCHES, is_branch_name, read_branch, complete=complete)
+    return read_refs(
+        root, BRANCHES, is_branch_name, read_branch, complete=complete, without=without
+    )
 
 
 def read_branch(root: ObjectStore, name: str) -> Branch:

@@ -160,10 +160,11 @@ def read_refs(
     read: Callable[[ObjectStore, str], R],
     *,
     complete: bool = False,
+    without: str | None = None,
 ) -> dict[str, R]:
     """Read all refs of a folder, by name; empty files are skipped and logged.
 
-    One that is deleted while they are read is left out.
+    One that is deleted while they are read is left out. So is the one of the name ``without``.
 
     Raises
     ------
@@ -178,7 +179,7 @@ def read_refs(
             _logger.warning("%s", _unfinished(root.full(meta.path)))
     from glaive.io.pool import map_requests
 
-    names = [name for name, meta in files.items() if meta.size]
+    names = [name for name, meta in files.items() if meta.size and name != without]
     read_all = zip(names, map_requests(root, partial(_read_listed, root, read), names), strict=True)
     found = {name: ref for name, ref in read_all if ref is not None}
     if complete and len(found) < len(names):

@@ -111,7 +111,7 @@ def _refuse_used(root: ObjectStore, branch: str) -> None:
             f"Branch {branch} is referenced by tags, can not delete: the tags {', '.join(named)} "
             f"refer to versions of branch {branch!r} of {root.uri}. Delete or move them first."
         )
-    others = branches.list_branches(root, complete=True)
+    others = branches.list_branches(root, complete=True, without=branch)
     children = [name for name, other in others.items() if other.parent_branch == branch]
     if children:
         raise CommitError(
