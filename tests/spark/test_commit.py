@@ -253,7 +253,7 @@ def test_an_append_does_not_follow_a_dataset_of_other_columns(uri: str) -> None:
 def test_rows_do_not_go_to_a_dataset_made_in_the_place_of_the_one_that_was_read(
     uri: str, replaces: dict[str, str]
 ) -> None:
-    """Its columns may have the field ids of others: here ``x`` has that of ``id``."""
+    """Its columns may have the same field ids: here ``x`` has that of ``id``."""
     create(uri, [0])
     writer = plan(uri, overwrite=bool(replaces), **replaces)
     glaive.LanceDataset.drop(uri)

@@ -130,22 +130,30 @@ def test_a_commit_for_a_version_of_a_minute_ago_lists_the_versions(store: Object
     assert counting.requests == 5  # one of them is the listing
 
 
+ROW = pa.table({"a": [1]})
+
+
+def of_another(place: Path, versions: int, now: int) -> glaive.LanceDataset:
+    """A handle of a dataset in whose place there is another one, with ``now`` versions."""
+    for _ in range(versions):
+        old = glaive.write_dataset(ROW, place, mode="append")
+    shutil.rmtree(place)
+    for _ in range(now):
+        glaive.write_dataset(ROW, place, mode="append")
+    return old
+
+
 @pytest.mark.parametrize("versions", [1, 2, 4])
 def test_on_a_disk_a_handle_of_a_dataset_that_was_made_again_has_to_be_opened_again(
     tmp_path: Path, versions: int
 ) -> None:
-    place, rows = tmp_path / "t", pa.table({"a": [1]})
-    for _ in range(2):
-        old = glaive.write_dataset(rows, place, mode="append")
-    shutil.rmtree(place)
-    for _ in range(versions):
-        glaive.write_dataset(rows, place, mode="append")
+    old = of_another(tmp_path / "t", 2, versions)
     with pytest.raises(CommitConflictError, match=ANOTHER):
-        old.insert(rows)
-    assert glaive.dataset(place).version == versions
+        old.insert(ROW)
+    assert glaive.dataset(old.uri).version == versions
     old.checkout_latest()
-    old.insert(rows)
-    assert glaive.dataset(place).count_rows() == versions + 1
+    old.insert(ROW)
+    assert glaive.dataset(old.uri).count_rows() == versions + 1
 
 
 @pytest.mark.spec("rel-4")
@@ -153,19 +161,14 @@ def test_on_a_disk_a_handle_of_a_dataset_that_was_made_again_has_to_be_opened_ag
 def test_such_a_handle_neither_restores_nor_cleans_up_nor_compares_the_other_dataset(
     tmp_path: Path, versions: int
 ) -> None:
-    place, rows = tmp_path / "t", pa.table({"a": [1]})
-    for _ in range(3):
-        old = glaive.write_dataset(rows, place, mode="append")
-    shutil.rmtree(place)
-    for _ in range(versions):
-        glaive.write_dataset(rows, place, mode="append")
+    old = of_another(tmp_path / "t", 3, versions)
     with pytest.raises(CommitConflictError, match=ANOTHER):
         old.checkout_version(3).restore()
     with pytest.raises(CommitConflictError, match=ANOTHER):
         old.cleanup_old_versions(retain_versions=1)
     with pytest.raises(CommitConflictError, match=ANOTHER):
         old.changes(2)
-    assert len(glaive.dataset(place).versions()) == versions
+    assert len(glaive.dataset(old.uri).versions()) == versions
 
 
 def test_a_version_that_was_cleaned_up_meanwhile_is_built_upon_as_before(

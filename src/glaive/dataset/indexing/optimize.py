@@ -81,7 +81,7 @@ def optimize_indices(
 
     Notes
     -----
-    Where a limit for files of others keeps segments from being merged, a warning is logged that
+    Where a limit of this process keeps segments from being merged, a warning is logged that
     names the index, what was done instead, and the limit.
 
     Raises

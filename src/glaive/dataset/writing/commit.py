@@ -118,7 +118,7 @@ def version_read(plan: WritePlan) -> Manifest | None:
     Raises
     ------
     CommitConflictError
-        Another dataset is there: its columns may have the field ids of others.
+        Another dataset is there: its columns may have the same field ids.
     """
     if plan.base is not None or plan.identity is None:
         return plan.base
