@@ -19,7 +19,7 @@ from glaive.file import LanceFileReader
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.io.uri import open_store
-from glaive.table.cleanup import CleanupPolicy
+from glaive.table.cleanup.old_versions import CleanupPolicy
 
 ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
 

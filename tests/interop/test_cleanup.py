@@ -20,7 +20,7 @@ import glaive
 from glaive.errors import CleanupError, OptionError
 from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
-from glaive.table.auto_cleanup import duration
+from glaive.table.cleanup.auto_cleanup import duration
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 

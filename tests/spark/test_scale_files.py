@@ -41,9 +41,9 @@ from glaive.spark.jobs.convert import convert_tasks
 from glaive.spark.jobs.ingest import divided
 from glaive.spark.jobs.runner import MAX_TASKS, divide, dump_tasks, dumps
 from glaive.spark.jobs.worker import dump_results, load_results
-from glaive.table.cleanup import CleanupPolicy, delete_planned, plan_cleanup
-from glaive.table.cleanup_division import Division
-from glaive.table.cleanup_parts import Part
+from glaive.table.cleanup.division import Division
+from glaive.table.cleanup.old_versions import CleanupPolicy, delete_planned, plan_cleanup
+from glaive.table.cleanup.parts import Part
 from glaive.table.commit import commit_transaction
 from glaive.table.operations.append import Append
 from glaive.table.references import FileSet

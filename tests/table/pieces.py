@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from glaive.io.store import ObjectStore
-from glaive.table.cleanup_division import Division
-from glaive.table.cleanup_parts import Part
+from glaive.table.cleanup.division import Division
+from glaive.table.cleanup.parts import Part
 
 R = TypeVar("R")
 

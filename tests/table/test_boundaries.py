@@ -14,7 +14,7 @@ from glaive.format.paths import DETACHED
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import encode_row_ids, encode_versions
 from glaive.format.transaction import WireOperation
-from glaive.table.cleanup_parts import Selection
+from glaive.table.cleanup.parts import Selection
 from glaive.table.concurrent_changes import changed_fragments, changes_columns, removed_fragments
 from glaive.table.deletions import add_deletions
 from glaive.table.draft import draft_of

@@ -23,8 +23,13 @@ from glaive.io.counting import CountingStore, Fault
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta
 from glaive.io.wrapped import WrappedStore
-from glaive.table.cleanup import CleanupPlan, CleanupPolicy, delete_planned, plan_cleanup
-from glaive.table.cleanup_parts import HERE, CleanupWork
+from glaive.table.cleanup.old_versions import (
+    CleanupPlan,
+    CleanupPolicy,
+    delete_planned,
+    plan_cleanup,
+)
+from glaive.table.cleanup.parts import HERE, CleanupWork
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_version
 from glaive.table.operations.append import Append

@@ -204,7 +204,7 @@ class _Commit:
         """Delete old versions if the table's configuration enables it."""
         if self.base is None or self.options.detached or not new.wire.config:
             return
-        from glaive.table.auto_cleanup import INTERVAL, clean_after
+        from glaive.table.cleanup.auto_cleanup import INTERVAL, clean_after
 
         if INTERVAL in new.config:
             clean_after(self.store, self.base, new)

@@ -166,7 +166,7 @@ class DatasetOptimizer:
         """
         from glaive.dataset.metadata import set_config
         from glaive.dataset.writing.options import WriteOptions
-        from glaive.table.auto_cleanup import OLDER_THAN
+        from glaive.table.cleanup.auto_cleanup import OLDER_THAN
 
         config = WriteOptions(auto_cleanup=auto_cleanup_config).cleanup_config()
         if OLDER_THAN in config:  # pylance writes seconds here, units in write_dataset
@@ -176,7 +176,7 @@ class DatasetOptimizer:
     def disable_auto_cleanup(self, **options: Any) -> None:
         """Turn automatic clean-up off."""
         from glaive.dataset.metadata import set_config
-        from glaive.table.auto_cleanup import INTERVAL, OLDER_THAN
+        from glaive.table.cleanup.auto_cleanup import INTERVAL, OLDER_THAN
 
         keys = dict.fromkeys((INTERVAL, OLDER_THAN))
         self._dataset.move_to(set_config(self._dataset.opened, keys))

@@ -19,8 +19,8 @@ from glaive.format.paths import VERSIONS, parse_manifest_name
 from glaive.io.store import ObjectStore
 from glaive.table import branches, tags
 from glaive.table.branches import Branch
+from glaive.table.cleanup.protection import targets_of_others
 from glaive.table.load import open_latest
-from glaive.table.protection import targets_of_others
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import FOLDERS, kind_of
 from glaive.table.refs import BRANCHES, TREE, branch_store, ref_files

@@ -12,8 +12,13 @@ from glaive.dataset.versions.references import branch_of
 from glaive.errors import OptionError
 from glaive.events import DATASETS, FILES, anyone_listens, emit
 from glaive.table.branches import list_branches
-from glaive.table.cleanup import CleanupPlan, CleanupPolicy, delete_planned, plan_cleanup
-from glaive.table.cleanup_parts import HERE, CleanupWork
+from glaive.table.cleanup.old_versions import (
+    CleanupPlan,
+    CleanupPolicy,
+    delete_planned,
+    plan_cleanup,
+)
+from glaive.table.cleanup.parts import HERE, CleanupWork
 from glaive.table.refs import name_in, root_store
 from glaive.table.replaced import check_not_replaced
 from glaive.table.versions import list_versions

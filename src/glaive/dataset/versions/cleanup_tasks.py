@@ -12,9 +12,9 @@ from glaive.dataclass import dataclass
 from glaive.dataset.tasks import TaskRunner
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.io.store import ObjectStore
-from glaive.table.cleanup_division import Division
-from glaive.table.cleanup_parts import Part
-from glaive.table.found_files import FoundFiles
+from glaive.table.cleanup.division import Division
+from glaive.table.cleanup.found_files import FoundFiles
+from glaive.table.cleanup.parts import Part
 
 __all__ = ["FILES_DDL", "FILES_SCHEMA", "CleanupTask", "CleanupTasks", "FileRows"]
 

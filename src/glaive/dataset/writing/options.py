@@ -10,7 +10,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.errors import OptionError, OptionRangeError
 from glaive.file.blob_options import BlobOptions
-from glaive.table.auto_cleanup import INTERVAL, OLDER_THAN, span_text
+from glaive.table.cleanup.auto_cleanup import INTERVAL, OLDER_THAN, span_text
 
 __all__ = ["Mode", "WriteOptions"]
 

@@ -16,7 +16,7 @@ from glaive.spark.jobs.job import SparkJob
 from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.lance_table.handle import TableHandle, located
 from glaive.spark.lance_table.optimize import OptimizeBuilder
-from glaive.table.cleanup import CleanupPolicy
+from glaive.table.cleanup.old_versions import CleanupPolicy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -23,10 +23,10 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS
 from glaive.io.listing import LinkTargets
 from glaive.io.store import ObjectMeta, ObjectStore
-from glaive.table.cleanup_division import BATCH, Division, Span
-from glaive.table.found_files import CleanupFile, FoundFiles
+from glaive.table.cleanup.division import BATCH, Division, Span
+from glaive.table.cleanup.found_files import CleanupFile, FoundFiles
+from glaive.table.cleanup.packed_files import PackedFiles
 from glaive.table.load import each_manifest, load_manifest
-from glaive.table.packed_files import PackedFiles
 from glaive.table.references import FileSet, IdRange, is_own_folder, kind_of
 from glaive.table.versions import ManifestLocation
 

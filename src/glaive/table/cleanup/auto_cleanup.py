@@ -23,7 +23,7 @@ from typing import Final
 from glaive.errors import GlaiveError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
-from glaive.table.cleanup import CleanupPolicy, delete_planned, plan_cleanup
+from glaive.table.cleanup.old_versions import CleanupPolicy, delete_planned, plan_cleanup
 from glaive.table.refs import root_store
 
 __all__ = ["INTERVAL", "OLDER_THAN", "clean_after", "duration", "span_text"]

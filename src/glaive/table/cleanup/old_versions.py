@@ -28,8 +28,9 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import REFS, VERSIONS
 from glaive.io.store import ObjectStore
 from glaive.table.branches import list_branches
-from glaive.table.cleanup_division import BATCH, Division, spans_of
-from glaive.table.cleanup_parts import (
+from glaive.table.cleanup.division import BATCH, Division, spans_of
+from glaive.table.cleanup.found_files import CleanupFile, FoundFiles, PlannedFiles, in_batches
+from glaive.table.cleanup.parts import (
     HERE,
     CleanupWork,
     DeleteFiles,
@@ -41,8 +42,7 @@ from glaive.table.cleanup_parts import (
     VersionFiles,
     made_meanwhile,
 )
-from glaive.table.found_files import CleanupFile, FoundFiles, PlannedFiles, in_batches
-from glaive.table.protection import Protection, refuse_staged
+from glaive.table.cleanup.protection import Protection, refuse_staged
 from glaive.table.references import ALL_IDS, FOLDERS, FileKind, FileSet
 from glaive.table.refs import name_in
 from glaive.table.tags import list_tags
