@@ -38,7 +38,8 @@ class Change:
     ``since`` is the version it was made for, ``version`` the one that the call returned. One that
     is repeated has ``first_began`` from its first attempt. ``after`` says what it makes of the
     version before, made for another one; ``None`` for kinds that the check of histories knows.
-    ``fields`` are the ids of the columns that it gave values, besides those of all versions.
+    ``fields`` are the ids of the columns that it gave values, besides those of all versions; one
+    that is ``planned_again`` after a conflict looks for the name ``found`` in a later version.
     """
 
     number: int
@@ -48,6 +49,7 @@ class Change:
     rows: Mapping[int, int] = field(default_factory=dict)
     after: Callable[[Change, Contents, Contents], Expected] | None = None
     fields: Collection[int] = ()
+    planned_again: bool = False
     retried: bool = False
     """Whether it is repeated until its outcome is known."""
     again: bool = False

@@ -245,6 +245,7 @@ def update_column(number: int, rng: random.Random) -> Change:
         if (other := _other(at, change)) is None:
             return
         source = _given(at, keys, other.name, number, other.logical_type)
+        change.planned_again = by_merge
         if by_merge:
             merge = at.merge_insert("key").when_matched_update_all()
             merge.write_mode("rewrite_columns").execute(source)

@@ -267,6 +267,9 @@ class History:
             expected = Expected(before.types, before.values)
         else:
             opened = self.contents.get(change.since, NOTHING)
+            planned = self.contents.get(self._transaction(version).read_version, opened)
+            if change.planned_again:
+                change.fields = [planned.columns[change.found][0]]
             expected = expected_after(change, before, opened, self.contents[self.place.oldest])
         check_contents(f"version {version} by {change}", expected, before, after)
         if self._stable and change.kind not in ("restore", "overwrite"):
