@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -83,3 +84,17 @@ def test_manifests_that_a_catalogue_names_are_not_renamed(tmp_path: Path) -> Non
     with pytest.raises(UnsupportedFeatureError, match="names them itself"):
         dataset.migrate_manifest_paths_v2()
     assert names(tmp_path / "t") == before
+
+
+def test_a_handle_from_before_the_renaming_reads_and_changes_the_dataset(tmp_path: Path) -> None:
+    made(tmp_path / "t", SqliteManifestStore(tmp_path / "versions.db"))
+    before, later = glaive.dataset(tmp_path / "t"), glaive.dataset(tmp_path / "t")
+    glaive.dataset(tmp_path / "t").migrate_manifest_paths_v2()
+    assert before.checkout_version(1).count_rows() == 2
+    before.tags.create("read", 2)
+    assert before.create_branch("other").count_rows() == 4
+    assert before.cleanup_old_versions(older_than=timedelta(days=1)).old_versions == 0
+    before.restore()
+    assert (before.version, before.count_rows()) == (3, 4)
+    later.restore()
+    assert (later.version, later.count_rows()) == (4, 4)

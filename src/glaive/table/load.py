@@ -147,7 +147,7 @@ def _still_newest(
 def open_version(
     store: ObjectStore, version: int, *, scheme: NamingScheme | None = None
 ) -> Manifest:
-    """A version by number. One request if ``scheme`` is right or names are V2.
+    """A version by number. One request if ``scheme``, or V2, is the naming scheme by now.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def open_version(
     DatasetNotFoundError
         There is no version.
     """
-    schemes: tuple[NamingScheme, ...] = (scheme,) if scheme else ("V2", "V1")
+    schemes: tuple[NamingScheme, ...] = ("V1", "V2") if scheme == "V1" else ("V2", "V1")
     if 0 < version < 2**64:
         for naming in schemes:
             try:

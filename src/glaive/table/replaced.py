@@ -9,11 +9,13 @@ transaction file of the version, whose name no other dataset has, tell whether t
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from glaive.errors import CommitConflictError, ObjectNotFoundError, VersionNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import transaction_path
 from glaive.io.store import ObjectStore
-from glaive.table.load import load_numbered, open_version
+from glaive.table.load import load_manifest, load_numbered, open_version
 from glaive.table.versions import latest
 from glaive.types import VersionIdentity
 
@@ -42,7 +44,7 @@ def check_not_replaced(store: ObjectStore, base: Manifest, reach: int = 0) -> No
     try:
         there = load_numbered(store, base.version, base.scheme)
     except ObjectNotFoundError:
-        if reach > base.version or _has_later(store, base):
+        if reach > base.version or _is_of_history(store, base):
             return
     else:
         if is_same(there, base):
@@ -83,15 +85,20 @@ def check_same(there: Manifest, identity: VersionIdentity) -> None:
         )
 
 
-def _has_later(store: ObjectStore, base: Manifest) -> bool:
-    """Whether there are versions after one. Up to three requests, as a listing may be stale."""
-    if latest(store).version > base.version:
+def _is_of_history(store: ObjectStore, base: Manifest) -> bool:
+    """Whether a version without a manifest by its name was cleaned up, or has another name by now.
+
+    Up to three requests, as a listing may be stale.
+    """
+    newest = latest(store)
+    if newest.version > base.version:
         return True
-    try:
-        load_numbered(store, base.version + 1, base.scheme)
-    except ObjectNotFoundError:
-        return False
-    return True
+    with suppress(ObjectNotFoundError):
+        if newest.version == base.version and newest.scheme != base.scheme:  # it was renamed
+            return is_same(load_manifest(store, newest), base)
+        load_numbered(store, base.version + 1, newest.scheme)
+        return True
+    return False
 
 
 def replaced(store: ObjectStore, version: int) -> CommitConflictError:

@@ -87,6 +87,7 @@ def resolve_again(store: ObjectStore, manifest: Manifest, reference: object) -> 
         there = open_version(found.store, manifest.version, scheme=manifest.scheme)
         if not is_same(there, manifest):
             raise replaced(found.store, manifest.version)
+        return Referenced(found.branch, found.store, there)
     return found
 
 
