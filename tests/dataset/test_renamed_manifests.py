@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +19,7 @@ from glaive.table.manifest_store.sqlite import SqliteManifestStore
 ROWS = pa.table({"a": [1, 2]})
 
 
-def made(path: Path, store: SqliteManifestStore) -> glaive.LanceDataset:
+def made(path: Path, store: SqliteManifestStore | None) -> glaive.LanceDataset:
     """Two versions with old names."""
     for mode in ("create", "append"):
         dataset = glaive.write_dataset(
@@ -86,15 +88,55 @@ def test_manifests_that_a_catalogue_names_are_not_renamed(tmp_path: Path) -> Non
     assert names(tmp_path / "t") == before
 
 
-def test_a_handle_from_before_the_renaming_reads_and_changes_the_dataset(tmp_path: Path) -> None:
-    made(tmp_path / "t", SqliteManifestStore(tmp_path / "versions.db"))
-    before, later = glaive.dataset(tmp_path / "t"), glaive.dataset(tmp_path / "t")
-    glaive.dataset(tmp_path / "t").migrate_manifest_paths_v2()
+STORES = pytest.mark.parametrize("has_store", [False, True])
+
+
+@STORES
+def test_a_handle_from_before_the_renaming_reads_and_refers_to_its_version(
+    tmp_path: Path, has_store: bool
+) -> None:
+    store = SqliteManifestStore(tmp_path / "versions.db") if has_store else None
+    before = made(tmp_path / "t", store)
+    glaive.dataset(tmp_path / "t", manifest_store=store).migrate_manifest_paths_v2()
     assert before.checkout_version(1).count_rows() == 2
     before.tags.create("read", 2)
     assert before.create_branch("other").count_rows() == 4
     assert before.cleanup_old_versions(older_than=timedelta(days=1)).old_versions == 0
-    before.restore()
-    assert (before.version, before.count_rows()) == (3, 4)
-    later.restore()
-    assert (later.version, later.count_rows()) == (4, 4)
+    assert pickle.loads(pickle.dumps(before)).count_rows() == 4
+
+
+@STORES
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda dataset: dataset.insert(ROWS),
+        lambda dataset: dataset.delete("a = 1"),
+        lambda dataset: dataset.restore(),
+    ],
+    ids=["insert", "delete", "restore"],
+)
+@pytest.mark.spec("rel-1")
+def test_what_a_handle_from_before_the_renaming_commits_is_the_newest_version(
+    tmp_path: Path, change: Callable[[glaive.LanceDataset], object], has_store: bool
+) -> None:
+    store = SqliteManifestStore(tmp_path / "versions.db") if has_store else None
+    before = made(tmp_path / "t", store)
+    glaive.dataset(tmp_path / "t", manifest_store=store).migrate_manifest_paths_v2()
+    change(before)
+    newest = glaive.dataset(tmp_path / "t", manifest_store=store)
+    assert (before.version, newest.version) == (3, 3)
+    assert newest.to_table() == before.to_table()
+    assert [len(name) for name in names(tmp_path / "t")] == [29, 29, 29]
+
+
+def test_a_handle_from_before_the_renaming_appends_to_what_was_committed_since(
+    tmp_path: Path,
+) -> None:
+    before = made(tmp_path / "t", None)
+    renamed = glaive.dataset(tmp_path / "t")
+    renamed.migrate_manifest_paths_v2()
+    renamed.delete("a = 1")
+    before.insert(ROWS)
+    assert (before.version, before.count_rows()) == (4, 4)
+    renamed.cleanup_old_versions(older_than=timedelta(0), retain_versions=1)
+    assert glaive.dataset(tmp_path / "t").count_rows() == 4

@@ -45,9 +45,9 @@ from glaive.table.named_jobs import CommitMarks
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
 from glaive.table.put_manifest import emit_committed, put_manifest, unknown_until_read
 from glaive.table.registry import read_operation
-from glaive.table.replaced import check_not_replaced, replaced
+from glaive.table.replaced import check_not_replaced, is_same, replaced
 from glaive.table.version_hint import write_hint
-from glaive.table.versions import latest, may_have_later, newest_known, was_made
+from glaive.table.versions import has_its_name, latest, may_have_later, newest_known, was_made
 
 __all__ = ["commit_transaction"]
 
@@ -232,6 +232,8 @@ class _Commit:
             return self._catch_up(1, newest.version)
         if self.base is None or self.base.version < read:
             self.base = self._version_at_least(read)
+        elif not has_its_name(self.store, self.base):
+            self.base = self._renamed(self.base)
         known = newest_known(self.store, self.base)
         check_not_replaced(self.store, self.base, known)
         reach = max(known, self.base.version)
@@ -256,6 +258,13 @@ class _Commit:
             if newest.version < read:
                 raise replaced(self.store, read) from None
             return load_manifest(self.store, newest)
+
+    def _renamed(self, base: Manifest) -> Manifest:
+        """A version whose manifest was renamed since it was read, or cleaned up."""
+        there = self._version_at_least(base.version)
+        if there.version == base.version and not is_same(there, base):
+            raise replaced(self.store, base.version)
+        return there
 
     def _catch_up(self, start: int, reach: int) -> Manifest | None:
         """Check all versions from ``start`` on; returns a version that is this commit.

@@ -60,6 +60,13 @@ _AHEAD: Final = 8
 _AHEAD_BYTES: Final = 16 * 1024 * 1024
 """Bytes that may be read ahead of small manifests, as many requests as there may be at a time."""
 
+_SCHEMES: Final[dict[NamingScheme | None, tuple[NamingScheme, ...]]] = {
+    "V1": ("V1", "V2"),
+    "V2": ("V2",),
+    None: ("V2", "V1"),
+}
+"""Naming schemes to try, by the one that was seen: V1 may have become V2, never the other way."""
+
 _ATTEMPTS: Final = 3
 """How often to look for the newest version if it is deleted before it is read."""
 
@@ -147,7 +154,9 @@ def _still_newest(
 def open_version(
     store: ObjectStore, version: int, *, scheme: NamingScheme | None = None
 ) -> Manifest:
-    """A version by number. One request if ``scheme``, or V2, is the naming scheme by now.
+    """A version by number. One request if ``scheme``, or V2, is the naming scheme.
+
+    Where it was V1, manifests may have been renamed since.
 
     Raises
     ------
@@ -156,7 +165,7 @@ def open_version(
     DatasetNotFoundError
         There is no version.
     """
-    schemes: tuple[NamingScheme, ...] = ("V1", "V2") if scheme == "V1" else ("V2", "V1")
+    schemes = _SCHEMES[scheme]
     if 0 < version < 2**64:
         for naming in schemes:
             try:

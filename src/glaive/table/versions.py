@@ -35,6 +35,7 @@ from glaive.table.version_hint import read_hint
 
 __all__ = [
     "ManifestLocation",
+    "has_its_name",
     "is_finished",
     "latest",
     "list_manifests",
@@ -184,6 +185,22 @@ def _exists(store: ObjectStore, version: int, scheme: NamingScheme) -> bool:
     """Whether there is a manifest of a version. One request."""
     try:
         return store.head(locate(store, version, scheme).path).size > 0
+    except ObjectNotFoundError:
+        return False
+
+
+def has_its_name(store: ObjectStore, manifest: Manifest) -> bool:
+    """Whether a manifest has the name by which it was read, and was not renamed since.
+
+    No request for V2 names, which stay; one for V1.
+    """
+    if manifest.scheme == "V2":
+        return True
+    location = locate(store, manifest.version, manifest.scheme)
+    if _scheme_of(location.version, location.path) == "V2":  # a register of manifests knows
+        return False
+    try:
+        return store.head(location.path).size > 0
     except ObjectNotFoundError:
         return False
 
