@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 import obstore
 import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
-from obstore.store import MemoryStore
+from obstore.store import HTTPStore, MemoryStore
 
 from glaive.errors import StoreError
+from glaive.io.bodies import body_of_object, body_of_ranges, body_of_tail
 from glaive.io.client_threads import require_client_threads
 from glaive.io.failures import check_ranges, from_object_store
 from glaive.io.object_path import check_object_path
-from glaive.io.ranges import aligned, coalesce, split
+from glaive.io.ranges import MAX_REQUEST, aligned, coalesce, split
 from glaive.io.remote import RemoteReader, RemoteSink
 from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import is_transient, pause, repeating
@@ -134,11 +135,16 @@ class ObjectStoreAdapter(ObjectStore):
         """Return a whole object. One request."""
         key = self._key(path)
         try:
-            data = self.reading(1, lambda: obstore.get(self._store, key).bytes())
+            data = self.reading(1, lambda: self._whole(key))
             self.counters.add_read(1, len(data))
             return aligned(data, 0)
         except _REFUSALS as error:
             raise from_object_store(error, self.full(path), "read") from None
+
+    def _whole(self, key: str) -> Any:
+        if self.is_remote:
+            return body_of_object(self._store, key)
+        return obstore.get(self._store, key).bytes()
 
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
         """Write a whole object with one conditional or unconditional request."""
@@ -287,7 +293,9 @@ class ObjectReader(RemoteReader):
             if self._size is not None:
                 start = max(0, self._size - size)
                 return self.read([ByteRange(start, self._size - start)])[0]
-            total, data = self._adapter.reading(1, lambda: self._suffix(max(size, 1)))
+            total, data = self._adapter.reading(
+                1, lambda: body_of_tail(self._store, self._key, max(size, 1))
+            )
             self._size = total
             self._adapter.counters.add_read(1, len(data))
             return aligned(data, total - len(data))
@@ -297,11 +305,6 @@ class ObjectReader(RemoteReader):
             if isinstance(error, StoreError):
                 raise
             raise from_object_store(error, self.path, "read") from None
-
-    def _suffix(self, size: int) -> tuple[int, Any]:
-        """Size of the object, and its last bytes."""
-        response = obstore.get(self._store, self._key, options={"range": {"suffix": size}})
-        return response.meta["size"], response.bytes()
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Return one buffer per range, in order."""
@@ -313,12 +316,7 @@ class ObjectReader(RemoteReader):
         starts = [request.offset for request in joined.requests]
         lengths = [request.size for request in joined.requests]
         try:
-            responses = self._adapter.reading(
-                len(starts),
-                lambda: obstore.get_ranges(
-                    self._store, self._key, starts=starts, lengths=lengths, coalesce=0
-                ),
-            )
+            responses = self._adapter.reading(len(starts), lambda: self._bodies(starts, lengths))
             self._adapter.counters.add_read(len(starts), joined.size)
         except _REFUSALS as error:
             if not isinstance(error, FileNotFoundError):
@@ -332,6 +330,19 @@ class ObjectReader(RemoteReader):
             )
         buffers = [aligned(data, start) for data, start in zip(responses, starts, strict=True)]
         return split(ranges, joined, buffers)
+
+    def _bodies(self, starts: list[int], lengths: list[int]) -> Sequence[Any]:
+        """One body per range; those of web servers, which may be anybody's, are kept to it.
+
+        Several ranges of a bucket are one call of the client, which is faster by far, but takes
+        the memory for them at once: it gets none of those that only the size of an object allows.
+        """
+        web, large = isinstance(self._store, HTTPStore), max(lengths) > MAX_REQUEST
+        if self._adapter.is_remote and (web or large or len(starts) == 1):
+            return body_of_ranges(self._store, self._key, starts, lengths)
+        return obstore.get_ranges(
+            self._store, self._key, starts=starts, lengths=lengths, coalesce=0
+        )
 
     def _check_again(self, ranges: Sequence[ByteRange]) -> None:
         """Check against the size that the store reports, instead of the one that was given."""
