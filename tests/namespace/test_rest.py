@@ -153,7 +153,11 @@ def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
                 return
             with connection:
                 requests.append(connection.recv(1 << 16))
-                connection.sendall(answer)
+                with suppress(OSError):
+                    connection.sendall(answer)
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(1 << 16):
+                        pass  # the rest of the request
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -163,6 +167,9 @@ def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         thread.join()
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def http(body: bytes, status: str = "200 OK", header: bytes = b"") -> bytes:
@@ -185,6 +192,9 @@ def http(body: bytes, status: str = "200 OK", header: bytes = b"") -> bytes:
         (http(b"x", "401 Unauthorized"), failures.UnauthenticatedError, "401"),
         (http(b'{"code": 999, "error": "x"}', "500 E"), failures.InternalError, "x"),
         (http(b'{"code": 4, "error": "no"}', "404 E"), failures.TableNotFoundError, "no"),
+        (CHUNKED + b"-5\r\nabc\r\n", failures.ServiceUnavailableError, "no answer"),
+        (CHUNKED + b"-1\r\n" + bytes(65 << 20), failures.InternalError, "longer than 67108864"),
+        (http(b"{}")[:-1], failures.ServiceUnavailableError, "no answer"),
         (b"nonsense\r\n\r\n", failures.ServiceUnavailableError, "no answer"),
         (b"", failures.ServiceUnavailableError, "no answer"),
     ],
@@ -286,6 +296,8 @@ def test_a_server_elsewhere_gives_credentials(location: str, options: dict[str, 
         ({"uri": "ftp://x"}, "needs an address"),
         ({"uri": "http://x:99999"}, "needs an address"),
         ({"uri": "http://[x"}, "needs an address"),
+        ({"uri": f"http://{'x' * 64}.y"}, "needs an address"),
+        ({"uri": "http://x y"}, "needs an address"),
         ({"uri": "http://x", "timeout": "soon"}, "expected seconds"),
         ({"uri": "http://x", "tiemout": "5"}, "unknown property 'tiemout'"),
         ({"uri": "http://x", "dynamic_context_provider.impl": "no.Such"}, "module.Class"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import ssl
 import threading
@@ -35,6 +36,7 @@ _HEADERS = "headers."
 _PREFIXES = (_HEADERS, "header.")
 _LONGEST_JSON = 64 << 20
 _LONGEST_ARROW = 4 << 30
+_PIECE = 1 << 18
 _WAITS_JSON, _WAITS_ARROW = 10, 100
 """How many times the timeout an answer may take in all."""
 
@@ -210,8 +212,9 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
             with _given_up_after(connection, waits * self._timeout):
                 connection.request(verb, location, body=body, headers=dict(headers))
                 response = connection.getresponse()
-                answer = response.read(limit + 1)
-        except (OSError, http.client.HTTPException) as error:
+                answer = _read(response, limit + 1)
+        # A `ValueError` is a chunk of a size that is no number.
+        except (OSError, http.client.HTTPException, ValueError) as error:
             raise ServiceUnavailableError(
                 f"{where}: no answer ({type(error).__name__}: {error}). Check the address and "
                 "whether the server runs"
@@ -240,6 +243,22 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         return http.client.HTTPSConnection(
             self._host, self._port, timeout=self._timeout, context=context
         )
+
+
+def _read(response: http.client.HTTPResponse, most: int) -> bytes:
+    """The answer, or as many bytes of it.
+
+    Piece by piece: asked for more at once, the class reads a chunk of the size -1 to its end.
+    """
+    answer = bytearray()
+    while len(answer) < most:
+        piece = response.read1(min(_PIECE, most - len(answer)))
+        answer += piece
+        if not piece:
+            if response.length:
+                raise http.client.IncompleteRead(bytes(answer), response.length)
+            break
+    return bytes(answer)
 
 
 @contextmanager
@@ -304,6 +323,8 @@ def _check(texts: Mapping[str, str]) -> None:
         parts = urlsplit(texts.get("uri", ""))
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
         is_address = is_address and parts.port != -1  # a look at it, which may fail
+        is_address = is_address and not re.search(r"[\0-\x20\x7f]", parts.hostname or "")
+        (parts.hostname or "").encode("idna")  # an error where a name between dots is too long
     except ValueError:
         is_address = False
     if not is_address:
