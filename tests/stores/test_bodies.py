@@ -108,6 +108,19 @@ def test_so_is_one_of_several_ranges_of_a_web_server() -> None:
         assert sender.sent < MOST
 
 
+def test_a_message_has_the_beginning_of_what_a_server_answered() -> None:
+    class Refusing(Sender):
+        def answer(self, client: socket.socket) -> None:
+            client.recv(65536)
+            text = b"https://me:secret" + b"x" * 10**6 + b"@host " + b"y" * 10**6
+            client.sendall(b"HTTP/1.1 400 No\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+
+    with serving(Refusing(endless=False)) as url, pytest.raises(StoreError) as caught:
+        opened(url, "bucket").get("x")
+    assert len(str(caught.value)) < 3000
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.spec("rel-23")
 @pytest.mark.parametrize("kind", ["web", "bucket"])
 @pytest.mark.parametrize("stated", [10**12, 1 << 62, (1 << 63) - 1])

@@ -9,6 +9,7 @@ from stat import S_ISDIR
 
 from glaive.errors import (
     CorruptFileError,
+    GlaiveError,
     ObjectExistsError,
     ObjectNotFoundError,
     StoreError,
@@ -39,6 +40,8 @@ _REMEDIES = {
     errno.ENOMEM: "No memory or address space left; read fewer files at once",
     errno.EIO: "The disk reports an error; check the device",
 }
+_LONGEST = 2000
+"""Characters of a message of a client, which may have all that a server answered."""
 _UNANSWERED = re.compile(r"HTTP error|after [1-9]\d* retries")
 """In messages of clients: no answer came to a request, or perhaps to one before it was repeated."""
 _ANSWERED = ("code", "status", "status_code", "response")
@@ -93,7 +96,8 @@ def from_object_store(error: Exception, path: str, doing: str) -> StoreError:
         return ObjectExistsError(f"cannot {doing} {path}: it exists already.")
     if name == "PreconditionError":
         return ObjectExistsError(f"cannot {doing} {path}: another writer was first.")
-    first_line = str(error).split("\n", 1)[0].rstrip(".")
+    # Without secrets first: half of one would not be recognised.
+    first_line = GlaiveError.without_secrets(str(error).split("\n", 1)[0])[:_LONGEST].rstrip(".")
     remedy = _OBJECT_REMEDIES.get(name, "Check storage_options and the network, then try again")
     failed = StoreError(f"cannot {doing} {path}: {first_line}. {remedy}.")
     failed.is_unanswered = _UNANSWERED.search(str(error)) is not None
