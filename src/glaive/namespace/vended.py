@@ -13,6 +13,7 @@ from typing import Final
 
 from glaive.io.location import Location
 from glaive.io.storage_options import HTTP_OPTIONS, RETRY_OPTIONS, full_names
+from glaive.namespace.this_machine import is_near
 
 __all__ = ["refusal_of_location", "refusal_of_options"]
 
@@ -92,6 +93,8 @@ def refusal_of_location(location: str) -> str | None:
     place = Location.parse(location)
     if place.is_local or place.scheme == "memory":
         return f"{location!r:.200}, a place on this machine"
+    if place.is_http and is_near(place.authority):
+        return f"{location!r:.200}, a server on this machine or its link"
     return f"{location!r:.200}, which fsspec would open" if place.is_fsspec else None
 
 
@@ -104,8 +107,13 @@ def refusal_of_options(options: Mapping[str, object], location: str) -> str | No
     for key in options:
         for name in full_names(key):
             given.setdefault(name, []).append(str(options[key]))
-    if any(map(_names_server, given.get("google_service_account_key", ()))):
+    by_keys = [*filter(None, map(_server_of, given.get("google_service_account_key", ())))]
+    if by_keys:
         given.setdefault("google_base_url", [])
+    for endpoint, _ in _ENDPOINTS.values():
+        servers = [*given.get(endpoint, ()), *(by_keys if endpoint == "google_base_url" else ())]
+        if any(map(is_near, filter(None, servers))):
+            return f"the storage option {endpoint!r} with a server on this machine or its link"
     return next(_refusals(given, *_ENDPOINTS.get(Location.parse(location).scheme, ("", ()))), None)
 
 
@@ -135,14 +143,15 @@ def _refusals(
         )
 
 
-def _names_server(key: str) -> bool:
-    """Whether a key of Google, which is JSON, has the address of a server."""
+def _server_of(key: str) -> str | None:
+    """The address of a server in a key of Google, which is JSON."""
     import json
 
     try:
-        return "gcs_base_url" in json.loads(key)
+        found = json.loads(key)
+        return str(found["gcs_base_url"]) if "gcs_base_url" in found else None
     except (TypeError, ValueError, RecursionError):  # which no store takes
-        return False
+        return None
 
 
 def _has(given: Mapping[str, Sequence[str]], names: tuple[str, ...]) -> bool:
