@@ -232,6 +232,14 @@ KEYS = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_session_tok
             {"service_account_key": '{"gcs_base_url": "http://a.localhost."}'},
             "'google_base_url' with a server on this machine",
         ),
+        *(
+            ("gs://b/t", {"service_account_key": key}, "_key', which is no JSON object")
+            for key in (
+                '["key", "id", "email", "http://evil"]',  # a store takes these
+                f'{{"x": {"[" * 9999}{"]" * 9999}, "gcs_base_url": "http://evil"}}',
+                f'{{"x": {"9" * 5000}, "gcs_base_url": "http://evil"}}',
+            )
+        ),
         ("s3://b/t", {"manifest_store": "sqlite:///etc/x"}, "'manifest_store', which makes use"),
         ("s3://b/t", {"AWS_WEB_IDENTITY_TOKEN_FILE": "/etc/x"}, "token_file', which makes use"),
         ("s3://b/t", {"endpoint_url_sts": "https://evil"}, "'aws_endpoint_url_sts', which"),

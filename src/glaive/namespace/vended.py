@@ -107,7 +107,10 @@ def refusal_of_options(options: Mapping[str, object], location: str) -> str | No
     for key in options:
         for name in full_names(key):
             given.setdefault(name, []).append(str(options[key]))
-    by_keys = [*filter(None, map(_server_of, given.get("google_service_account_key", ())))]
+    servers_of_keys = [*map(_server_of, given.get("google_service_account_key", ()))]
+    if "" in servers_of_keys:
+        return "the storage option 'google_service_account_key', which is no JSON object"
+    by_keys = [*filter(None, servers_of_keys)]
     if by_keys:
         given.setdefault("google_base_url", [])
     for endpoint, _ in _ENDPOINTS.values():
@@ -144,14 +147,18 @@ def _refusals(
 
 
 def _server_of(key: str) -> str | None:
-    """The address of a server in a key of Google, which is JSON."""
+    """The address of a server in a key of Google, which is a JSON object; an empty text if it may
+    have one that is not seen here.
+    """
     import json
 
     try:
         found = json.loads(key)
-        return str(found["gcs_base_url"]) if "gcs_base_url" in found else None
-    except (TypeError, ValueError, RecursionError):  # which no store takes
-        return None
+    except (TypeError, ValueError, RecursionError):
+        return ""  # a store may take it: its parser allows other depths and numbers
+    if not isinstance(found, dict):
+        return ""  # a store takes an array of the values, too
+    return str(found["gcs_base_url"]) if "gcs_base_url" in found else None
 
 
 def _has(given: Mapping[str, Sequence[str]], names: tuple[str, ...]) -> bool:
