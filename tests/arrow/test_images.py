@@ -62,7 +62,7 @@ def test_images_are_read_from_where_they_are(tmp_path: Path) -> None:
         ImageURIArray.from_uris(["https://127.0.0.1/a.png"]).read_uris()
 
 
-@pytest.mark.spec("rel-26")
+@pytest.mark.spec("rel-26", "sec-11")
 def test_images_may_be_confined_to_places(tmp_path: Path) -> None:
     inside, outside = tmp_path / "in", tmp_path / "in-secret"
     for folder in (inside, outside):

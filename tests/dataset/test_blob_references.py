@@ -310,7 +310,7 @@ def test_values_of_the_dataset_need_no_allowance(place: Path, stranger: Stranger
     assert stranger.asked == []
 
 
-@pytest.mark.spec("rel-26")
+@pytest.mark.spec("rel-26", "rel-46", "sec-5")
 @pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
 def test_a_base_path_in_a_manifest_is_no_allowance_for_the_files_below_it(
     read: Callable[[LanceDataset, int], object],

@@ -22,7 +22,7 @@ def key(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.spec("rel-26")
+@pytest.mark.spec("rel-26", "rel-46")
 @pytest.mark.parametrize("allowed", [False, True])
 @pytest.mark.parametrize("linked", ["own", "own/id_rsa"])
 def test_a_value_in_the_dataset_does_not_lead_out_of_it_through_a_link(
@@ -73,7 +73,7 @@ def test_a_base_path_in_the_dataset_may_not_be_a_link_out_of_it(tmp_path: Path, 
             dataset.read_blobs("b", indices=[0])
 
 
-@pytest.mark.spec("rel-26")
+@pytest.mark.spec("rel-26", "sec-5")
 @pytest.mark.parametrize("size", [120_000, 6_000_000])  # one file for many, and one of its own
 def test_a_blob_file_that_is_a_link_to_another_file_is_not_read(
     size: int, tmp_path: Path, key: Path

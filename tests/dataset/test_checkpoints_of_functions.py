@@ -53,7 +53,7 @@ def test_a_checkpoint_in_a_folder_removes_its_own_files_only(tmp_path: Path) -> 
     assert left == set(others)
 
 
-@pytest.mark.spec("rel-15")
+@pytest.mark.spec("rel-15", "rel-39")
 @pytest.mark.parametrize("days", [1, 6, 9])
 def test_a_file_of_an_earlier_run_is_not_cleaned_up_before_it_is_committed(
     tmp_path: Path, days: int
@@ -87,7 +87,7 @@ def test_a_file_of_an_earlier_run_is_not_cleaned_up_before_it_is_committed(
     assert glaive.dataset(tmp_path / "t").to_table()["doubled"].to_pylist() == [2, 4]
 
 
-@pytest.mark.spec("rel-15")
+@pytest.mark.spec("rel-15", "rel-39")
 @pytest.mark.parametrize("size", [100_000, 5_000_000], ids=["packed", "of_their_own"])
 def test_a_file_of_an_earlier_run_that_is_copied_keeps_its_blobs(tmp_path: Path, size: int) -> None:
     """They lie in files beside it, in a folder with its name."""

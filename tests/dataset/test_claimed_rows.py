@@ -245,6 +245,7 @@ def repeat(place: Path, rows: int, *, stable: bool = False) -> None:
     rewrite(place, change)
 
 
+@pytest.mark.spec("rel-44")
 @pytest.mark.parametrize("name", ["columns by join", "a compaction"])
 def test_numbers_of_billions_of_rows_are_not_held_at_once(tmp_path: Path, name: str) -> None:
     """The file has them, in a few bytes; a number for each of them would take gigabytes."""

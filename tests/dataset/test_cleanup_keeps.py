@@ -13,7 +13,7 @@ import pytest
 import glaive
 from glaive import DatasetBasePath
 from glaive.dataset.dataset import LanceDataset
-from glaive.errors import OptionError
+from glaive.errors import DataFileMissingError, OptionError
 from glaive.fragment import write_fragments
 
 
@@ -117,3 +117,26 @@ def test_a_file_that_one_of_another_branch_is_a_link_to_stays(tmp_path: Path, cl
     stats = dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
     assert f"{files[cleaned]} was kept: a link leads to it" in stats.warnings
     assert branches[other].to_table() == rows
+
+
+@pytest.mark.spec("rel-41")
+@pytest.mark.parametrize("tagged", [True, False])
+def test_a_source_keeps_the_files_of_a_clone_where_their_version_has_a_tag(
+    tmp_path: Path, tagged: bool
+) -> None:
+    dataset = glaive.write_dataset(pa.table({"id": [1, 2, 3]}), tmp_path / "source")
+    dataset.shallow_clone(str(tmp_path / "clone"), 1)
+    if tagged:
+        dataset.tags.create("cloned", 1)
+    dataset = glaive.write_dataset(pa.table({"id": [4]}), tmp_path / "source", mode="overwrite")
+    removed = dataset.cleanup_old_versions(
+        timedelta(0), delete_unverified=True, error_if_tagged_old_versions=False
+    )
+    clone = glaive.dataset(tmp_path / "clone")
+    if tagged:
+        assert removed.old_versions == 0
+        assert clone.to_table()["id"].to_pylist() == [1, 2, 3]
+    else:
+        assert removed.old_versions == 1
+        with pytest.raises(DataFileMissingError, match=r"source.*\.lance"):
+            clone.to_table()

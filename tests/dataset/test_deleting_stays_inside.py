@@ -60,6 +60,7 @@ def test_files_of_base_paths_stay(tmp_path: Path, deletion: Deletion, is_root: b
     assert content(other) == before
 
 
+@pytest.mark.spec("rel-40")
 @pytest.mark.parametrize("deletion", DELETIONS)
 def test_the_dataset_that_a_clone_was_made_of_stays(tmp_path: Path, deletion: Deletion) -> None:
     source = glaive.write_dataset(ROWS, tmp_path / "source")

@@ -69,7 +69,7 @@ def place(tmp_path: Path) -> Path:
 
 
 class TestCleanUp:
-    @pytest.mark.spec("clean-6")
+    @pytest.mark.spec("clean-6", "sec-6")
     @pytest.mark.parametrize("folder", FOLDERS)
     @pytest.mark.parametrize("unverified", [False, True])
     def test_nothing_behind_a_link_goes_and_that_is_said(

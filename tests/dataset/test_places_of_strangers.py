@@ -125,7 +125,7 @@ STRANGE = {
 }  # fmt: skip
 
 
-@pytest.mark.spec("rel-26")
+@pytest.mark.spec("rel-26", "rel-45", "sec-2")
 @pytest.mark.parametrize(
     ("kind", "place"), [(kind, place) for kind, places in STRANGE.items() for place in places]
 )
@@ -306,7 +306,7 @@ def test_tasks_and_fragments_in_text_have_no_options(tmp_path: Path) -> None:
     assert "hidden" not in plan.json() + task.json() + done.json()
 
 
-@pytest.mark.spec("rel-26")
+@pytest.mark.spec("rel-26", "rel-45")
 @pytest.mark.parametrize(
     "name", ["../../../etc/passwd", "/etc/passwd", "a/../../b.lance", "a\\b.lance", "a\nb.lance",
              "a\0b.lance", "./a.lance", "a//b.lance"],
@@ -321,7 +321,7 @@ def test_a_name_of_a_data_file_does_not_lead_out_of_its_base(
             WITH_FILES[use](glaive.dataset(tmp_path / "d"))
 
 
-@pytest.mark.spec("rel-26")
+@pytest.mark.spec("rel-26", "rel-46", "sec-3")
 @pytest.mark.parametrize("is_root", [True, False])
 def test_below_a_base_path_only_files_named_as_data_files_are_opened(
     is_root: bool, tmp_path: Path

@@ -1,4 +1,4 @@
-"""Rules of ``docs/format``, promises of ``docs/reliability.md``, and the tests that cite them.
+"""Rules of ``docs/format``, promises of two pages, and the tests that cite them.
 
 ``make spec`` prints the others.
 """
@@ -11,7 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = [*sorted((ROOT / "docs" / "format").glob("*.md")), ROOT / "docs" / "reliability.md"]
+PROMISES = [ROOT / "docs" / "reliability.md", ROOT / "SECURITY.md"]
+PAGES = [*sorted((ROOT / "docs" / "format").glob("*.md")), *PROMISES]
 RULE = re.compile(r"\{#([a-z]+(?:-[a-z]+)*-\d+)\}")
 
 

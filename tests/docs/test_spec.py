@@ -1,10 +1,23 @@
-"""Rules of the specification have ids that are unique, and citations that lead somewhere."""
+"""Rules and promises have ids that are unique, and citations that lead somewhere."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from tests.docs.spec import PAGES, citations, rules
+import pytest
+from tests.docs.spec import PAGES, PROMISES, RULE, citations, rules
+
+OTHERS = (
+    "What is promised, and under which assumptions",
+    "What a store may do",
+    "How it is checked",
+    "What is not promised",
+    "Security",
+    "Supported versions",
+    "Reporting",
+)
+"""Sections of the pages of promises that have no promises."""
 
 
 def test_no_two_rules_share_an_id() -> None:
@@ -19,3 +32,21 @@ def test_every_id_has_the_form_that_is_looked_for() -> None:
     for page in PAGES:
         for found in re.findall(r"\{#[^}]*\}", page.read_text("utf-8")):
             assert found[2:-1] in rules(), f"{page.name}: {found}"
+
+
+def test_a_promise_is_cited_by_a_test() -> None:
+    promised = {found for page in PROMISES for found in RULE.findall(page.read_text("utf-8"))}
+    assert promised - set(citations()) == set()
+
+
+@pytest.mark.parametrize("page", PROMISES, ids=lambda page: page.stem)
+def test_every_item_of_a_page_of_promises_has_an_id(page: Path) -> None:
+    without, sections = [], 0
+    for section in re.split(r"^#+ ", page.read_text("utf-8"), flags=re.MULTILINE)[1:]:
+        title, text = section.split("\n", 1)
+        if title not in OTHERS:
+            sections += 1
+            items = re.split(r"\n\n|\n(?=- )", text.strip())
+            without += [f"{title}: {item[:60]}" for item in items if not RULE.search(item)]
+    assert sections > 0
+    assert without == []

@@ -318,7 +318,7 @@ def test_what_is_written_reads_as_the_same(node: Node) -> None:
     assert render(parse(text)) == text
 
 
-@pytest.mark.spec("rel-25")
+@pytest.mark.spec("rel-25", "sec-13")
 @pytest.mark.parametrize("opening", ["(", "[", "not ", "a = - ", "abs(", "a = 1 and (", "a."])
 def test_a_text_that_is_nested_too_deeply_is_refused_before_all_of_it_was_looked_at(
     opening: str,

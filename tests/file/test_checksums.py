@@ -189,7 +189,7 @@ def test_checksums_that_do_not_end_as_they_must_are_damage(tmp_path: Path, at: i
         open_reader(store, "a.lance", verify="always")
 
 
-@pytest.mark.spec("rel-28")
+@pytest.mark.spec("rel-28", "rel-50")
 def test_a_file_that_ends_as_another_one_is_noticed(tmp_path: Path) -> None:
     """The other one has no checksums, or of its own: what the manifest says differs."""
     place, other = tmp_path / "t.lance", tmp_path / "other.lance"

@@ -108,7 +108,7 @@ def refused_runs(path: Path, trials: int) -> int:
     return refused
 
 
-@pytest.mark.spec("checksum-4", "rel-28")
+@pytest.mark.spec("checksum-4", "rel-28", "rel-49")
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 def test_an_overwritten_run_of_a_data_file_is_an_error_or_changes_no_value(
     tmp_path: Path, version: str
@@ -135,7 +135,7 @@ def test_an_overwritten_run_of_an_index_file_is_an_error_or_changes_no_value(
         assert refused_runs(path, 120) > 80, path.name
 
 
-@pytest.mark.spec("checksum-4", "rel-28")
+@pytest.mark.spec("checksum-4", "rel-28", "rel-49")
 def test_checksums_that_are_overwritten_as_a_whole_are_damage(tmp_path: Path) -> None:
     glaive.write_dataset(rows(), tmp_path, storage_options=ON)
     (path,) = tmp_path.glob("data/*.lance")

@@ -62,7 +62,7 @@ def test_it_is_compared_where_that_is_asked_for(place: Path) -> None:
         glaive.dataset(place, storage_options={"verify_checksums": "true"})
 
 
-@pytest.mark.spec("man-2", "rel-32")
+@pytest.mark.spec("man-2", "rel-32", "rel-51")
 def test_an_overwritten_run_of_a_manifest_is_an_error(place: Path) -> None:
     """Also one that holds the checksums and where the message begins, or the footer's position."""
     raw = newest(place).read_bytes()

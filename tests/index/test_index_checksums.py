@@ -87,7 +87,7 @@ def test_the_configuration_of_a_table_gives_index_files_checksums(
         assert compare_file(LocalStore(tmp_path), path.relative_to(tmp_path).as_posix()), path.name
 
 
-@pytest.mark.spec("rel-34")
+@pytest.mark.spec("rel-34", "rel-50")
 def test_a_file_of_an_index_in_the_place_of_another_is_noticed(tmp_path: Path) -> None:
     dataset = glaive.write_dataset({"id": range(ROWS)}, tmp_path / "t", storage_options=ON)
     dataset.create_scalar_index("id", "BTREE")
@@ -99,7 +99,7 @@ def test_a_file_of_an_index_in_the_place_of_another_is_noticed(tmp_path: Path) -
     assert "size of a file" in reported.output
 
 
-@pytest.mark.spec("rel-34")
+@pytest.mark.spec("rel-34", "rel-50")
 def test_a_search_notices_files_of_two_segments_that_changed_places(tmp_path: Path) -> None:
     place = tmp_path / "t"
     dataset = glaive.write_dataset({"id": range(ROWS)}, place, storage_options=ON)

@@ -221,6 +221,7 @@ def test_a_logical_type_of_another_type_means_nothing(tmp_path: Path) -> None:
     assert glaive.dataset(tmp_path / "t.lance").to_table().to_pylist() == [row]
 
 
+@pytest.mark.spec("rel-43")
 def test_damage_anywhere_ends_in_an_error_or_in_rows(tmp_path: Path) -> None:
     rows = [record(number) for number in range(40)]
     memory = io.BytesIO()

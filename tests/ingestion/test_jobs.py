@@ -89,7 +89,7 @@ def test_a_job_that_was_killed_goes_on_where_it_stood(
     assert glaive.dataset(uri).version == result.version
 
 
-@pytest.mark.spec("rel-15")
+@pytest.mark.spec("rel-15", "rel-39")
 def test_files_that_a_clean_up_may_delete_soon_are_written_again(
     tmp_path: Path, source: Path
 ) -> None:

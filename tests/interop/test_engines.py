@@ -371,6 +371,7 @@ def test_a_query_of_a_damaged_dataset_has_the_error_of_a_scan(
         query()
 
 
+@pytest.mark.spec("sec-12")
 def test_sql_sees_the_dataset_only(dataset: LanceDataset, uri: str) -> None:
     with pytest.raises(OptionError, match="sql"):
         dataset.sql(f"SELECT * FROM read_text('{uri}/*')").build().to_batch_records()

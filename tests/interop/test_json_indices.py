@@ -15,7 +15,7 @@ import glaive
 import glaive.indices
 
 
-@pytest.mark.spec("json-index-5", "rel-12")
+@pytest.mark.spec("json-index-5", "rel-12", "rel-38")
 @pytest.mark.parametrize("lib", [lance, glaive], ids=["pylance", "glaive"])
 @pytest.mark.parametrize("target", ["bitmap", "btree"])
 def test_nulls_are_found_where_a_scan_ends_in_an_error(

@@ -177,6 +177,7 @@ def test_stores_that_hand_on_tell_of_links_too(root: Path) -> None:
     assert not memory.is_link("link")
 
 
+@pytest.mark.spec("sec-7")
 def test_a_link_put_in_the_place_of_a_folder_meanwhile_is_not_followed(root: Path) -> None:
     """Whatever a check found before: the folder that files are deleted in is the one looked at."""
     outside = root.parent / "outside"
@@ -210,6 +211,7 @@ def test_a_link_put_in_the_place_of_a_folder_meanwhile_is_not_followed(root: Pat
     assert {path.name for path in outside.iterdir()} == {*names, "x", "sub"}
 
 
+@pytest.mark.spec("sec-7")
 def test_an_empty_folder_is_not_removed_behind_a_link_put_there_meanwhile(root: Path) -> None:
     real, link, at = root / "real", root / "way", root / "data"
     at.rename(real)

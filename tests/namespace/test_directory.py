@@ -358,7 +358,7 @@ def test_calls_are_counted_where_that_is_asked_for(tmp_path: Path) -> None:
     assert catalogue.retrieve_ops_metrics() == {}
 
 
-@pytest.mark.spec("rel-16")
+@pytest.mark.spec("rel-16", "sec-14")
 @pytest.mark.parametrize("links_at", ["the table", "a folder above it", "another table of it"])
 def test_dropping_a_table_deletes_nothing_that_a_link_leads_to(
     tmp_path: Path, links_at: str

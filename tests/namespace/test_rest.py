@@ -177,6 +177,7 @@ def http(body: bytes, status: str = "200 OK", header: bytes = b"") -> bytes:
     return size + header + b"\r\n" + body
 
 
+@pytest.mark.spec("sec-9")
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
@@ -401,7 +402,7 @@ def test_memory_is_taken_for_what_a_request_sends_and_not_for_what_it_says(
     ],
     ids=["another origin", "a page of this one", "a name", "a name like it", "no name"],
 )
-@pytest.mark.spec("rel-26")
+@pytest.mark.spec("rel-26", "sec-15")
 def test_pages_in_a_browser_are_refused(server: RestAdapter, headers: dict[str, str]) -> None:
     connection = HTTPConnection(server.host, server.port, timeout=10)
     connection.request("GET", "/v1/namespace/$/list", headers=headers)

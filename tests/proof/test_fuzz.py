@@ -26,7 +26,7 @@ def fuzz(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
     return result.returncode, json.loads(result.stdout)
 
 
-@pytest.mark.spec("rel-23", "rel-24")
+@pytest.mark.spec("rel-23", "rel-24", "rel-42", "sec-1")
 @pytest.mark.slow
 @pytest.mark.interop
 def test_damage_ends_in_an_error_of_ours_or_in_data(tmp_path: Path) -> None:

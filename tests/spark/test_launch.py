@@ -60,7 +60,7 @@ def test_the_source_has_two_names(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.spec("rel-27")
+@pytest.mark.spec("rel-27", "sec-16")
 def test_plans_do_not_show_options_of_stores(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,7 +113,7 @@ KEYS = [
 """Values of options that are hard to find the end of."""
 
 
-@pytest.mark.spec("rel-27")
+@pytest.mark.spec("rel-27", "sec-16")
 @pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
 def test_requests_are_shown_without_options_of_stores(key: str) -> None:
     """As Spark Connect shows them: as the text of a message, in which it replaces what matches."""

@@ -88,7 +88,7 @@ def opened(url: str, kind: str) -> ObjectStore:
     return open_store("s3://b/d", {**OPTIONS, **KEYS, "aws_endpoint": url})
 
 
-@pytest.mark.spec("rel-24")
+@pytest.mark.spec("rel-24", "sec-10")
 @pytest.mark.parametrize("kind", ["web", "bucket"])
 @pytest.mark.parametrize("read", READS)
 def test_a_body_that_goes_on_after_its_end_is_an_error(kind: str, read: str) -> None:
@@ -121,7 +121,7 @@ def test_a_message_has_the_beginning_of_what_a_server_answered() -> None:
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.spec("rel-23")
+@pytest.mark.spec("rel-23", "sec-10")
 @pytest.mark.parametrize("kind", ["web", "bucket"])
 @pytest.mark.parametrize("stated", [10**12, 1 << 62, (1 << 63) - 1])
 def test_a_length_that_no_object_has_takes_no_memory(kind: str, stated: int) -> None:

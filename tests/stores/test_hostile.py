@@ -70,6 +70,7 @@ class TestDataFiles:
         data_file(place).unlink()
         assert dataset.to_table() == ROWS
 
+    @pytest.mark.spec("rel-47")
     @pytest.mark.parametrize("size", [0, 100, 4096, 1_000_000])
     @pytest.mark.parametrize(
         "read",
@@ -129,6 +130,7 @@ except glaive.errors.CorruptFileError as error:
         time.sleep(0.02)
         assert reader.read([ByteRange(6, 4)])[0].to_pybytes() == b"6789"
 
+    @pytest.mark.spec("rel-47")
     def test_a_map_of_a_file_that_shrank_is_not_touched(self, tmp_path: Path) -> None:
         store = LocalStore(tmp_path)
         store.put("x", [bytes(100_000)])

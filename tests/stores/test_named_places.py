@@ -49,6 +49,7 @@ def test_a_base_in_the_same_bucket_is_opened_with_the_options_of_the_root(server
     assert glaive.dataset(root, storage_options=server.options).count_rows("a = 5") == 2
 
 
+@pytest.mark.spec("sec-4")
 def test_a_base_in_another_bucket_gets_no_options_but_its_own(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_clone_in_another_bucket_reads_with_the_options_of_its_source(server: 
     assert again.to_table() == ROWS
 
 
+@pytest.mark.spec("sec-8")
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 @pytest.mark.parametrize(
     ("uri", "options", "secrets"),
@@ -122,6 +124,7 @@ def test_a_server_that_sends_on_to_another_takes_no_credentials_along(
         assert secret not in asked
 
 
+@pytest.mark.spec("sec-8")
 def test_a_session_token_and_a_key_of_encryption_go_along_as_the_page_on_security_says(
     two: tuple[Stranger, Stranger],
 ) -> None:

@@ -312,7 +312,7 @@ def test_versions_that_the_writer_has_read_are_not_read_again(store: ObjectStore
     assert read == [HINT]
 
 
-@pytest.mark.spec("latest-2")
+@pytest.mark.spec("latest-2", "rel-55")
 @pytest.mark.parametrize("content", [b'{"version":90}', b'{"version":1}', b"garbage", None])
 def test_a_wrong_hint_does_no_harm(store: ObjectStore, content: bytes | None) -> None:
     base = create(store)

@@ -86,6 +86,7 @@ def test_deletions_that_were_merged_with_those_of_others_have_checksums(tmp_path
     assert opened.to_table(filter="id < 10")["id"].to_pylist() == [1, 3, 5, 6, 8]
 
 
+@pytest.mark.spec("rel-52")
 @pytest.mark.interop
 @pytest.mark.parametrize("deleted", [3, BITMAP_FROM], ids=["arrow", "bitmap"])
 def test_pylance_reads_and_continues_them(tmp_path: Path, deleted: int) -> None:
