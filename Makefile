@@ -8,9 +8,7 @@ ONLY ?=
 SCHEDULES ?= 10000
 SECONDS ?= 60
 MINUTES ?= 60
-TARGET ?= data-file manifest transaction index-section deletions row-ids filter substrait jsonb fsst \
-	index-btree index-bitmap index-zonemap index-bloomfilter index-ngram index-label-list index-inverted \
-	index-ivf-flat index-ivf-pq index-ivf-sq index-ivf-rq index-ivf-hnsw-sq
+TARGET ?=
 ARGS ?=
 # Files begin in the order of tests/conftest.py: the longest first.
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -70,7 +68,9 @@ simulate: $(VENV)/.dev ## Schedules of simulated writers: SCHEDULES=10000 takes 
 	$(BIN)/python -m tests.proof.simulate --schedules $(SCHEDULES) --workers $(JOBS) $(ARGS)
 
 fuzz: $(VENV)/.fuzz ## Coverage-guided fuzzing: every target for SECONDS=60, or only TARGET=manifest
-	@mkdir -p .cache/fuzz; for target in $(TARGET); do \
+	@mkdir -p .cache/fuzz; targets="$(TARGET)"; \
+	targets=$${targets:-$$($(BIN)/python -m tests.proof.coverage_fuzz | tail -n 1)}; \
+	test -n "$$targets"; for target in $$targets; do \
 		log=.cache/fuzz/$$target.log; \
 		GLAIVE_KERNELS=numpy $(BIN)/python -m tests.proof.coverage_fuzz $$target --seconds $(SECONDS) \
 			> $$log 2>&1 || { tail -n 40 $$log; exit 1; }; \

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 from tests.proof.coverage_indices import INDEX_TARGETS
+from tests.proof.coverage_pages import PAGE_TARGETS, open_data_file, read_data_file
 
 import glaive
 from glaive.arrow.jsonb import decode_jsonb, encode_jsonb
 from glaive.errors import GlaiveError
 from glaive.expr.parse import parse
 from glaive.expr.substrait import read_substrait
-from glaive.file.open import open_reader
 from glaive.format.deletions import decode_deletions, encode_deletions
 from glaive.format.index_section import decode_index_section
 from glaive.format.manifest import decode_manifest
@@ -27,27 +27,11 @@ from glaive.kernels.fsst import decode_one, decode_strings, encode_strings
 from glaive.kernels.fsst_train import train_symbols
 from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import TABLE_BYTES, SymbolTable
-from glaive.testing.simulated_bucket import Bucket
-from glaive.testing.simulated_store import SimulatedStore
-from glaive.testing.simulation import Faults, Simulation
 from glaive.types import Where
 
 ROWS = 1_000
 WHERE = "fuzz"
 _HERE = Where(WHERE)
-
-
-def read_data_file(data: bytes) -> None:
-    """Footer, column metadata, page layouts and values of all columns."""
-    bucket = Bucket("memory://fuzz")
-    bucket.put("file.lance", data, "overwrite", 0.0)
-    store = SimulatedStore(Simulation(0, bucket, Faults()).observer())
-    reader = open_reader(store, "file.lance")
-    columns = reader.bind(reader.schema.fields)
-    rows = min(columns.num_rows, ROWS)
-    columns.read(0, rows)
-    if rows:
-        columns.take(np.array([0, rows - 1, 0]))
 
 
 def read_manifest(data: bytes) -> None:
@@ -95,8 +79,10 @@ def written_symbols() -> bytes:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     **INDEX_TARGETS,
+    **dict.fromkeys(PAGE_TARGETS, read_data_file),
     "fsst": read_symbols,
     "data-file": read_data_file,
+    "file-tail": lambda data: void(open_data_file(data)),
     "manifest": read_manifest,
     "transaction": lambda data: void(decode_transaction(data, where=WHERE)),
     "index-section": lambda data: void(decode_index_section(data, WHERE)),
@@ -142,6 +128,8 @@ def seeds() -> Iterator[tuple[str, bytes]]:
             for meta in made.store.walk(folder):
                 if meta.path.endswith((".lance", ".manifest")):
                     yield target, made.store.get(meta.path).to_pybytes()
+                if meta.path.endswith(".lance"):
+                    yield "file-tail", made.store.get(meta.path).to_pybytes()
         for meta in made.store.walk("_transactions"):
             yield "transaction", made.store.get(meta.path).to_pybytes()
     offsets = np.array([1, 5, 900], np.uint32)

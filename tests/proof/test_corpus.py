@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.proof.coverage_indices import INDEX_TARGETS, index_seeds
+from tests.proof.coverage_pages import PAGE_TARGETS, damaged_file, page_seeds
 from tests.proof.coverage_targets import TARGETS, is_accepted, seeds
 from tests.proof.wire_mutations import mutate_manifest
 
@@ -55,6 +56,22 @@ def test_what_fuzzing_of_an_index_begins_with_is_valid(target: str) -> None:
     assert begun
     assert all(is_accepted(target, data) for data in begun)
     assert not all(is_accepted(target, data[:1] + data[5:]) for data in begun)
+
+
+@pytest.mark.nightly(reason="makes some hundred files")
+@pytest.mark.parametrize("target", PAGE_TARGETS)
+def test_what_fuzzing_of_a_page_or_an_encoding_begins_with_is_valid(target: str) -> None:
+    begun = page_seeds(target)
+    assert begun
+    assert all(is_accepted(target, data) for data in begun)
+
+
+def test_a_damaged_file_is_often_one_that_is_still_read() -> None:
+    rng = random.Random(3)
+    files = [data for target, data in valid() if target == "data-file"]
+    damaged = [damaged_file(data, rng) for data in files for _ in range(10)]
+    assert sum(data[-4:] == b"LANC" for data in damaged) > len(damaged) / 2
+    assert {is_accepted("data-file", data) for data in damaged} == {True, False}
 
 
 @pytest.mark.parametrize("seed", range(10))

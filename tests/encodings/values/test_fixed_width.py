@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -330,3 +331,14 @@ def test_blocks_of_another_kind_are_refused_by_name() -> None:
         OutOfLineBitpacking(16, 8).encode_blocks(block_of(np.array([256], "<u2")), np.array([1]))
     with pytest.raises(SchemaError, match="up to 1024 values, not 1025"):
         InlineBitpacking(16).encode_blocks(some_block(16, 1025), np.array([1025]))
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_block_of_values_without_bits_is_damage_and_no_warning(count: int) -> None:
+    nothing, counts = np.zeros(1, np.int64), np.array([count])
+    read = partial(Flat(0).decode_blocks, pa.py_buffer(b""), nothing, nothing, counts, Where("f"))
+    if count:
+        with pytest.raises(CorruptFileError, match="flat values"):
+            read()
+    else:
+        assert read().count == 0

@@ -173,7 +173,8 @@ class Flat(ValueEncoding):
 
     def _check(self, sizes: Int64s, counts: Int64s, where: Where) -> None:
         # First limit the count to what the bytes can hold, so that products cannot wrap around.
-        wrong = (counts > 8 * sizes // self.bits) | (sizes != (counts * self.bits + 7) // 8)
+        most = 8 * sizes // max(self.bits, 1)  # what has no bits is in no page
+        wrong = (counts > most) | (sizes != (counts * self.bits + 7) // 8)
         if wrong.any():
             i = int(np.argmax(wrong))
             count = int(counts[i])
