@@ -40,6 +40,7 @@ class Change:
     version before, made for another one; ``None`` for kinds that the check of histories knows.
     ``fields`` are the ids of the columns that it gave values, besides those of all versions; one
     that is ``planned_again`` after a conflict looks for the name ``found`` in a later version.
+    ``planned`` is the version that the attempt had opened which made it.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Change:
     oldest: int = 1
     """The first version of the table."""
     since: int = 0
+    planned: int = 0
     version: int = 0
     first_began: float = 0.0
     began: float = 0.0

@@ -116,6 +116,7 @@ def checkpointed(number: int, rng: random.Random) -> Change:
     name = f"c{number}"
     checkpoint = Path(_CHECKPOINTS.name, f"{rng.getrandbits(64):x}")
     checkpoint.unlink(missing_ok=True)
+    noted: dict[int, tuple[Collection[int], str]] = {}  # what attempts read, by their version
 
     def run(at: LanceDataset, change: Change) -> None:
         if name in at.schema.names:
@@ -124,6 +125,7 @@ def checkpointed(number: int, rng: random.Random) -> Change:
         if other is None or other.logical_type != "int64":
             change.fields, change.found = [], "value"
         read = change.found
+        noted[at.version] = change.fields, read
 
         @batch_udf(pa.schema([pa.field(name, pa.int64())]), checkpoint)
         def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -133,9 +135,8 @@ def checkpointed(number: int, rng: random.Random) -> Change:
         at.add_columns(doubled, read_columns=[read], batch_size=2)
 
     def after(change: Change, before: Contents, _: Contents) -> Expected:
+        change.fields, change.found = noted[change.planned]
         read = _name_of(before, change)
-        if read not in before.columns:  # noted by a later attempt, for which a listing was stale
-            read = "value"
         doubled = {key: old[read] and 2 * old[read] for key, old in before.values.items()}
         rows = {key: {**old, name: doubled[key]} for key, old in before.values.items()}
         return Expected({**before.types, name: "int64"}, rows, rows)

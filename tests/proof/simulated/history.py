@@ -267,7 +267,8 @@ class History:
             expected = Expected(before.types, before.values)
         else:
             opened = self.contents.get(change.since, NOTHING)
-            planned = self.contents.get(self._transaction(version).read_version, opened)
+            change.planned = self._transaction(version).read_version
+            planned = self.contents.get(change.planned, opened)
             if change.planned_again:
                 change.fields = [planned.columns[change.found][0]]
             expected = expected_after(change, before, opened, self.contents[self.place.oldest])
