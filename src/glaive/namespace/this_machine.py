@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
 __all__ = ["is_near"]
@@ -14,6 +14,12 @@ _HOST: Final = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 
 _READ_DIFFERENTLY: Final = r"(?i)[\\\x00-\x20]|^https?:(?!//)"
 """What some parsers leave out, or take for a slash."""
+
+_ZERO: Final = r"(^|\.)0x(?=\.|$)"
+"""A part of an address without digits: zero to parsers of URLs, not to the system."""
+
+_WITH_KEYS: Final = (ip_network("fd00:ec2::/32"), ip_network("fd20:ce::254/128"))
+"""Where Amazon and Google give a machine its keys beside ``169.254.169.254``."""
 
 
 def is_near(address: str) -> bool:
@@ -28,11 +34,12 @@ def is_near(address: str) -> bool:
     host = re.sub(r":\d*$", "", authority.rpartition("@")[2]).lower()
     if not _HOST.fullmatch(host):
         return True
-    host = host.removesuffix(".")
+    host = re.sub(_ZERO, r"\g<1>0", host.removesuffix("."))
     try:
         found = ip_address(host[1:-1] if host.startswith("[") else socket.inet_aton(host))
     except (OSError, ValueError):  # a name
         return host == "localhost" or host.endswith(".localhost")
     if isinstance(found, IPv6Address):
         found = found.ipv4_mapped or found
-    return found.is_loopback or found.is_link_local or found.is_unspecified
+    with_keys = any(found in network for network in _WITH_KEYS)
+    return found.is_loopback or found.is_link_local or found.is_unspecified or with_keys
