@@ -19,7 +19,9 @@ def keys_without_token(config: Mapping[str, str]) -> Any | None:
     key, secret = config.get("aws_access_key_id"), config.get("aws_secret_access_key")
     if not key or not secret or "aws_session_token" in config:
         return None
-    if key == os.environ.get("AWS_ACCESS_KEY_ID") or not any(map(os.environ.get, _TOKENS)):
+    own = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
+    # The id alone is no secret: whoever knows it could have the token sent to a server of theirs.
+    if (key, secret) == own or not any(map(os.environ.get, _TOKENS)):
         return None
     keys = {"access_key_id": key, "secret_access_key": secret, "token": None, "expires_at": None}
     return lambda: keys
