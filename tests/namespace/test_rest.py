@@ -280,6 +280,12 @@ def test_a_server_elsewhere_makes_no_use_of_this_machine(
         assert call(allowed, "describe_table", ["t"]).location == location
 
 
+FABRIC = " ".join(
+    f"AZURE_FABRIC_{name}"
+    for name in ("TOKEN_SERVICE_URL", "WORKLOAD_HOST", "SESSION_TOKEN", "CLUSTER_IDENTIFIER")
+)
+
+
 @pytest.mark.spec("rel-26")
 @pytest.mark.parametrize(
     ("variable", "location", "options"),
@@ -287,13 +293,16 @@ def test_a_server_elsewhere_makes_no_use_of_this_machine(
         ("GOOGLE_BEARER_TOKEN", "gs://b/t", {"base_url": "x", "service_account_key": "{}"}),
         ("GOOGLE_BEARER_TOKEN", "gs://b/t", {"service_account_key": '{"gcs_base_url": "x"}'}),
         ("AWS_SSE_CUSTOMER_KEY_BASE64", "s3://b/t", {"endpoint": "x", **KEYS}),
+        (FABRIC, "az://b/t", {"azure_endpoint": "x", "azure_storage_token": "t"}),
     ],
 )
 def test_what_the_environment_would_send_to_a_server_that_a_catalogue_names_keeps_it_out(
     monkeypatch: pytest.MonkeyPatch, variable: str, location: str, options: dict[str, str]
 ) -> None:
     assert refusal_of_options(options, location) is None
-    monkeypatch.setenv(variable, "secret")
+    for name in variable.split():
+        assert refusal_of_options(options, location) is None
+        monkeypatch.setenv(name, "secret")
     refusal = refusal_of_options(options, location)
     assert refusal is not None
     assert "would be sent there" in refusal

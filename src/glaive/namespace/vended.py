@@ -32,8 +32,16 @@ _ENDPOINTS: Final[Mapping[str, tuple[str, tuple[tuple[str, ...], ...]]]] = {
 credentials of this machine away from it: others have less priority than those of the environment.
 """
 
-_BEFORE: Final = {"google_service_account_key": "GOOGLE_BEARER_TOKEN"}
-"""Variables of the environment that have priority over an option all the same."""
+_BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
+    "azure_storage_token": (
+        "AZURE_FABRIC_CLUSTER_IDENTIFIER",
+        "AZURE_FABRIC_SESSION_TOKEN",
+        "AZURE_FABRIC_TOKEN_SERVICE_URL",
+        "AZURE_FABRIC_WORKLOAD_HOST",
+    ),
+    "google_service_account_key": ("GOOGLE_BEARER_TOKEN",),
+}
+"""Variables of the environment that, together, have priority over an option all the same."""
 
 _IN_HOSTS: Final = frozenset({"aws_region", "aws_default_region", "azure_storage_account_name"})
 """Options that become a part of the name of a host."""
@@ -165,7 +173,7 @@ def _has(given: Mapping[str, Sequence[str]], names: tuple[str, ...]) -> bool:
     """Whether all of these are given, by any name; a switch counts if it is on."""
     return all(
         name in given
-        and not os.environ.get(_BEFORE.get(name, ""))
+        and not (name in _BEFORE and all(map(os.environ.get, _BEFORE[name])))
         and all(
             text and (not name.endswith("_skip_signature") or text.lower() in ("true", "1"))
             for text in given[name]
