@@ -70,6 +70,11 @@ def test_options_of_the_namespace_win(tmp_path: Path) -> None:
         ({"AZURE_STORAGE_TOKEN": "mine", "b": "2"}, {"bearer_token": "theirs"}, {"b": "2"}),
         ({"aws_session_token": "mine"}, {"access_key_id": "theirs"}, {}),
         ({"aws_session_token": "mine"}, {"region": "eu"}, {"aws_session_token": "mine"}),
+        ({"google_storage_token": "mine"}, {"service_account_key": "{}"}, {}),
+        ({"fabric_session_token": "mine", "account_key": "mine"}, {"bearer_token": "theirs"}, {}),
+        ({"azure_storage_account_key": "mine"}, {"sas_token": "theirs"}, {}),
+        ({"bearer_token": "mine"}, {"account_name": "x"}, {"bearer_token": "mine"}),
+        ({"google_bearer_token": "m"}, {"sas_token": "theirs"}, {"google_bearer_token": "m"}),
     ],
 )
 def test_options_of_the_namespace_win_by_whatever_name(

@@ -21,6 +21,33 @@ __all__ = ["TableAnswer", "answer_field", "ask_for_table", "catalogued_options",
 _ASKED: Final = ("checksums", "fsync", "verify_checksums")
 """Options that say what the caller wants to be done, and not how a store is reached."""
 
+_CREDENTIALS: Final = (
+    frozenset(
+        {
+            "azure_client_secret",
+            "azure_fabric_cluster_identifier",
+            "azure_fabric_session_token",
+            "azure_fabric_token_service_url",
+            "azure_fabric_workload_host",
+            "azure_federated_token_file",
+            "azure_storage_account_key",
+            "azure_storage_sas_key",
+            "azure_storage_token",
+        }
+    ),
+    frozenset(
+        {
+            "google_application_credentials",
+            "google_bearer_token",
+            "google_service_account",
+            "google_service_account_key",
+        }
+    ),
+)
+"""Credentials of one kind of store, of which its client takes one, by an order of its own. On S3
+keys come first.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class TableAnswer:
@@ -206,9 +233,9 @@ def _reported(answer: object, path: tuple[str, ...]) -> dict[str, str] | None:
 def _together(own: Mapping[str, str], reported: Mapping[str, str]) -> dict[str, str]:
     """Options that the caller gave, and those of the catalogue, which win by whatever name.
 
-    Else credentials of the caller went where the catalogue has others for. A session token belongs
-    to its key. What the caller or a setting of the process says of comparing files, and of forcing
-    them to disk, is done.
+    Else credentials of the caller went where the catalogue has others for: it gives those of a
+    kind of store, or none of them. A session token belongs to its key. What the caller or a
+    setting of the process says of comparing files, and of forcing them to disk, is done.
     """
     of_process = settings.checksums is not None, settings.fsync, settings.verify is not None
     asked = {name for name, is_set in zip(_ASKED, of_process, strict=True) if is_set}
@@ -216,6 +243,7 @@ def _together(own: Mapping[str, str], reported: Mapping[str, str]) -> dict[str, 
     taken = {name for key in reported for name in full_names(str(key))} - asked
     if "aws_access_key_id" in taken:
         taken.add("aws_session_token")
+    taken.update(*(names for names in _CREDENTIALS if not taken.isdisjoint(names)))
     return {
         **{key: text for key, text in own.items() if taken.isdisjoint(full_names(str(key)))},
         **{key: text for key, text in reported.items() if str(key).lower() not in asked},
