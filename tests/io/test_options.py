@@ -24,6 +24,7 @@ from glaive.io.retry import is_transient, repeating
 from glaive.io.stats import IoCounters, IOStats
 from glaive.io.storage_options import MAX_RETRIES, StoreKind, normalise_options, read_options
 from glaive.io.uri import open_store
+from glaive.namespace.vended import refusal_of_options
 
 
 class TestOptions:
@@ -54,6 +55,19 @@ class TestOptions:
         assert connection.client == {"timeout": "3s"}
         assert connection.retry == {"max_retries": 7, "retry_timeout": timedelta(seconds=9)}
         assert connection.config == {}
+
+    @pytest.mark.parametrize(
+        ("kind", "name"),
+        [("s3", "aws_allow_http"), ("gs", "GOOGLE_ALLOW_HTTP"), ("az", "azure_allow_http")],
+    )
+    def test_that_connections_may_be_plain_has_a_name_for_each_kind(
+        self, kind: StoreKind, name: str
+    ) -> None:
+        connection = read_options(kind, {name: "true"}, uri="u")
+        assert (connection.client, connection.config) == ({"allow_http": "true"}, {})
+        both = read_options(kind, {name: "true", "allow_http": "false"}, uri="u")
+        assert both.client == {"allow_http": "false"}
+        assert refusal_of_options({name: "true"}, f"{kind}://b/t") is None
 
     @pytest.mark.parametrize("value", ["", "many", "-1", "1.5"])
     def test_a_number_that_is_none_counts_as_not_given(self, value: str) -> None:

@@ -108,6 +108,7 @@ _S3 = _with_prefix(
     "sse_bucket_key_enabled sse_customer_key_base64 sse_kms_key_id unsigned_payload "
     "virtual_hosted_style_request web_identity_token_file",
 ) | {
+    "aws_allow_http": "allow_http",
     "aws_endpoint_url": "aws_endpoint",
     "aws_endpoint_url_s3": "aws_endpoint",
     "aws_token": "aws_session_token",
@@ -119,6 +120,7 @@ _GS = _with_prefix(
     "application_credentials base_url bearer_token service_account service_account_key "
     "skip_signature",
 ) | {
+    "google_allow_http": "allow_http",
     "google_service_account_path": "google_service_account",
     "google_storage_token": "google_bearer_token",
     "service_account_path": "google_service_account",
@@ -135,6 +137,7 @@ _AZ = (
     | {
         "access_key": "azure_storage_account_key",
         "authority_id": "azure_tenant_id",
+        "azure_allow_http": "allow_http",
         "azure_authority_id": "azure_tenant_id",
         "azure_identity_endpoint": "azure_msi_endpoint",
         "azure_storage_access_key": "azure_storage_account_key",
@@ -257,11 +260,12 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
     own: dict[str, str] = {}
     for key in sorted(options, key=lambda key: _rank(known, key)):
         name, value = key.lower(), options[key]
-        _check_line(known.get(name, name), value, f"{name!r} in storage_options", uri)
-        if name in known:
-            config.setdefault(known[name], value)
-        elif name in _CLIENT:
-            client.setdefault(name, value)
+        full = known.get(name, name)
+        _check_line(full, value, f"{name!r} in storage_options", uri)
+        if full in _CLIENT:
+            client.setdefault(full, value)
+        elif name in known:
+            config.setdefault(full, value)
         elif name in RETRY_OPTIONS:
             own.setdefault(name, value)
         elif name not in NAMES:
@@ -272,9 +276,9 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
                 "storage_options for %s: %r has no effect%s", public, key, _close(name)
             )
     for variable, value in os.environ.items():  # the client reads those of its kind itself
-        full = known.get(variable.lower())
-        if full not in config and variable.lower().startswith(_OF_ENVIRONMENT):
-            _check_line(full or "", value, f"the variable {variable}")
+        option = known.get(variable.lower())
+        if option not in config and variable.lower().startswith(_OF_ENVIRONMENT):
+            _check_line(option or "", value, f"the variable {variable}")
     retry = {
         "max_retries": _integer(own.get("client_max_retries"), MAX_RETRIES),
         "retry_timeout": timedelta(
