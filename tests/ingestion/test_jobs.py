@@ -14,10 +14,18 @@ import pytest
 
 import glaive
 from glaive.dataset.tasks import JOB
-from glaive.errors import FormatError, OptionError, SchemaError, VersionNotFoundError
+from glaive.errors import (
+    CommitConflictError,
+    DatasetExistsError,
+    FormatError,
+    OptionError,
+    SchemaError,
+    VersionNotFoundError,
+)
 from glaive.ingestion import IngestResult, IngestTask, ingest
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.job import Driver
+from glaive.io.uri import open_store
 from glaive.table.named_jobs import MOST, NamedJob
 from glaive.testing.crashes import killed_at_step
 
@@ -261,6 +269,53 @@ def test_a_damaged_journal_costs_time_only(tmp_path: Path, source: Path) -> None
     run(source, uri, recording(ran))
     assert len(ran) == FILES
     assert glaive.dataset(uri).count_rows() == FILES * 10
+
+
+@pytest.mark.spec("rel-3")
+@pytest.mark.parametrize(
+    ("place", "again"),
+    [
+        ("disk", "nothing"),  # a bucket is not asked for the files before a dataset is made
+        ("disk", "another"),
+        ("disk", "itself"),
+        ("memory", "another"),
+        ("memory", "itself"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
+def test_a_late_run_does_not_commit_files_of_a_folder_that_was_removed(
+    tmp_path: Path, source: Path, place: str, again: str, mode: str
+) -> None:
+    """There was no dataset yet, so no version tells that another one is in its place."""
+    uri = f"{tmp_path}/t" if place == "disk" else f"memory://{tmp_path.name}-{mode}-{again}"
+    rows = pa.table({"n": pa.array([9], pa.int64())})
+    versions: list[int] = []
+
+    def remove() -> None:
+        store = open_store(uri)
+        store.delete([meta.path for meta in store.walk("")])
+
+    def driver(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
+        results = [task.execute() for task in tasks]
+        remove()
+        if again == "another":
+            versions.append(glaive.write_dataset(rows, uri).version)
+        elif again == "itself":
+            versions.append(ingest(source, uri, job_id="job", mode="append").version)
+        yield from enumerate(results)
+
+    def late() -> IngestResult:
+        return ingest(source, uri, job_id="job", task_bytes=1, driver=driver, mode=mode)  # type: ignore[arg-type]  # one of the names
+
+    if again == "itself":
+        assert late().version == 1
+        assert glaive.dataset(uri).to_table().num_rows == FILES * 10
+    else:
+        with pytest.raises((CommitConflictError, DatasetExistsError)):
+            late()
+        if again == "another":
+            assert glaive.dataset(uri).to_table() == rows
+    assert [glaive.dataset(uri).version for _ in versions] == versions
 
 
 def test_a_file_that_changed_since_is_read_again(tmp_path: Path, source: Path) -> None:

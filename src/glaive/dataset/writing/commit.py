@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 from glaive.dataset.writing.conform import match_schema
 from glaive.dataset.writing.plan import WritePlan
-from glaive.errors import CommitConflictError, DatasetExistsError, VersionNotFoundError
+from glaive.errors import (
+    CommitConflictError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+    ObjectNotFoundError,
+    VersionNotFoundError,
+)
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import FragmentList
 from glaive.format.manifest import Manifest
+from glaive.format.paths import data_file_path
 from glaive.format.transaction import LANCE_COMMIT_MESSAGE_KEY, Transaction
+from glaive.io.pool import ordered_map
 from glaive.table.commit import commit_transaction
 from glaive.table.load import find_transaction, open_latest, open_version
 from glaive.table.operations.append import Append
@@ -20,6 +30,9 @@ from glaive.table.protocol import CommitOptions, TableOperation
 from glaive.table.replaced import replaced
 
 __all__ = ["commit_plan", "version_read"]
+
+_READERS: Final = 16
+"""Threads that look for files."""
 
 
 def commit_plan(
@@ -42,18 +55,23 @@ def commit_plan(
         the rows do not match. If they match, they are appended to it.
     CommitConflictError
         The same, and the rows match, but their files use other field ids; or another writer
-        made a conflicting change.
+        made a conflicting change; or somebody removed the folder in which there was no dataset
+        yet, with files of these rows.
     """
     fragments = FragmentList.of(fragments)
+    # There is no version by which another dataset in this place is recognised.
+    if plan.identity is None and (missing := _removed(plan, fragments)):
+        done = _made(plan, once)
+        if done is not None:
+            return done
+        raise _without_files(plan, missing)
     try:
         return _commit(plan, fragments, once)
     except DatasetExistsError as error:
         # An earlier attempt of this commit may have switched to the other writer's dataset.
-        if once is not None:
-            value = plan.options.transaction_properties[once]
-            done = find_transaction(plan.store, 0, once, value)
-            if done is not None:
-                return done
+        done = _made(plan, once)
+        if done is not None:
+            return done
         if plan.options.mode == "create":
             raise
         if plan.options.mode == "overwrite":
@@ -61,7 +79,56 @@ def commit_plan(
                 f"{plan.store.uri} was created by another writer while the rows of this overwrite "
                 "were written. Repeat the overwrite if it should replace that dataset."
             ) from error
-        return _commit(_created_meanwhile(plan), fragments, once)
+        later = _created_meanwhile(plan)
+        if missing := _removed(plan, fragments, asks=True):
+            raise _without_files(plan, missing) from error
+        return _commit(later, fragments, once)
+
+
+def _made(plan: WritePlan, once: str | None) -> Manifest | None:
+    """The version that an earlier attempt of a commit made; ``None`` if there is none."""
+    if once is None:
+        return None
+    with suppress(DatasetNotFoundError):
+        return find_transaction(plan.store, 0, once, plan.options.transaction_properties[once])
+    return None
+
+
+def _removed(plan: WritePlan, fragments: Iterable[Fragment], *, asks: bool = False) -> list[str]:
+    """Files of new rows that are not there any more, as far as is seen without a request.
+
+    With ``asks``, there is one for each file.
+    """
+    store = plan.store
+    if not store.is_local and not asks:
+        return []
+    names = [
+        data_file_path(file.path)
+        for fragment in fragments
+        for file in fragment.files
+        if file.base_id is None
+    ]
+
+    def is_missing(name: str) -> bool:
+        try:
+            store.head(name)
+        except ObjectNotFoundError:
+            return True
+        return False
+
+    if store.is_local:
+        return [name for name in names if store.is_free(name)]
+    found = ordered_map(is_missing, names, workers=_READERS)
+    return [name for name, missing in zip(names, found, strict=True) if missing]
+
+
+def _without_files(plan: WritePlan, missing: list[str]) -> CommitConflictError:
+    return CommitConflictError(
+        f"{len(missing)} files of these rows are not in {plan.store.uri} any more, such as "
+        f"{missing[0]}: somebody removed the folder while the rows were written. Nothing was "
+        "committed. Write them again.",
+        retryable=False,
+    )
 
 
 def _created_meanwhile(plan: WritePlan) -> WritePlan:
