@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import glaive
 import glaive.file
 import glaive.fragment
 from glaive import config
-from glaive.errors import CorruptFileError, DatasetNotFoundError, OptionError
+from glaive.errors import CorruptFileError, DatasetNotFoundError, OptionError, StoreError
 from glaive.io import catalogue as io_catalogue
 from glaive.io import checksums
 from glaive.progress import FragmentWriteProgress
@@ -109,6 +110,19 @@ def test_what_a_caller_asks_to_be_compared_is_compared_whatever_the_namespace_sa
 
 
 @pytest.mark.spec("rel-26")
+def test_options_of_the_namespace_may_be_numbers() -> None:
+    """As those of JSON, in which times are numbers."""
+    millis = time.time_ns() // 10**6 + 10**6
+    place: Any = "memory://numbers/t"
+    catalogue = Catalogue(place, storage_options={"expires_at_millis": millis, "fsync": False})
+    glaive.write_dataset(ROWS, namespace_client=catalogue, table_id=TABLE)
+    opened = glaive.dataset(namespace_client=catalogue, table_id=TABLE)
+    assert opened.to_table() == ROWS
+    told = Catalogue(place, storage_options={"expires_at_millis": [millis]})
+    with pytest.raises(StoreError, match="expected text for 'expires_at_millis', found list"):
+        glaive.dataset(namespace_client=told, table_id=TABLE)
+
+
 def test_options_of_the_namespace_are_not_used_for_another_kind_of_store(tmp_path: Path) -> None:
     catalogue = Catalogue(tmp_path / "t", storage_options={"azure_endpoint": "https://evil"})
     named: dict[str, Any] = {"namespace_client": catalogue, "table_id": TABLE}

@@ -13,7 +13,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, GlaiveError, NotFoundError, OptionError, StoreError
 from glaive.io.location import Location
 from glaive.io.renewed import EXPIRES, ExpiringOptions
-from glaive.io.storage_options import PERMISSIONS, full_names
+from glaive.io.storage_options import PERMISSIONS, full_names, normalise_options
 
 __all__ = ["TableAnswer", "answer_field", "ask_for_table", "catalogued_options", "check_kind"]
 
@@ -227,7 +227,10 @@ def _reported(answer: object, path: tuple[str, ...]) -> dict[str, str] | None:
                 f"table {list(path)}: the namespace gives the storage option {key!r}, which only "
                 "who opens the table may give. Give it in storage_options."
             )
-    return dict(reported)
+    try:
+        return normalise_options(reported)
+    except OptionError as error:
+        raise StoreError(f"table {list(path)}: of the namespace's answer, {error}") from None
 
 
 def _together(own: Mapping[str, str], reported: Mapping[str, str]) -> dict[str, str]:
