@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import lance_namespace as interface
 import pyarrow as pa
 import pytest
 from tests.namespace.calls import call
 
 import glaive
 import glaive.spark
-from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.errors import DatasetNotFoundError, OptionError, StoreError, UnsupportedFeatureError
 from glaive.io.renewed import EXPIRES, ExpiringOptions
 from glaive.namespace import connect
 from glaive.spark.options import from_spark
@@ -68,6 +69,33 @@ def test_tasks_ask_for_newer_credentials_before_theirs_expire(tmp_path: Path) ->
         assert int(newer[EXPIRES]) > int(options.storage[EXPIRES])
         task_store = pickle.loads(pickle.dumps(open_root("s3://bucket/orders", options.storage)))
         assert "RenewedStore" in repr(task_store)
+
+
+class Pages:
+    """A catalogue that gives pages of names; the token is the number of the next one."""
+
+    def __init__(self, *pages: list[str], last: str | None = None) -> None:
+        self.pages, self.last = pages, last
+
+    def list_tables(self, request: Any) -> interface.ListTablesResponse:
+        at = int(request.page_token or 0)
+        token = str(at + 1) if at + 1 < len(self.pages) else self.last
+        return interface.ListTablesResponse(tables=self.pages[at], page_token=token)
+
+
+def listed(pages: Pages) -> list[str]:
+    spark: Any = None  # is not asked
+    return glaive.spark.catalog(spark, pages).list_tables()
+
+
+def test_a_page_without_names_is_not_the_end_of_a_listing() -> None:
+    assert listed(Pages(["b"], [], [], ["a"], [])) == ["a", "b"]
+
+
+@pytest.mark.parametrize("pages", [Pages(["a"], ["b"], last="1"), Pages(*[[]] * 200)])
+def test_a_listing_that_does_not_end_is_an_error(pages: Pages) -> None:
+    with pytest.raises(StoreError, match="do not end"):
+        listed(pages)
 
 
 @pytest.mark.spark

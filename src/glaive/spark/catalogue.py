@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from glaive.dataclass import dataclass
-from glaive.errors import DatasetNotFoundError, UnsupportedFeatureError
+from glaive.errors import DatasetNotFoundError, StoreError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +16,9 @@ __all__ = ["SparkCatalogue", "catalog"]
 _PAGE = 1000
 _MOST = 100_000
 """Tables that a listing names at most."""
+
+_MOST_EMPTY = 100
+"""Pages without a name that follow each other, at most."""
 
 
 def catalog(
@@ -112,7 +115,7 @@ class SparkCatalogue:
     def _pages(self, method: str, kind: str, field: str) -> Iterator[str]:
         import lance_namespace as interface
 
-        token, count = None, 0
+        token, count, empty = None, 0, 0
         while True:
             request = getattr(interface, kind)(
                 id=list(self.namespace), page_token=token, limit=_PAGE
@@ -121,10 +124,16 @@ class SparkCatalogue:
             names = getattr(answer, field)
             yield from names
             count += len(names)
+            empty = 0 if names else empty + 1  # as where a catalogue hides them
             before, token = token, answer.page_token
-            if not token or not names or token == before:
+            if not token:
                 return
             if count > _MOST:
                 raise UnsupportedFeatureError(
                     f"{method}: more than {_MOST} names are not listed. Name the tables"
+                )
+            if token == before or empty > _MOST_EMPTY:
+                raise StoreError(
+                    f"{method}: the pages of the catalogue do not end; the last one has "
+                    f"{len(names)} names. Name the tables"
                 )
