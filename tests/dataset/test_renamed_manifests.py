@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.dataset.versions.checksums import compare_manifest
 from glaive.errors import UnsupportedFeatureError
 from glaive.table.manifest_store.sqlite import SqliteManifestStore
 
@@ -140,3 +141,27 @@ def test_a_handle_from_before_the_renaming_appends_to_what_was_committed_since(
     assert (before.version, before.count_rows()) == (4, 4)
     renamed.cleanup_old_versions(older_than=timedelta(0), retain_versions=1)
     assert glaive.dataset(tmp_path / "t").count_rows() == 4
+
+
+def test_a_handle_from_before_the_renaming_lists_changes_and_compares_checksums(
+    tmp_path: Path,
+) -> None:
+    before = made(tmp_path / "t", None)
+    glaive.dataset(tmp_path / "t").migrate_manifest_paths_v2()
+    assert before.changes(1, 2).to_table().num_rows == 4
+    assert before.changes(2, net=True).to_table().num_rows == 2
+    compare_manifest(before.snapshot)
+
+
+def test_an_older_version_with_an_old_name_gets_tags_and_branches_with_a_manifest_store(
+    tmp_path: Path,
+) -> None:
+    store = SqliteManifestStore(tmp_path / "versions.db")
+    newest = made(tmp_path / "t", store)
+    newest.tags.create("by_number", 1)
+    older = glaive.dataset(tmp_path / "t", version=1, manifest_store=store)
+    older.tags.create("opened")
+    branch = older.create_branch("other")
+    branch.insert(ROWS)
+    assert newest.checkout_version("opened").count_rows() == 2
+    assert branch.count_rows() == 4

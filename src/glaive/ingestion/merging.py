@@ -48,7 +48,7 @@ from glaive.ingestion.plan import IngestPlan
 from glaive.ingestion.rejects import Rejects
 from glaive.scan.addresses import find_rows
 from glaive.scan.take import take_physical
-from glaive.table.load import load_numbered
+from glaive.table.load import load_again
 from glaive.table.named_jobs import made_version
 from glaive.table.operations.update import Update
 
@@ -178,7 +178,7 @@ def merge_staged(
 def _is_removed(opened: OpenedVersion) -> bool:
     """Whether a version was cleaned up since it was opened. One request."""
     try:
-        load_numbered(opened.store, opened.manifest.version, opened.manifest.scheme)
+        load_again(opened.store, opened.manifest.version, opened.manifest.scheme)
     except ObjectNotFoundError:
         return True
     return False

@@ -43,6 +43,7 @@ __all__ = [
     "describe_versions",
     "each_manifest",
     "find_transaction",
+    "load_again",
     "load_manifest",
     "load_numbered",
     "open_latest",
@@ -165,13 +166,9 @@ def open_version(
     DatasetNotFoundError
         There is no version.
     """
-    schemes = _SCHEMES[scheme]
     if 0 < version < 2**64:
-        for naming in schemes:
-            try:
-                return load_numbered(store, version, naming)
-            except ObjectNotFoundError:
-                continue
+        with suppress(ObjectNotFoundError):
+            return load_again(store, version, scheme)
     newest = latest(store).version
     known = [str(location.version) for location in list_versions(store)]
     listed = ("…, " if len(known) > 20 else "") + ", ".join(known[-20:])
@@ -196,6 +193,21 @@ def load_numbered(
         The manifest is damaged, or its version does not match its name.
     """
     return load_manifest(store, locate(store, version, scheme), verify=verify)
+
+
+def load_again(
+    store: ObjectStore, version: int, seen: NamingScheme | None, *, verify: bool = False
+) -> Manifest:
+    """A version by number, also if manifests got other names since those of ``seen``.
+
+    One request if these are V2; otherwise two at most. ``verify`` and errors as for
+    :func:`load_numbered`.
+    """
+    *before, last = _SCHEMES[seen]
+    for naming in before:
+        with suppress(ObjectNotFoundError):
+            return load_numbered(store, version, naming, verify=verify)
+    return load_numbered(store, version, last, verify=verify)
 
 
 def load_manifest(

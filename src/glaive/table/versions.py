@@ -150,7 +150,8 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
 def locate(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLocation:
     """Location of the manifest of a version, which may not exist.
 
-    No request unless there is a register of manifests.
+    No request unless there is a register of manifests, which knows their names: the one that it
+    finds may be of another scheme.
     """
     path = manifest_path(version, scheme)
     register = register_of(store)
@@ -158,6 +159,7 @@ def locate(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLo
         from glaive.table.manifest_store.steps import find
 
         path = find(store, register, version, path)
+        scheme = _scheme_of(version, path)
     return ManifestLocation(version, path, scheme)
 
 
@@ -197,7 +199,7 @@ def has_its_name(store: ObjectStore, manifest: Manifest) -> bool:
     if manifest.scheme == "V2":
         return True
     location = locate(store, manifest.version, manifest.scheme)
-    if _scheme_of(location.version, location.path) == "V2":  # a register of manifests knows
+    if location.scheme == "V2":  # a register of manifests knows
         return False
     try:
         return store.head(location.path).size > 0

@@ -9,7 +9,7 @@ from glaive.errors import ObjectNotFoundError, OptionError, VersionNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
-from glaive.table.load import load_numbered, read_transaction
+from glaive.table.load import load_again, read_transaction
 from glaive.table.publishing import Published
 from glaive.table.versions import list_versions
 
@@ -99,7 +99,7 @@ def load_for_changes(store: ObjectStore, newest: Manifest, version: int) -> Mani
     if version == newest.version:
         return newest
     try:
-        return load_numbered(store, version, newest.scheme)
+        return load_again(store, version, newest.scheme)
     except ObjectNotFoundError:
         raise _missing(store, version) from None
 

@@ -12,7 +12,7 @@ from glaive.io.store import ObjectStore
 from glaive.scan.snapshot import Snapshot
 from glaive.table.bases import locate_data_file
 from glaive.table.deletions import load_deleted_runs
-from glaive.table.load import load_numbered
+from glaive.table.load import load_again
 
 __all__ = ["compare_fragment", "compare_manifest", "compare_segment"]
 
@@ -27,7 +27,7 @@ def compare_manifest(snapshot: Snapshot) -> None:
     """
     if checksum_function() is not None:  # otherwise nobody can compare it
         manifest = snapshot.manifest
-        load_numbered(snapshot.store, manifest.version, manifest.scheme, verify=True)
+        load_again(snapshot.store, manifest.version, manifest.scheme, verify=True)
 
 
 def compare_fragment(snapshot: Snapshot, position: int, compared: set[str]) -> int:
