@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -106,6 +109,52 @@ def test_a_branch_that_goes_on_is_published_again(main: LanceDataset) -> None:
             row["_rowid"] for row in ids.to_pylist() if row["id"] != 100
         ]
     assert changes_of(main, second) == [("delete", 100, 2), ("insert", 101, 2)]
+
+
+def aged(folder: Path) -> dict[Path, int]:
+    """The files of a folder, which were written six days ago, with their times."""
+    old = time.time_ns() // 10**9 * 10**9 - 6 * 86_400 * 10**9
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    for path in files:
+        os.utime(path, ns=(old, old))
+    return dict.fromkeys(files, old)
+
+
+@pytest.mark.spec("rel-15")
+def test_old_copies_of_a_publication_that_was_stopped_are_made_again(main: LanceDataset) -> None:
+    branch = changed_branch(main)
+    root = Path(main.uri)
+    stopped = root / "tree/dev"
+    for folder in ("data", "_deletions", "_indices"):
+        shutil.copytree(stopped / folder, root / folder, dirs_exist_ok=True)
+    copies = [
+        root / path.relative_to(stopped)
+        for folder in ("data", "_deletions", "_indices")
+        for path in (stopped / folder).rglob("*")
+        if path.is_file()
+    ]
+    times = aged(root)
+    main.branches.publish("dev")
+    used = {
+        root / path
+        for path in main.tracked_files(min_version=main.version).read_all()["path"].to_pylist()
+    }
+    needed = [path for path in copies if path in used]
+    assert needed
+    assert not [path for path in needed if path.stat().st_mtime_ns == times[path]]
+    assert main.to_table() == branch.to_table()
+
+
+def test_files_that_were_published_are_not_copied_again_however_old(main: LanceDataset) -> None:
+    branch = changed_branch(main)
+    main.branches.publish("dev")
+    times = aged(Path(main.uri))
+    branch.insert(pa.table({"id": [101], "x": [2], "y": [4]}))
+    main.branches.publish("dev")
+    assert main.to_table() == branch.to_table()
+    folders = [Path(main.uri, name) for name in ("data", "_deletions", "_indices")]
+    old = [path for path in times if any(path.is_relative_to(folder) for folder in folders)]
+    assert not [path for path in old if path.stat().st_mtime_ns != times[path]]
 
 
 def test_the_change_feed_has_what_the_branch_changed(main: LanceDataset) -> None:

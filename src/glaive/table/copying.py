@@ -28,9 +28,10 @@ from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
 from glaive.named_tuple import NamedTuple
 from glaive.table.bases import base_of, find_base
-from glaive.table.references import FileKind, VersionFile, files_of
+from glaive.table.references import FileKind, FileSet, VersionFile, files_of
 from glaive.table.refs import root_store
 from glaive.table.root import access_of
+from glaive.table.unverified import can_be_committed
 from glaive.types import ByteRange
 
 __all__ = ["copy_data_file", "copy_files"]
@@ -66,7 +67,7 @@ def copy_files(
     target: ObjectStore,
     files: Iterable[VersionFile] | None = None,
     *,
-    again: bool = True,
+    kept: FileSet | None = None,
 ) -> int:
     """Copy files of a version to the root ``target``; returns how many were copied.
 
@@ -76,8 +77,9 @@ def copy_files(
     ----------
     files
         Which files; default: all.
-    again
-        Whether files that are there with the same size are copied again.
+    kept
+        Files that the newest version of the target has. If given, files that are there with the
+        same size are not copied again, unless a clean-up may delete them before they are committed.
 
     Raises
     ------
@@ -89,7 +91,7 @@ def copy_files(
 
     Notes
     -----
-    Two requests per file (two more unless ``again``; one more for every 8 MiB of large ones), and
+    Two requests per file (two more with ``kept``; one more for every 8 MiB of large ones), and
     one listing per folder of blobs or of an index. Memory: 8 MiB for each of the files that are
     copied at a time.
     """
@@ -101,7 +103,7 @@ def copy_files(
     _check_bases(source, manifest, {file.base_id for file in files if file.base_id is not None})
 
     def copy(copied: _Copy) -> int:
-        if not again and _is_there(copied, target):
+        if kept is not None and _is_there(copied, target, kept):
             return 0
         _copy(copied, target)
         return 1
@@ -139,12 +141,15 @@ def _copy(copied: _Copy, target: ObjectStore) -> None:
     _copy_content(copied, target)
 
 
-def _is_there(copied: _Copy, target: ObjectStore) -> bool:
-    """Whether the target has a file of this name and size."""
+def _is_there(copied: _Copy, target: ObjectStore, kept: FileSet) -> bool:
+    """Whether the target has a file of this name and size, and will have it until the commit."""
     try:
-        return target.head(copied.to).size == copied.store.head(copied.path).size
+        there = target.head(copied.to)
+        if there.size != copied.store.head(copied.path).size:
+            return False
     except ObjectNotFoundError:
         return False
+    return copied.to in kept or can_be_committed(there)
 
 
 def _check_bases(source: ObjectStore, manifest: Manifest, base_ids: set[int]) -> None:

@@ -6,6 +6,7 @@ Tasks copy the files that only the branch has; one commit makes them visible.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,13 @@ from glaive.dataclass import dataclass
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job
 from glaive.dataset.versions.references import Referenced, branch_of
-from glaive.errors import CommitConflictError, OptionError
+from glaive.errors import CommitConflictError, ObjectNotFoundError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.table.branches import Branch, read_branch
 from glaive.table.copying import copy_files
-from glaive.table.load import open_newest, read_transaction
+from glaive.table.load import load_again, open_newest, read_transaction
 from glaive.table.publishing import PUBLISHED, Publish, Published, root_bases
-from glaive.table.references import fragment_files, index_folders
+from glaive.table.references import FileSet, IdRange, fragment_files, index_folders
 from glaive.table.refs import MAIN, branch_store, name_in, root_store
 
 if TYPE_CHECKING:
@@ -40,24 +41,37 @@ class CopyTask:
         Positions of segments of indices in its manifest.
     parent
         The branch to copy to; ``None`` for the main one.
+    published
+        The version there that has what was published before; ``None`` if nothing was.
     """
 
     fragments: FragmentRange
     indices: range
     parent: str | None
+    published: int | None
 
     def execute(self, dataset: OpenDataset) -> int:
-        """Copy what is not there yet; returns the number of files."""
+        """Copy what is not there yet; returns the number of files.
+
+        One request for the version that was published before, two with old names of manifests.
+        """
         opened = self.fragments.opened(dataset)
         manifest = opened.manifest
         folders = list(index_folders(manifest))
+        positions = self.fragments.positions(opened)
         files = [
-            *fragment_files(manifest, self.fragments.positions(opened)),
+            *fragment_files(manifest, positions),
             *(folders[at] for at in self.indices),
         ]
-        root = root_store(opened.store, branch_of(manifest))
+        target = branch_store(root_store(opened.store, branch_of(manifest)), self.parent)
+        kept = FileSet()
+        if self.published is not None:
+            ids = manifest.fragment_ids[positions.start : positions.stop]
+            part = IdRange(int(ids.min()), int(ids.max()) + 1) if len(ids) else IdRange(0, 0)
+            with suppress(ObjectNotFoundError):  # others have committed since: a conflict
+                kept.add(load_again(target, self.published, None), part, bases=False)
         own = [file for file in files if file.base_id is None]
-        return copy_files(opened.store, manifest, branch_store(root, self.parent), own, again=False)
+        return copy_files(opened.store, manifest, target, own, kept=kept)
 
 
 def publish_branch(opened: OpenedVersion, branch: str, job: Job = LOCAL) -> tuple[Manifest, int]:
@@ -101,7 +115,8 @@ def publish_branch(opened: OpenedVersion, branch: str, job: Job = LOCAL) -> tupl
     if source.version == before.version:
         return newest, 0
     reading = opened.at_reference(Referenced(branch, store, source))
-    tasks = list(copy_tasks(reading, here, job.runner.parts(reading)))
+    last = None if before.version == made_from.parent_version else newest.version
+    tasks = list(copy_tasks(reading, here, job.runner.parts(reading), last))
     copied = sum(job.runner.run(reading, tasks))
     now = before.then(source.version, newest.version + 1)
     job = replace(job, properties={**job.properties, PUBLISHED: now.text()})
@@ -135,7 +150,10 @@ def _published(opened: OpenedVersion, branch: str, made_from: Branch) -> Publish
 
 
 def copy_tasks(
-    reading: OpenedVersion, parent: str | None, parts: Iterable[FragmentRange]
+    reading: OpenedVersion,
+    parent: str | None,
+    parts: Iterable[FragmentRange],
+    published: int | None = None,
 ) -> Iterator[CopyTask]:
     """A task for each part with files that the branch wrote, and one for each segment of its own.
 
@@ -147,6 +165,8 @@ def copy_tasks(
         The branch to copy to; ``None`` for the main one.
     parts
         All of its fragments.
+    published
+        As for :class:`CopyTask`.
     """
     manifest = reading.manifest
     for part in parts:
@@ -157,8 +177,8 @@ def copy_tasks(
         ]
         if own:
             with_own = FragmentRange(manifest.version, own[0], own[-1] + 1)
-            yield CopyTask(with_own, range(0), parent)
+            yield CopyTask(with_own, range(0), parent, published)
     nothing = FragmentRange(manifest.version, 0, 0)
     for at, folder in enumerate(index_folders(manifest)):
         if folder.base_id is None:
-            yield CopyTask(nothing, range(at, at + 1), parent)
+            yield CopyTask(nothing, range(at, at + 1), parent, published)
