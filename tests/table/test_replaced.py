@@ -168,6 +168,10 @@ def test_such_a_handle_neither_restores_nor_cleans_up_nor_compares_the_other_dat
         old.cleanup_old_versions(retain_versions=1)
     with pytest.raises(CommitConflictError, match=ANOTHER):
         old.changes(2)
+    with pytest.raises(CommitConflictError, match=ANOTHER):
+        old.delta(compared_against=1).get_deleted_row_ids()
+    with pytest.raises(CommitConflictError, match=ANOTHER):
+        old.delta(compared_against=1).list_transactions()
     assert len(glaive.dataset(old.uri).versions()) == versions
 
 

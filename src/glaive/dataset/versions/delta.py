@@ -19,6 +19,7 @@ from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import CREATED_AT, ROW_ID, UPDATED_AT
 from glaive.scan.views import Views
+from glaive.table.replaced import check_not_replaced
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -44,11 +45,16 @@ class DatasetDelta:
     def list_transactions(self) -> list[Transaction | None]:
         """The transactions of the versions, the oldest first; at most two requests per version.
 
+        One more tells whether they are of this dataset.
+
         Raises
         ------
         VersionNotFoundError
             One of the versions does not exist.
+        CommitConflictError
+            Another dataset was made in the place of this one.
         """
+        check_not_replaced(self.dataset.store, self.dataset.manifest)
         wanted = range(self.begin_version + 1, self.end_version + 1)
         return [transaction_of(self.dataset, version) for version in wanted]
 
@@ -76,11 +82,14 @@ class DatasetDelta:
             The dataset has no stable row ids.
         OptionError, VersionNotFoundError
             The range is empty, or a version does not exist.
+        CommitConflictError
+            Another dataset was made in the place of this one.
         """
         if self.begin_version > self.end_version:
             raise OptionError(
                 f"begin_version {self.begin_version} comes after end_version {self.end_version}"
             )
+        check_not_replaced(self.dataset.store, self.dataset.manifest)
         before = self._ids(self.begin_version) if self.begin_version else np.empty(0, np.uint64)
         after = self._ids(self.end_version) if len(before) else before
         deleted = before[~np.isin(before, after)]
