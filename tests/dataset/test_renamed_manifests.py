@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +14,10 @@ import pytest
 
 import glaive
 from glaive.dataset.versions.checksums import compare_manifest
-from glaive.errors import UnsupportedFeatureError
+from glaive.dataset.versions.files import migrate_manifest_names
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.io.local import LocalStore
+from glaive.io.store import BytesLike, PutMode
 from glaive.table.manifest_store.sqlite import SqliteManifestStore
 
 ROWS = pa.table({"a": [1, 2]})
@@ -165,3 +168,62 @@ def test_an_older_version_with_an_old_name_gets_tags_and_branches_with_a_manifes
     branch.insert(ROWS)
     assert newest.checkout_version("opened").count_rows() == 2
     assert branch.count_rows() == 4
+
+
+class Stopped(BaseException):
+    """Stands for a signal."""
+
+
+class Stopping(LocalStore):
+    """A directory in which so many changes are made before the process ends."""
+
+    left = 0
+
+    def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
+        self._go_on()
+        super().put(path, data, mode=mode)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self._go_on()
+        super().delete(paths)
+
+    def _go_on(self) -> None:
+        if not self.left:
+            raise Stopped
+        self.left -= 1
+
+
+@pytest.mark.spec("rel-17")
+@pytest.mark.parametrize("versions", [3, 12])
+def test_renaming_that_is_stopped_anywhere_leaves_the_newest_version_and_can_be_repeated(
+    tmp_path: Path, versions: int
+) -> None:
+    for _ in range(versions):
+        glaive.write_dataset(ROWS, tmp_path / "t", mode="append", enable_v2_manifest_paths=False)
+    for changes in range(2 * versions):
+        path = tmp_path / f"stopped after {changes}"
+        shutil.copytree(tmp_path / "t", path)
+        store = Stopping(path)
+        store.left = changes
+        with pytest.raises(Stopped):
+            migrate_manifest_names(store)
+        opened = glaive.dataset(path)
+        assert (opened.version, opened.count_rows()) == (versions, 2 * versions)
+        added = glaive.write_dataset(ROWS, path, mode="append")
+        added.migrate_manifest_paths_v2()
+        assert [one["version"] for one in added.versions()] == list(range(1, versions + 2))
+        assert {len(name) for name in names(path)} == {29}
+
+
+def test_the_newest_version_is_never_passed_over_where_another_library_was_stopped(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "t"
+    made(path, None)
+    (path / "_versions/1.manifest").rename(path / f"_versions/{2**64 - 1 - 1:020d}.manifest")
+    with pytest.raises(CorruptFileError, match="one naming scheme"):
+        glaive.dataset(path)
+    with pytest.raises(CorruptFileError, match="one naming scheme"):
+        glaive.write_dataset(ROWS, path, mode="append")
+    glaive.dataset(path, version=1).migrate_manifest_paths_v2()
+    assert glaive.dataset(path).count_rows() == 4

@@ -123,8 +123,8 @@ def test_two_naming_schemes_in_one_place_are_damage(store: ObjectStore) -> None:
         store.put(manifest_path(version, "V1"), [b"x"])
         with pytest.raises(CorruptFileError, match="one naming scheme"):
             list_versions(store)
-        with pytest.raises(CorruptFileError, match="one naming scheme"):
-            open_latest(store)
+    with pytest.raises(CorruptFileError, match="one naming scheme"):
+        open_latest(store)
 
 
 @pytest.mark.parametrize("keep", [0, 10, 100, -1, -5])

@@ -1658,7 +1658,8 @@ class LanceDataset:
     def migrate_manifest_paths_v2(self) -> None:
         """Rename the manifests so that the newest comes first in a listing.
 
-        Must not run concurrently with other writers; can be repeated.
+        Must not run concurrently with other writers; can be repeated: where another library was
+        stopped, and the newest version cannot be opened, on one that is opened by its number.
         """
         from glaive.dataset.versions.files import migrate_manifest_names
 

@@ -122,22 +122,27 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
     DatasetNotFoundError
         There is no manifest.
     CorruptFileError
-        Both naming schemes are used.
+        Both naming schemes are used, and the newest version has an old name: renaming that was
+        stopped leaves older ones.
     """
     newest = _registered(store) or _first_name(store) or _unlisted(store)
     if newest is not None:
         return newest
+    last: dict[NamingScheme, ManifestLocation] = {}
     for location, _ in list_manifests(store):
         if location.is_detached:
             continue
-        if newest is None:
-            newest = location
-        elif location.scheme != newest.scheme:
-            raise _mixed(store, newest, location)
-        elif location.version > newest.version:
-            newest = location
-        if newest.scheme == "V2" and store.lists_in_order:
-            return newest
+        known = last.get(location.scheme)
+        if known is None or location.version > known.version:
+            last[location.scheme] = location
+        # Renaming begins with the newest. A directory is read whole: others begin elsewhere.
+        in_order = store.lists_in_order and not store.is_local
+        if location.scheme == "V2" and "V1" not in last and in_order:
+            return location
+    renamed, newest = last.get("V2"), last.get("V1")
+    if renamed is not None and newest is not None and newest.version > renamed.version:
+        raise _mixed(store, renamed, newest)
+    newest = renamed or newest
     if newest is None:
         raise DatasetNotFoundError(
             f"Dataset at path {store.uri} was not found: no dataset at {store.uri}: expected "
@@ -270,6 +275,9 @@ def _first_name(store: ObjectStore) -> ManifestLocation | None:
     name = parse_manifest_name(first)
     if name is None or name.scheme == "V1" or name.is_detached:
         return None
+    others = (parse_manifest_name(one) for one in names if len(one) != len(first))
+    if any(other is not None and other.scheme == "V1" for other in others):
+        return None  # renaming was stopped
     return ManifestLocation(name.version, f"{VERSIONS}/{first}", "V2")
 
 

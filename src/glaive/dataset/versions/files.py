@@ -29,7 +29,7 @@ from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import files_of, kind_of
 from glaive.table.refs import BRANCHES, branch_store, is_branch_name, ref_files
 from glaive.table.root import open_root, plain_store, register_of
-from glaive.table.versions import list_versions
+from glaive.table.versions import list_manifests, list_versions
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -211,8 +211,9 @@ def _is_own(path: str) -> bool:
 def migrate_manifest_names(store: ObjectStore) -> int:
     """Rename all manifests so that listings have the newest first; returns their number.
 
-    Must not run concurrently with writers; can be repeated after an interruption. Three requests
-    per manifest, and two to a register of manifests.
+    Must not run concurrently with writers; can be repeated after an interruption: the newest is
+    renamed first, so that it is found by then. Three requests per manifest, and two to a register
+    of manifests.
 
     Raises
     ------
@@ -228,14 +229,12 @@ def migrate_manifest_names(store: ObjectStore) -> int:
     register = register_of(store)
     if register is not None:
         finish_all(store, register)
-    for meta in list(store.list(VERSIONS)):
-        name = parse_manifest_name(meta.path.rpartition("/")[2])
-        if name is None or name.is_detached or name.scheme == "V2":
-            continue
+    old = [one for one in list_manifests(store) if one[0].scheme == "V1"]
+    for location, meta in sorted(old, key=lambda one: one[0].version, reverse=True):
         if not meta.size:  # left by an interrupted writer
             store.delete([meta.path])
             continue
-        target = manifest_path(name.version, "V2")
+        target = manifest_path(location.version, "V2")
         content = store.get(meta.path)
         try:
             store.put(target, [content], mode="create")
@@ -243,7 +242,7 @@ def migrate_manifest_names(store: ObjectStore) -> int:
             if store.get(target) != content:
                 raise
         if register is not None:
-            enter_renamed(store, register, name.version, target)
+            enter_renamed(store, register, location.version, target)
         store.delete([meta.path])
         renamed += 1
     return renamed
