@@ -15,6 +15,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
+import glaive
 from glaive.clock import Clock, replaced_clock
 from glaive.errors import CleanupError, CommitConflictError, ObjectNotFoundError, StoreError
 from glaive.format.manifest import Manifest
@@ -442,3 +443,25 @@ def test_blobs_belong_to_the_data_file_whose_folder_they_are_in(name: str) -> No
     assert files.has_folder("data/a")
     assert "data/b/1.blob" not in files
     assert "data/a.lance/1.blob" not in files
+
+
+@pytest.mark.parametrize(
+    "name", [".page_data.lance.0123456789abcdef.tmp", ".tmpAb3dEf"], ids=["own", "of pylance"]
+)
+def test_files_that_a_stopped_copy_left_in_the_folder_of_an_index_go_when_they_are_old(
+    tmp_path: Path, name: str
+) -> None:
+    dataset = glaive.write_dataset(pa.table({"id": [1, 2, 3]}), tmp_path / "t")
+    dataset.create_scalar_index("id", "BTREE")
+    (folder,) = (tmp_path / "t/_indices").iterdir()
+    used = set(folder.iterdir())
+    left = folder / name
+    left.write_bytes(b"x")
+    dataset.cleanup_old_versions(timedelta(0))
+    assert left.exists()
+    old = time.time() - 8 * 86_400
+    for path in folder.iterdir():
+        os.utime(path, (old, old))
+    dataset.cleanup_old_versions(timedelta(0))
+    assert set(folder.iterdir()) == used
+    assert dataset.to_table(filter="id = 2").num_rows == 1

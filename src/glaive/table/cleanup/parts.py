@@ -23,6 +23,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS
 from glaive.io.listing import LinkTargets
 from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.io.temporary import final_name, is_others_temporary
 from glaive.table.cleanup.division import BATCH, Division, Span
 from glaive.table.cleanup.found_files import CleanupFile, FoundFiles
 from glaive.table.cleanup.packed_files import PackedFiles
@@ -215,7 +216,9 @@ class ListUnused:
             for meta in self.span.listed(store, folder):
                 verified = meta.path in deleted
                 kind = kind_of(meta.path, named=verified)
-                if kind is None or meta.path in kept or not (verified or self._is_old(meta)):
+                if kind is None or _is_used(meta.path, kept):
+                    continue
+                if not (verified or self._is_old(meta)):
                     continue
                 if store.is_link(meta.path) or store.full(meta.path) in self.targets:
                     links.append(meta.path)
@@ -247,6 +250,14 @@ class ListUnused:
 
     def _is_unused_folder(self, path: str, kept: FileSet) -> bool:
         return path in self.span and is_own_folder(path) and not kept.has_folder(path)
+
+
+def _is_used(path: str, kept: FileSet) -> bool:
+    """Whether a version needs a file: not one that a copy, stopped, left unfinished in a folder."""
+    name = path.rpartition("/")[2]
+    if final_name(name) is not None or is_others_temporary(name):
+        return path in kept.paths
+    return path in kept
 
 
 @dataclass(frozen=True, slots=True)
