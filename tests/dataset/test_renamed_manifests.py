@@ -156,6 +156,21 @@ def test_a_handle_from_before_the_renaming_lists_changes_and_compares_checksums(
     compare_manifest(before.snapshot)
 
 
+def test_a_handle_from_before_the_renaming_commits_segments_that_were_built_earlier(
+    tmp_path: Path,
+) -> None:
+    before = made(tmp_path / "t", None)
+    segments = [
+        before.create_index_uncommitted("a", "BTREE", "a_idx", fragment_ids=[one.fragment_id])
+        for one in before.get_fragments()
+    ]
+    before.insert(ROWS)
+    before.insert(ROWS)
+    glaive.dataset(tmp_path / "t").migrate_manifest_paths_v2()
+    before.commit_existing_index_segments("a_idx", "a", segments)
+    assert before.to_table(filter="a = 1").num_rows == 4
+
+
 def test_an_older_version_with_an_old_name_gets_tags_and_branches_with_a_manifest_store(
     tmp_path: Path,
 ) -> None:

@@ -15,7 +15,7 @@ from glaive.format.paths import DETACHED
 from glaive.format.pb import table_pb2
 from glaive.io.store import ObjectStore
 from glaive.table.index_coverage import covered_fragments
-from glaive.table.load import load_numbered, read_transaction
+from glaive.table.load import load_again, read_transaction
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.protocol import Conflict
 
@@ -70,7 +70,7 @@ def _after(store: ObjectStore, newest: Manifest, number: int, segments: CreateIn
     try:
         made = newest
         if number != newest.version:
-            made = load_numbered(store, number, newest.scheme)
+            made = load_again(store, number, newest.scheme)
         transaction = read_transaction(store, made)
     except ObjectNotFoundError:
         transaction = None

@@ -122,27 +122,26 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
     DatasetNotFoundError
         There is no manifest.
     CorruptFileError
-        Both naming schemes are used, and the newest version has an old name: renaming that was
-        stopped leaves older ones.
+        Both naming schemes are used, V1 for the newest version.
     """
     newest = _registered(store) or _first_name(store) or _unlisted(store)
     if newest is not None:
         return newest
     last: dict[NamingScheme, ManifestLocation] = {}
+    # Renaming begins with the newest. A directory is read whole: others begin elsewhere.
+    first_will_do = store.lists_in_order and not store.is_local
     for location, _ in list_manifests(store):
         if location.is_detached:
             continue
-        known = last.get(location.scheme)
-        if known is None or location.version > known.version:
+        known = last.setdefault(location.scheme, location)
+        if location.version > known.version:
             last[location.scheme] = location
-        # Renaming begins with the newest. A directory is read whole: others begin elsewhere.
-        in_order = store.lists_in_order and not store.is_local
-        if location.scheme == "V2" and "V1" not in last and in_order:
+        if first_will_do and last.keys() == {"V2"}:
             return location
-    renamed, newest = last.get("V2"), last.get("V1")
-    if renamed is not None and newest is not None and newest.version > renamed.version:
-        raise _mixed(store, renamed, newest)
-    newest = renamed or newest
+    newest, old = last.get("V2"), last.get("V1")
+    if newest is not None and old is not None and old.version > newest.version:
+        raise _mixed(store, newest, old)
+    newest = newest or old
     if newest is None:
         raise DatasetNotFoundError(
             f"Dataset at path {store.uri} was not found: no dataset at {store.uri}: expected "
@@ -155,8 +154,7 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
 def locate(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLocation:
     """Location of the manifest of a version, which may not exist.
 
-    No request unless there is a register of manifests, which knows their names: the one that it
-    finds may be of another scheme.
+    No request without a register of manifests, which may know a name of another scheme.
     """
     path = manifest_path(version, scheme)
     register = register_of(store)
@@ -203,13 +201,9 @@ def has_its_name(store: ObjectStore, manifest: Manifest) -> bool:
     """
     if manifest.scheme == "V2":
         return True
-    location = locate(store, manifest.version, manifest.scheme)
-    if location.scheme == "V2":  # a register of manifests knows
+    if locate(store, manifest.version, "V1").scheme == "V2":  # a register of manifests knows
         return False
-    try:
-        return store.head(location.path).size > 0
-    except ObjectNotFoundError:
-        return False
+    return _is_there(store, manifest.version, "V1")
 
 
 def _registered(store: ObjectStore) -> ManifestLocation | None:
@@ -398,12 +392,8 @@ def _manifests(metas: Iterable[ObjectMeta]) -> Iterator[tuple[ManifestLocation, 
             yield ManifestLocation(name.version, meta.path, name.scheme, meta.size), meta
 
 
-def _mixed(
-    store: ObjectStore, first: ManifestLocation, other: ManifestLocation
-) -> CorruptFileError:
+def _mixed(store: ObjectStore, one: ManifestLocation, other: ManifestLocation) -> CorruptFileError:
+    found = f"{one.path} and {other.path}"
     return CorruptFileError(
-        "names of manifests",
-        expected="one naming scheme",
-        found=f"{first.path} and {other.path}",
-        where=store.uri,
+        "names of manifests", expected="one naming scheme", found=found, where=store.uri
     )
