@@ -136,7 +136,7 @@ def test_old_copies_of_a_publication_that_was_stopped_are_made_again(main: Lance
     times = aged(root)
     main.branches.publish("dev")
     used = {
-        root / path
+        root / str(path)
         for path in main.tracked_files(min_version=main.version).read_all()["path"].to_pylist()
     }
     needed = [path for path in copies if path in used]
