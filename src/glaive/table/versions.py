@@ -24,6 +24,7 @@ from glaive.errors import (
 from glaive.format.manifest import Manifest
 from glaive.format.paths import (
     DETACHED,
+    HINT,
     VERSIONS,
     NamingScheme,
     manifest_path,
@@ -266,10 +267,10 @@ def _first_name(store: ObjectStore) -> ManifestLocation | None:
     if names is None:
         return None
     first = min(names, default="")
-    name = parse_manifest_name(first)
-    if name is None or name.scheme == "V1" or name.is_detached:
+    if (name := parse_manifest_name(first)) is None or name.scheme == "V1" or name.is_detached:
         return None
-    others = (parse_manifest_name(one) for one in names if len(one) != len(first))
+    usual = {len(first), len(HINT) - len(VERSIONS) - 1}  # no step for each of many V2 names
+    others = () if usual.issuperset(map(len, names)) else map(parse_manifest_name, names)
     if any(other is not None and other.scheme == "V1" for other in others):
         return None  # renaming was stopped
     return ManifestLocation(name.version, f"{VERSIONS}/{first}", "V2")
