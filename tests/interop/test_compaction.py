@@ -425,6 +425,17 @@ class TestOptions:
         assert groups_of(glaive, path, {}) == [[0, 1], [2, 3]]
         assert groups_of(glaive, path, {"target_rows_per_fragment": 1000}) == [[0, 1, 2, 3]]
 
+    def test_the_configuration_may_exclude_fragments(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "d")
+        make(path, [10, 10, 10, 10])
+        dataset = glaive.dataset(path)
+        for text, groups in (("3", [[0, 1, 2]]), ("0, 3", [[1, 2]]), ("", [[0, 1, 2, 3]])):
+            dataset.update_config({"lance.compaction.excluded_fragment_ids": text})
+            assert groups_of(glaive, path, {}) == groups
+        dataset.update_config({"lance.compaction.excluded_fragment_ids": "3;4"})
+        with pytest.raises(OptionError, match=r"excluded_fragment_ids.*'3;4'"):
+            glaive.dataset(path).optimize.compact_files()
+
     @pytest.mark.parametrize(
         "options",
         [

@@ -146,9 +146,11 @@ def _from_text(name: str, text: str) -> Any:
         if text.lower() not in ("true", "false"):
             raise OptionError(f"{CONFIG_PREFIX}{name}: expected true or false, found {text!r}")
         return text.lower() == "true"
-    if name in ("compaction_mode", "data_storage_version"):
+    if name in ("compaction_mode", "compression", "data_storage_version"):
         return text
     try:
+        if name == "excluded_fragment_ids":
+            return tuple(int(number) for number in text.split(",") if number.strip())
         return float(text) if name.endswith("threshold") else int(text)
     except ValueError:
         raise OptionError(f"{CONFIG_PREFIX}{name}: expected a number, found {text!r}") from None
