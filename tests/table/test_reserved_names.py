@@ -77,3 +77,50 @@ def test_a_commit_with_such_a_column_makes_no_version(tmp_path: Path) -> None:
             str(tmp_path), glaive.LanceOperation.Overwrite(schema, []), read_version=1
         )
     assert glaive.dataset(tmp_path).version == 1
+
+
+READS: dict[str, Callable[[Any], object]] = {
+    "row ids": lambda at: at.to_table(with_row_id=True),
+    "row addresses": lambda at: at.to_table(with_row_address=True),
+    "deleted ids": lambda at: at.delta(begin_version=1, end_version=1).get_deleted_row_ids(),
+    "new rows": lambda at: at.delta(compared_against=0).get_inserted_rows(),
+    "text search": lambda at: at.to_table(full_text_query={"columns": ["text"], "query": "a"}),
+    "merge": CHANGES["merge"],
+    "update": CHANGES["update"],
+    "delete in a fragment": _deleted,
+    "index": lambda at: at.create_index_uncommitted("id", "BTREE"),
+    "set of keys": lambda at: at.create_scalar_index("id", "BITMAP"),
+}
+
+
+@pytest.mark.parametrize("name", ["_rowid", "_rowaddr"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        pa.array([True, False, True, None]),
+        pa.array(["a", "b", "c", "d"]),
+        pa.array([[1], [2], None, []], pa.list_(pa.int32())),
+        pa.array([{"a": 1}, {"a": 2}, None, {"a": 3}]),
+        pa.array([1, 2, 3, 4], pa.timestamp("us")),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_values_of_any_type_are_not_taken_for_numbers_of_rows(
+    tmp_path: Path, name: str, other: pa.Array
+) -> None:
+    rows = pa.table({"id": [1, 2, 3, 4], "text": ["a", "b", "a", "b"], f"x{name[1:]}": other})
+    glaive.write_dataset(rows, tmp_path / "t", enable_stable_row_ids=True)
+    (manifest,) = (tmp_path / "t" / "_versions").glob("*.manifest")
+    written = manifest.read_bytes().replace(f"x{name[1:]}".encode(), name.encode())
+    manifest.write_bytes(written)
+
+    refused = []
+    for what, read in READS.items():
+        try:
+            read(glaive.dataset(tmp_path / "t"))
+        except (SchemaError, OptionError):
+            refused.append(what)
+    assert {"merge", "set of keys", "row ids" if name == "_rowid" else "row addresses"} <= {
+        *refused
+    }
+    assert glaive.dataset(tmp_path / "t").to_table().column(2).combine_chunks() == other

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import ascending, flags_of, integer_array
 from glaive.arrow.conditions import Condition, InRange, IsOneOf
+from glaive.errors import SchemaError
 from glaive.format.flags import Feature
 from glaive.memory import items_of
 from glaive.scan.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from glaive.format.fields import LanceSchema
     from glaive.format.rowids import RowValues
     from glaive.table.lineage import Lineage
 
@@ -31,6 +33,7 @@ __all__ = [
     "SystemColumns",
     "bounds",
     "numbers",
+    "refuse_taken",
 ]
 
 ROW_ID = "_rowid"
@@ -118,6 +121,25 @@ class SystemColumns:
         if name != ROW_ID and not self.stable:
             return RowValues.constant(_FIRST_VERSION, self.rows)
         return self._load(_LINEAGE[name])
+
+
+def refuse_taken(schema: LanceSchema, *names: str) -> None:
+    """Refuse to look for what is known of rows where columns have the names of it.
+
+    Other writers give columns such names. Values of any type would be taken for those of the rows.
+
+    Raises
+    ------
+    SchemaError
+        There is such a column; the message says how to get rid of it.
+    """
+    for name in names:
+        if name in schema.names:
+            raise SchemaError(
+                f"column {name!r} of the dataset has a name that is reserved for what is known of "
+                "each row, which is needed here. Rename the column (alter_columns), drop it "
+                "(drop_columns), or read a version without it"
+            )
 
 
 def bounds(condition: InRange) -> tuple[int, int]:

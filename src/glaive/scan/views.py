@@ -16,7 +16,7 @@ from glaive.format.fragment import LEGACY
 from glaive.scan.bound import BoundFragment, bind_fragment
 from glaive.scan.projection import BlobHandling, Columns, Projection, project
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.system_columns import SYSTEM_COLUMNS
+from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, refuse_taken
 
 if TYPE_CHECKING:
     from glaive.expr.filter_shapes import FilterShapes
@@ -256,9 +256,11 @@ class Views:
         columns, row_id, row_address, blobs, inputs = key
         if self.snapshot.manifest.data_format == LEGACY:
             blobs = "values"  # format 0.1 keeps blobs as it keeps all binary
+        schema = self.snapshot.manifest.schema
+        refuse_taken(schema, *[ROW_ID] * row_id, *[ROW_ADDRESS] * row_address)
         with refuse_half_characters("columns"):
             projection = project(
-                self.snapshot.manifest.schema,
+                schema,
                 columns,
                 with_row_id=row_id,
                 with_row_address=row_address,

@@ -19,6 +19,7 @@ from glaive.index.vector.plain_codes import PlainCodes
 from glaive.kernels.distances import Queries, VectorBlock, measure
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.scan.snapshot import Snapshot
+from glaive.scan.system_columns import refuse_taken
 from glaive.types import Int64s, UInt8s, UInt64s
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ def hamming_clustering_for_sample(
     if sample_size is None or sample_size >= len(dataset):
         rows = dataset.to_table(columns=[column], with_row_id=True)
     else:
+        refuse_taken(dataset.lance_schema, _ROW_ID)
         positions = sample_positions(len(dataset), sample_size, randomize_order=False)
         rows = dataset.take(positions, [column, _ROW_ID])
     return _of_table(rows, column, hamming_threshold)

@@ -34,7 +34,7 @@ from glaive.scan.filter.search import Search, answers_of
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.run.scheduler import ScanRun
-from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID
+from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, refuse_taken
 from glaive.scan.views import Views
 from glaive.types import Int64s
 
@@ -113,6 +113,7 @@ def find_matches(
     snapshot = dataset.snapshot
     stable = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
     system = [ROW_ADDRESS, *([ROW_ID] if stable else [])]
+    refuse_taken(snapshot.manifest.schema, *system)
     columns = (*keys.names, *system)
     source = Views(snapshot).scan(columns, inputs=keys.names)
     terms = _terms(keys) if keys.rows <= _MAX_PREFILTER_RATIO * snapshot.num_rows else ()

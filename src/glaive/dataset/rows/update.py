@@ -33,7 +33,7 @@ from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import FragmentList
 from glaive.format.manifest import Manifest
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
-from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
+from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, refuse_taken
 from glaive.scan.views import Views
 from glaive.table.operations.update import Update
 
@@ -76,7 +76,9 @@ class UpdateTask:
         schema = opened.manifest.schema
         values = _bind(opened, self.updates)
         stable = opened.manifest.uses(Feature.STABLE_ROW_IDS)
-        columns = [*schema.names, ROW_ADDRESS, *([ROW_ID] if stable else [])]
+        system = [ROW_ADDRESS, *([ROW_ID] if stable else [])]
+        refuse_taken(schema, *system)
+        columns = [*schema.names, *system]
         needed = {path for value in values.values() for path in value.columns}
         columns += sorted(needed - set(columns))
         reading = ScanOptions.of(

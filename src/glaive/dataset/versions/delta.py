@@ -17,7 +17,7 @@ from glaive.errors import OptionError, UnsupportedFeatureError, VersionNotFoundE
 from glaive.format.flags import Feature
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.system_columns import CREATED_AT, ROW_ID, UPDATED_AT
+from glaive.scan.system_columns import CREATED_AT, ROW_ID, UPDATED_AT, refuse_taken
 from glaive.scan.views import Views
 from glaive.table.replaced import check_not_replaced
 
@@ -103,7 +103,9 @@ class DatasetDelta:
 
     def _rows(self, predicate: str) -> pa.RecordBatchReader:
         names = self.dataset.manifest.schema.names
-        columns = [*names, ROW_ID, CREATED_AT, UPDATED_AT]
+        system = (ROW_ID, CREATED_AT, UPDATED_AT)
+        refuse_taken(self.dataset.manifest.schema, *system)
+        columns = [*names, *system]
         scanner = Scanner.of(Views(self.dataset.snapshot), columns=columns, filter=predicate)
         return scanner.to_reader()
 
@@ -115,6 +117,7 @@ class DatasetDelta:
                 f"version {version} of {store.uri} has no stable row ids, so deleted rows cannot "
                 "be listed. Only datasets created with enable_stable_row_ids=True have them."
             )
+        refuse_taken(manifest.schema, ROW_ID)
         scanner = Scanner.of(Views(Snapshot(store, manifest, Session())), columns=[ROW_ID])
         ids: NDArray[np.uint64] = scanner.to_table().column(ROW_ID).to_numpy()
         return ids

@@ -21,7 +21,7 @@ from glaive.scan.nearest.result import QUERY
 from glaive.scan.nearest.scan import NearestScan
 from glaive.scan.nearest.vectors import row_vectors, vector_type
 from glaive.scan.options import ScanOptions
-from glaive.scan.system_columns import ROW_ID
+from glaive.scan.system_columns import ROW_ID, refuse_taken
 from glaive.scan.take import take_physical
 from glaive.scan.views import Views
 from glaive.types import Flags, Int64s, UInt64s
@@ -74,6 +74,7 @@ class RecallSample:
         fragment, row = _drawn(views, count, fragments)
         if kind.several or not len(row):
             return None
+        refuse_taken(views.snapshot.manifest.schema, ROW_ID)
         source = views.scan((column, ROW_ID))
         table = take_physical(source, fragment, row)
         array: Any = join_large(table.column(0).chunks)
