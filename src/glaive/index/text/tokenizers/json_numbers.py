@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from glaive.arrow.jsonb import decode_jsonb
 from glaive.errors import OptionError
-from glaive.index.text.tokenizers.json_values import json_values
+from glaive.index.text.tokenizers.json_values import JsonBudget, json_values
 from glaive.index.text.tokenizers.token_numbers import (
     NumberedTokens,
     TokenChain,
@@ -57,12 +57,15 @@ class JsonNumbers(TokenNumbers):
         Raises
         ------
         CorruptFileError
-            A value is not JSONB.
+            A value is not JSONB, or no JSON.
+        LimitError
+            Paths of long names are repeated by many values or tokens.
         """
         present: Any = texts.drop_null()
         if pa.types.is_binary(present.type) or pa.types.is_large_binary(present.type):
             present = decode_jsonb(present, "the column of an index")
-        values = list(json_values(present.to_pylist()))
+        budget = JsonBudget(present.nbytes)
+        values = list(json_values(present.to_pylist(), budget))
         strings = [value.text for found in values for value in found if value.kind == "str"]
         words = self._words.number(pa.array(strings, pa.large_string()))
         names, numbers = self._words.tokens, words.numbers.tolist()
@@ -76,6 +79,7 @@ class JsonNumbers(TokenNumbers):
                 if value.kind == "str":
                     tokens = [names[number] for number in numbers[begin : ends[at]]]
                     begin, at = ends[at], at + 1
+                budget.take(len(value.path) * len(tokens))
                 named += [f"{value.path},{value.kind},{token}" for token in tokens]
             counts.append(len(named) - before)
         of_text = np.zeros(len(texts), np.int64)
