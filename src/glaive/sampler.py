@@ -18,12 +18,13 @@ from glaive.dataset.sampled_batches import maybe_sample, reservoir_sampling
 from glaive.dataset.shuffled_batches import (
     BlockOrder,
     batches_at,
+    check_order,
     default_window,
     shuffled_batches,
     with_row_ids,
 )
 from glaive.errors import MissingDependencyError, OptionError
-from glaive.types import Int64s
+from glaive.scan.system_columns import ROW_OFFSET, refuse_taken
 
 __all__ = [
     "FragmentSampler",
@@ -132,13 +133,14 @@ class _Sharded:
         """Number of the pass whose order this is; None if all passes have the same."""
         return self._epoch if self._randomize else None
 
-    def _share(self, count: int) -> Int64s:
-        """Which of ``count`` parts are of this process, in order."""
-        order = np.arange(count)
-        if self._randomize:
-            np.random.default_rng([self._seed, self._epoch]).shuffle(order)
-        share: Int64s = order[self._rank :: self._world_size]
-        return share
+    def _share(self, count: int) -> Sequence[int]:
+        """Which of ``count`` parts are of this process, in order; see :func:`check_order`."""
+        if not self._randomize:
+            return range(self._rank, count, self._world_size)
+        check_order(count, "batch_size")
+        order: Any = np.arange(count)
+        np.random.default_rng([self._seed, self._epoch]).shuffle(order)
+        return memoryview(order[self._rank :: self._world_size])
 
 
 class ShardedFragmentSampler(_Sharded, FragmentSampler):
@@ -171,7 +173,7 @@ class ShardedFragmentSampler(_Sharded, FragmentSampler):
     ) -> Iterable[LanceFragment]:
         """The fragments of this process."""
         fragments = dataset.get_fragments()
-        return [fragments[one] for one in self._share(len(fragments)).tolist()]
+        return [fragments[one] for one in self._share(len(fragments))]
 
 
 class ShardedBatchSampler(_Sharded, Sampler):
@@ -362,6 +364,7 @@ class ShuffledBlockSampler(_Sharded, Sampler):
         """Yield the batches of this process."""
         positions = None
         if filter is not None:
+            refuse_taken(dataset.lance_schema, ROW_OFFSET)
             passing = dataset.to_table(columns=["_rowoffset"], filter=filter)
             positions = passing["_rowoffset"].to_numpy().astype(np.int64)
         order = BlockOrder(

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.traced import traced_peak
 
 import glaive
-from glaive.errors import OptionError
+from glaive.errors import LimitError, OptionError, SchemaError
 from glaive.sampler import (
     FullScanSampler,
     ShardedBatchSampler,
     ShardedFixedBatchSampler,
     ShardedFragmentSampler,
+    ShuffledBlockSampler,
     maybe_sample,
     reservoir_sampling,
 )
@@ -124,3 +127,29 @@ def test_a_sample_of_a_stream_is_of_its_items() -> None:
     chosen = reservoir_sampling(iter(range(1000)), 10)
     assert len(set(chosen)) == 10
     assert max(chosen) > 10
+
+
+@pytest.mark.spec("rel-24")
+def test_rows_that_few_bytes_stand_for_are_sampled_in_little_memory(tmp_path: Path) -> None:
+    rows = 2**31
+    options: dict[str, Any] = {"max_rows_per_file": rows, "max_rows_per_group": rows}
+    dataset = glaive.write_dataset(pa.table({"a": pa.nulls(rows)}), tmp_path, **options)
+
+    def first(sampler: Any) -> list[pa.RecordBatch]:
+        return list(islice(sampler(dataset, batch_size=8), 2))
+
+    first(ShardedBatchSampler(0, 2))
+    assert traced_peak(lambda: first(ShardedBatchSampler(1, 2))) < 2**26
+    with pytest.raises(LimitError, match=r"268435456 parts.*batch_size"):
+        first(ShardedBatchSampler(0, 2, randomize=True))
+    with pytest.raises(LimitError, match=r"268435456 parts.*block_rows"):
+        first(ShuffledBlockSampler(block_rows=8))
+    assert [len(one) for one in first(ShuffledBlockSampler())] == [8, 8]
+
+
+def test_names_that_are_reserved_are_not_taken_for_positions_of_rows(tmp_path: Path) -> None:
+    glaive.write_dataset(pa.table({"a": [1, 2], "xrowoffset": ["x", "y"]}), tmp_path)
+    (manifest,) = (tmp_path / "_versions").glob("*.manifest")
+    manifest.write_bytes(manifest.read_bytes().replace(b"xrowoffset", b"_rowoffset"))
+    with pytest.raises(SchemaError, match=r"'_rowoffset'.*reserved"):
+        list(ShuffledBlockSampler()(glaive.dataset(tmp_path), filter="a = 1"))

@@ -13,13 +13,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from glaive.config import settings
 from glaive.dataclass import dataclass
+from glaive.errors import LimitError
+from glaive.scan.system_columns import ROW_ID, refuse_taken
 from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = ["BlockOrder", "batches_at", "default_window", "shuffled_batches", "with_row_ids"]
+__all__ = [
+    "BlockOrder",
+    "batches_at",
+    "check_order",
+    "default_window",
+    "shuffled_batches",
+    "with_row_ids",
+]
+
+_ORDER_BYTES = 32
+"""Memory of the order of one part, while it is made."""
 
 _WINDOW_BYTES = 256 * 2**20
 _WINDOW_ROWS = 65_536
@@ -63,6 +76,7 @@ class BlockOrder:
     def windows(self, size: int, offset: int) -> Iterator[Int64s]:
         """Positions of rows, a window of the share at a time, without the first ``offset`` rows."""
         first, end = self.bounds()
+        check_order(-(-self.rows // self.block_rows), "block_rows")
         blocks = np.random.default_rng(self.seed).permutation(-(-self.rows // self.block_rows))
         starts = blocks * self.block_rows
         ends = np.cumsum(np.minimum(self.block_rows, self.rows - starts))
@@ -83,6 +97,22 @@ def _between(starts: Int64s, ends: Int64s, first: int, end: int) -> Int64s:
     return rows
 
 
+def check_order(parts: int, option: str) -> None:
+    """Refuse an order of more parts than memory is taken for: few bytes stand for many rows.
+
+    Raises
+    ------
+    LimitError
+        There are too many; the message names the option that makes them fewer.
+    """
+    most = settings.max_decoded_bytes_per_page // _ORDER_BYTES
+    if parts > most:
+        raise LimitError(
+            f"an order of {parts} parts of the dataset; at most {most} are put in an order at "
+            f"random. Use a larger {option}, or allow more: set GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
+        )
+
+
 def default_window(dataset: LanceDataset, batch_size: int) -> int:
     """Rows of a window: 65,536, fewer if rows take more than 4 KiB each in the files."""
     each = max(1, dataset.manifest.stated.file_bytes // max(1, len(dataset)))
@@ -92,7 +122,14 @@ def default_window(dataset: LanceDataset, batch_size: int) -> int:
 def with_row_ids(
     dataset: LanceDataset, columns: Sequence[str] | Mapping[str, str] | None
 ) -> Sequence[str] | Mapping[str, str]:
-    """The columns, and the ids of the rows."""
+    """The columns, and the ids of the rows.
+
+    Raises
+    ------
+    SchemaError
+        A column of the dataset has the name of these.
+    """
+    refuse_taken(dataset.lance_schema, ROW_ID)
     if isinstance(columns, Mapping):
         return {**columns, "_rowid": "_rowid"}
     return [*(dataset.schema.names if columns is None else columns), "_rowid"]
@@ -101,14 +138,14 @@ def with_row_ids(
 def batches_at(
     dataset: LanceDataset,
     columns: Sequence[str] | Mapping[str, str] | None,
-    numbers: Int64s,
+    numbers: Sequence[int],
     batch_size: int,
 ) -> Iterator[pa.RecordBatch]:
     """Batches by number, where batch 0 is the first ``batch_size`` rows; some are read at once."""
     at_once = max(1, default_window(dataset, batch_size) // (8 * batch_size))
     rows = len(dataset)
     for first in range(0, len(numbers), at_once):
-        starts = numbers[first : first + at_once] * batch_size
+        starts = np.array(numbers[first : first + at_once], np.int64) * batch_size
         sizes = np.minimum(batch_size, rows - starts)
         ends = np.cumsum(sizes)
         positions = np.arange(sizes.sum()) + np.repeat(starts - ends + sizes, sizes)
