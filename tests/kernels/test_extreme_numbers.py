@@ -17,6 +17,8 @@ import glaive.kernels
 
 TRIALS = os.environ.get("EXTREME_TRIALS", "10")
 
+LONG = pytest.mark.nightly(reason="compiles all kernels once more, with checks")
+
 A_KERNEL = """
 import numpy as np
 from glaive.kernels import _sanitizer
@@ -159,14 +161,14 @@ def report() -> Report:
     return report
 
 
-@pytest.mark.slow
+@LONG
 def test_no_extreme_number_makes_a_kernel_leave_its_buffers_or_overflow(report: Report) -> None:
     assert report["unsafe"] == {}
     assert report["outcomes"]["CorruptFileError"] > 1000
     assert report["outcomes"]["result"] > 1000
 
 
-@pytest.mark.slow
+@LONG
 def test_every_function_that_calls_a_compiled_loop_was_tried(report: Report) -> None:
     tried = {name for name, calls in report["calls"].items() if calls}
     calling = []
@@ -180,6 +182,6 @@ def test_every_function_that_calls_a_compiled_loop_was_tried(report: Report) -> 
     assert [name for name in calling if name not in tried] == []
 
 
-@pytest.mark.slow
+@LONG
 def test_every_compiled_loop_ran_in_the_checked_build(report: Report) -> None:
     assert report["idle"] == []

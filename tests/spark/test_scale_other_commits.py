@@ -208,7 +208,15 @@ def publication(folder: Path, count: int) -> Callable[[], Manifest]:
     return lambda: publish_branch(dataset.opened, "audit", job)[0]
 
 
+def with_files(folder: Path, count: int) -> None:
+    """Files by the names of new fragments: a first version is not committed without them."""
+    (folder / "t.lance" / "data").mkdir(parents=True)
+    for number in range(count):
+        (folder / "t.lance" / "data" / new_file(number).path).touch()
+
+
 def conversion(folder: Path, count: int) -> Callable[[], Manifest]:
+    with_files(folder, count)
     plan = plan_write(LocalStore(folder / "t.lance"), IDS, WriteOptions(mode="create"))
 
     def convert() -> Manifest:
@@ -226,6 +234,7 @@ def planned(folder: Path, base: Manifest | None = None) -> IngestPlan:
 
 
 def ingest(folder: Path, count: int) -> Callable[[], Manifest]:
+    with_files(folder, count)
     plan = planned(folder)
 
     def commit() -> Manifest:

@@ -102,14 +102,14 @@ def _removed(plan: WritePlan, fragments: Iterable[Fragment], *, asks: bool = Fal
     store = plan.store
     if not store.is_local and not asks:
         return []
-    names = [
+    names = (
         data_file_path(file.path)
         for fragment in fragments
         for file in fragment.files
         if file.base_id is None
-    ]
+    )
 
-    def is_missing(name: str) -> bool:
+    def is_gone(name: str) -> bool:
         try:
             store.head(name)
         except ObjectNotFoundError:
@@ -118,8 +118,9 @@ def _removed(plan: WritePlan, fragments: Iterable[Fragment], *, asks: bool = Fal
 
     if store.is_local:
         return [name for name in names if store.is_free(name)]
-    found = ordered_map(is_missing, names, workers=_READERS)
-    return [name for name, missing in zip(names, found, strict=True) if missing]
+    wanted = list(names)
+    found = ordered_map(is_gone, wanted, workers=_READERS)
+    return [name for name, gone in zip(wanted, found, strict=True) if gone]
 
 
 def _without_files(plan: WritePlan, missing: list[str]) -> CommitConflictError:
