@@ -88,3 +88,24 @@ def unscaled(array: pa.Array[pa.Scalar[pa.Decimal128Type]]) -> list[int | None]:
         int.from_bytes(raw[at * 16 : at * 16 + 16], "little", signed=True) if valid[at] else None
         for at in range(len(array))
     ]
+
+
+@pytest.mark.parametrize("largest", [9, 2**31, 2**63 - 1, 2**64 - 1, 10**19])
+def test_remainders_of_integers_that_are_decimals_have_the_sign_of_the_dividend(
+    largest: int,
+) -> None:
+    rng = random.Random(largest)
+    kind = pa.decimal128(20, 0)
+    over = [None, 0, largest, -largest, *(rng.randint(-largest, largest) for _ in range(60))]
+    by = [rng.choice([-1, 1]) * rng.randint(1, largest) for _ in over]
+    by[5] = largest
+    wanted = [
+        None if a is None else (a % abs(b) if a >= 0 else -(-a % abs(b)))
+        for a, b in zip(over, by, strict=True)
+    ]
+    left, right = (pa.array(numbers, kind) for numbers in (over, by))
+    found = combine("%", left, right, len(over))
+    assert found.type == kind
+    assert [None if one is None else int(one) for one in found.to_pylist()] == wanted
+    with pytest.raises(FilterError, match="division by zero: % on decimals"):
+        combine("%", left, pa.scalar(0, kind), len(over))

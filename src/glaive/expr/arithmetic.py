@@ -207,6 +207,8 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
                 return result
         elif (narrow := _by_digits(op, left, right, kind)) is not None:
             return narrow
+    if op == "%" and (whole := _remainder_of_integers(left, right, kind)) is not None:
+        return whole
     compute = _EXACT[op]
     scales = left.type.scale, right.type.scale
 
@@ -226,6 +228,22 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
     raw = b"".join((value or 0).to_bytes(size, "little", signed=True) for value in unscaled)
     valid = pa.array([value is not None for value in unscaled]).buffers()[1]
     return pa.Array.from_buffers(kind, len(unscaled), [valid, pa.py_buffer(raw)])
+
+
+def _remainder_of_integers(left: Any, right: Any, kind: Any) -> Any:
+    """Remainders of decimals that are integers of 64 bits; None if one is not, or is divided by 0.
+
+    An unsigned column and a constant are such decimals.
+    """
+    if left.type.scale or right.type.scale or not pa.types.is_decimal128(kind):
+        return None
+    try:
+        over, by = left.cast(pa.int64()), right.cast(pa.int64())
+    except pa.ArrowInvalid:  # a larger one
+        return None
+    if pc.any(pc.equal(by, pa.scalar(0, pa.int64()))).as_py():
+        return None
+    return _as_type(_integers("%", over, by).cast(pa.decimal128(19, 0)), kind)
 
 
 def _by_digits(op: str, left: Any, right: Any, kind: Any) -> Any:
