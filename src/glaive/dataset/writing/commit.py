@@ -109,7 +109,7 @@ def _removed(plan: WritePlan, fragments: Iterable[Fragment], *, asks: bool = Fal
         if file.base_id is None
     )
 
-    def is_gone(name: str) -> bool:
+    def is_missing(name: str) -> bool:
         try:
             store.head(name)
         except ObjectNotFoundError:
@@ -119,8 +119,8 @@ def _removed(plan: WritePlan, fragments: Iterable[Fragment], *, asks: bool = Fal
     if store.is_local:
         return [name for name in names if store.is_free(name)]
     wanted = list(names)
-    found = ordered_map(is_gone, wanted, workers=_READERS)
-    return [name for name, gone in zip(wanted, found, strict=True) if gone]
+    found = ordered_map(is_missing, wanted, workers=_READERS)
+    return [name for name, missing in zip(wanted, found, strict=True) if missing]
 
 
 def _without_files(plan: WritePlan, missing: list[str]) -> CommitConflictError:
