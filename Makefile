@@ -13,8 +13,9 @@ ARGS ?=
 # Files begin in the order of tests/conftest.py: the longest first.
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-# Whatever is active in the calling shell stays out of it.
-unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
+# Whatever is active in the calling shell stays out of it. Bytecode is kept: tests start many
+# processes, and each would compile all of glaive.
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test docs test-fast test-torch nightly clients examples-types simulate fuzz coverage mutants soak figures lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
@@ -26,7 +27,7 @@ demo: $(VENV)/.demo ## Spark turns real files into a Lance dataset and reads it 
 	@$(BIN)/glaive demo $(ARGS)
 
 test: $(VENV)/.dev ## All that a pull request must pass
-	@$(MAKE) --no-print-directory -j 2 types lint layers docs warmup
+	@$(MAKE) --no-print-directory -j 2 warmup types lint layers docs
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-fast: warmup ## The tests without Spark and without the slow ones

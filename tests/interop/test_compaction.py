@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -435,6 +436,27 @@ class TestOptions:
         dataset.update_config({"lance.compaction.excluded_fragment_ids": "3;4"})
         with pytest.raises(OptionError, match=r"excluded_fragment_ids.*'3;4'"):
             glaive.dataset(path).optimize.compact_files()
+
+    @pytest.mark.spec("rel-25")
+    def test_a_configuration_makes_no_file_of_each_row(self, tmp_path: Path) -> None:
+        """With rows that few bytes stand for, the writing would not end."""
+        rows = pa.table({"x": np.zeros(300_000, np.int8)})
+        dataset = glaive.write_dataset(rows, tmp_path / "d", max_rows_per_file=150_000)
+        dataset.delete("_rowid % 5 = 0")
+        dataset.update_config({"lance.compaction.target_rows_per_fragment": "2"})
+        message = "2 rows a fragment make 119,998 files more than there are; expected 100,000"
+        for refused in (dataset.optimize.compact_files, lambda: Compaction.plan(dataset)):
+            with pytest.raises(OptionError, match=message):
+                refused()
+        dataset.update_config(
+            {
+                "lance.compaction.target_rows_per_fragment": "200000",
+                "lance.compaction.max_bytes_per_file": "1",
+            }
+        )
+        with pytest.raises(OptionError, match="1048576 bytes at least in a configuration"):
+            dataset.optimize.compact_files()
+        assert dataset.optimize.compact_files(max_bytes_per_file=10**9).fragments_added == 1
 
     @pytest.mark.parametrize(
         "options",

@@ -298,7 +298,18 @@ class TestListing:
             f"data/{name}" for name in ("file", "folder", "nowhere", "self")
         ]
 
-    def test_folders_may_be_as_deep_as_the_system_allows(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        "removed",
+        [
+            "by steps",
+            pytest.param(
+                "at once", marks=pytest.mark.nightly(reason="each folder is reached from the root")
+            ),
+        ],
+    )
+    def test_folders_may_be_as_deep_as_the_system_allows(
+        self, tmp_path: Path, removed: str
+    ) -> None:
         here, depth = Path.cwd(), 1050
         try:
             os.chdir(tmp_path)
@@ -309,7 +320,13 @@ class TestListing:
             store = LocalStore(tmp_path / "d")
             assert [meta.path for meta in store.walk("")] == ["d/" * (depth - 1) + "x"]
             Path("x").unlink()
-            store.remove_folders()
+            assert [meta.path for meta in store.empty_folders("")] == ["/".join("d" * (depth - 1))]
+            if removed == "at once":
+                store.remove_folders()
+            else:
+                for _ in range(depth):
+                    os.chdir("..")
+                    Path("d").rmdir()
         finally:
             os.chdir(here)
         assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
@@ -14,6 +14,10 @@ __all__ = ["CompactionOptions"]
 
 CONFIG_PREFIX = "lance.compaction."
 """Prefix of table configuration entries that set defaults of the options."""
+
+_LEAST_FILE: Final = 1 << 20
+"""The least ``max_bytes_per_file`` of a configuration: it may be a stranger's, and want a file
+for every row of billions that take few bytes."""
 
 _MODES = ("reencode", "try_binary_copy", "force_binary_copy")
 
@@ -122,13 +126,14 @@ class CompactionOptions:
         """
         if given is not None and not isinstance(given, Mapping):
             raise OptionError(f"compaction: expected a dict of options, found {given!r:.60}")
+        given = given or {}
         known = {field.name: field for field in fields(cls)}
         kept: dict[str, Any] = {}
         for key, text in config.items():
             name = key.removeprefix(CONFIG_PREFIX)
-            if key.startswith(CONFIG_PREFIX) and name in known:
+            if key.startswith(CONFIG_PREFIX) and name in known and given.get(name) is None:
                 kept[name] = _from_text(name, text)
-        for name, value in (given or {}).items():
+        for name, value in given.items():
             if name not in known:
                 close = get_close_matches(name, known, n=1)
                 hint = f"; did you mean {close[0]!r}?" if close else "."
@@ -151,6 +156,12 @@ def _from_text(name: str, text: str) -> Any:
     try:
         if name == "excluded_fragment_ids":
             return tuple(int(number) for number in text.split(",") if number.strip())
-        return float(text) if name.endswith("threshold") else int(text)
+        value = float(text) if name.endswith("threshold") else int(text)
     except ValueError:
         raise OptionError(f"{CONFIG_PREFIX}{name}: expected a number, found {text!r}") from None
+    if name == "max_bytes_per_file" and value < _LEAST_FILE:
+        raise OptionError(
+            f"{CONFIG_PREFIX}{name}: expected {_LEAST_FILE} bytes at least in a configuration, "
+            f"found {text!r:.60}. Change it, or give {name} with the call"
+        )
+    return value

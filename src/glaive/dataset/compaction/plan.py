@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.dataset.compaction.options import CompactionOptions
+from glaive.dataset.compaction.options import CONFIG_PREFIX, CompactionOptions
 from glaive.dataset.compaction.task import CompactionPlan, CompactionTask
+from glaive.errors import OptionError
 from glaive.format.limits import MAX_FRAGMENT_ID
 from glaive.index.remap import pinned_fragments
 from glaive.table.index_coverage import covered_fragments
@@ -31,6 +32,8 @@ __all__ = ["compaction_groups", "for_tasks", "plan_compaction"]
 Flags: TypeAlias = NDArray[np.bool_]
 
 _MAX_ROWS: Final = 2**63 - 1
+_MOST_ADDED: Final = 100_000
+"""Files that a compaction may write beyond those that it replaces: some minutes of work."""
 
 
 def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> CompactionPlan:
@@ -55,7 +58,13 @@ def for_tasks(options: CompactionOptions) -> CompactionOptions:
 
 
 def compaction_groups(dataset: OpenedVersion, options: CompactionOptions) -> list[range]:
-    """Positions of the fragments that are merged, or rewritten alone; reads no data file."""
+    """Positions of the fragments that are merged, or rewritten alone; reads no data file.
+
+    Raises
+    ------
+    OptionError
+        So few rows a fragment that there would be many more files than now.
+    """
     many_deleted = _with_many_deleted(dataset, options)
     wanted = _candidates(dataset, options) | many_deleted
     places = _Places(dataset.manifest.fragment_ids)
@@ -68,7 +77,26 @@ def compaction_groups(dataset: OpenedVersion, options: CompactionOptions) -> lis
         for group in _split(starts, run, target)
         if len(group) > 1 or many_deleted[group.start]
     ]
-    return list(_within_limits(dataset, groups, options))
+    taken = list(_within_limits(dataset, groups, options))
+    _check_added_files(starts, taken, target)
+    return taken
+
+
+def _check_added_files(starts: Int64s, groups: Sequence[range], target: int) -> None:
+    """Refuse to write many more files than there are: a few bytes may stand for billions of rows.
+
+    The target may be that of the table's configuration, which whoever made the table has written.
+    """
+    added = sum(
+        max(0, int(starts[group.stop] - starts[group.start]) // target - len(group))
+        for group in groups
+    )
+    if added > _MOST_ADDED:
+        raise OptionError(
+            f"target_rows_per_fragment: {target} rows a fragment make {added:,} files more than "
+            f"there are; expected {_MOST_ADDED:,} at most. Give a larger one; without one, "
+            f"{CONFIG_PREFIX}target_rows_per_fragment of the table's configuration applies"
+        )
 
 
 def _with_many_deleted(dataset: OpenedVersion, options: CompactionOptions) -> Flags:
