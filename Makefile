@@ -50,7 +50,7 @@ nightly: $(VENV)/.fuzz ## The property tests with many more trials, a million sc
 	$(MAKE) coverage
 	$(MAKE) mutants
 	$(MAKE) figures
-	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 -m nightly
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 -m "nightly or sampled"
 	$(MAKE) clients examples-types test-torch
 
 test-torch: $(VENV)/.dev $(VENV)/.loaders ## The tests of glaive.torch, which `make test` leaves out where torch is not installed
@@ -83,7 +83,7 @@ soak: $(VENV)/.dev ## Mixed work without a pause: answers equal a model, nothing
 
 coverage: $(VENV)/.coverage ## All tests once more, with the lines and branches that each of them runs
 	mkdir -p .cache
-	COVERAGE_FILE=.cache/coverage $(BIN)/python -m pytest $(PARALLEL) --junitxml .cache/tests.xml \
+	COVERAGE_FILE=.cache/coverage $(BIN)/python -m pytest $(PARALLEL) --whole --junitxml .cache/tests.xml \
 		--cov glaive --cov-branch --cov-context test --cov-report json:.cache/branches.json $(ARGS)
 
 mutants: $(VENV)/.coverage ## Small changes of the source that tests should notice; after make coverage

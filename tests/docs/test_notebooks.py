@@ -18,7 +18,10 @@ def code_of(notebook: Path) -> str:
 
 
 def needs(notebook: Path) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.spark] if notebook.stem == "spark" else []
+    if notebook.stem != "spark":
+        return []
+    long = pytest.mark.nightly(reason="a session of its own, with the examples of the guide")
+    return [pytest.mark.spark, long]
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,7 @@ def test_damage_of_number_sequences_never_crashes(tmp_path: Path, name: str) -> 
     _damage_2_3(tmp_path, pa.table([array], schema=schema), seed=4, times=40)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", COLUMNS)

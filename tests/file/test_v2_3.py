@@ -48,6 +48,7 @@ def sparse(array: pa.Array) -> pa.Table:
     return pa.table([array], schema=pa.schema([pa.field("c", array.type, metadata=SPARSE)]))
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("sparse-1", "sparse-2", "sparse-3", "sparse-4")
 @pytest.mark.parametrize("tier", ["numpy", "numba"])
 @pytest.mark.parametrize("name", COLUMNS)

@@ -119,6 +119,7 @@ def test_a_session_of_spark_connect(fresh: dict[str, str], uri: str) -> None:
     assert run(script, uri, fresh) == "done fixed_size_list<item: float>[2]\n"
 
 
+@pytest.mark.nightly(reason="the session without Java and that of Spark Connect run each time")
 def test_a_plain_session_finds_the_source_by_itself(
     fresh: dict[str, str], uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

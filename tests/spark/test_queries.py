@@ -90,6 +90,7 @@ QUERIES = [
 ]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("query", QUERIES)
 def test_results_are_those_of_spark(
     spark: SparkSession, sales: str, shops: str, query: str

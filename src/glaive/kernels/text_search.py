@@ -142,9 +142,10 @@ def top_any(lists: Sequence[WeightedList], factors: Float32s, search: Search) ->
     # The reference has a number for each document of the partition, be they found or not.
     if not use_compiled(sum(len(one.documents) for one in lists) + search.limit // 4):
         scores = np.zeros(search.limit, np.float64)
-        for one, factor in zip(lists, factors, strict=True):
-            inside = one.documents < search.limit
-            scores[one.documents[inside]] += np.float64(factor) * one.weights[inside]
+        with _of_damaged_weights():
+            for one, factor in zip(lists, factors, strict=True):
+                inside = one.documents < search.limit
+                scores[one.documents[inside]] += np.float64(factor) * one.weights[inside]
         return _best(np.flatnonzero(scores > 0), scores[scores > 0], search)
     terms = len(lists)
     table, kept = _table(lists)
@@ -199,8 +200,10 @@ def top_all(
             documents = np.intersect1d(documents, one.documents, assume_unique=True)
         documents = documents[documents < search.limit]
         scores = np.zeros(len(documents), np.float64)
-        for one, factor in zip(lists, factors, strict=True):
-            scores += np.float64(factor) * one.weights[np.searchsorted(one.documents, documents)]
+        with _of_damaged_weights():
+            for one, factor in zip(lists, factors, strict=True):
+                weights = one.weights[np.searchsorted(one.documents, documents)]
+                scores += np.float64(factor) * weights
         if phrase:
             has = [_has_phrase(lists, phrase, slop, document) for document in documents.tolist()]
             documents, scores = documents[np.array(has, bool)], scores[np.array(has, bool)]
@@ -281,9 +284,15 @@ def _found(documents: UInt32s, scores: Float32s) -> Found:
 # ---------------------------------------------------------------- reference implementations
 
 
+def _of_damaged_weights() -> np.errstate:
+    """No warnings: weights of a damaged index may be no numbers, or larger than any."""
+    return np.errstate(invalid="ignore", over="ignore")
+
+
 def _best(documents: Int64s, exact: Float32s | np.ndarray, search: Search) -> Found:
     """The best of documents, which ascend."""
-    scores = exact.astype(np.float32)
+    with _of_damaged_weights():
+        scores = exact.astype(np.float32)
     wanted: Flags = scores > np.float32(search.floor)
     if search.allowed is not None:
         wanted &= search.allowed[documents] != 0

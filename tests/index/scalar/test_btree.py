@@ -29,6 +29,7 @@ def write(path: Path, parts: list[Any], *, stable: bool = False, version: str = 
     return path
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("btree-1")
 @pytest.mark.spec("btree-2")
 @EVERY_TYPE
@@ -40,6 +41,7 @@ def test_rows_are_those_of_a_scan(tmp_path: Path, kind: Any) -> None:
     assert sum(map(bool, matches)) > 10
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("memory_limit", [1, 100_000, 1 << 30])
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float32(), pa.string(), pa.decimal128(20, 2)])
 def test_merged_segments_have_the_rows_of_all(tmp_path: Path, memory_limit: int, kind: Any) -> None:

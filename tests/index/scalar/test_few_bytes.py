@@ -65,13 +65,8 @@ def test_long_texts_that_repeat_are_maintained_some_at_a_time(tmp_path: Path, ho
     assert found == rows
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        "compact",
-        pytest.param("optimize", marks=pytest.mark.nightly(reason="counting memory takes long")),
-    ],
-)
+@pytest.mark.nightly(reason="memory of many keys is counted")
+@pytest.mark.parametrize("how", ["compact", "optimize"])
 def test_sets_of_many_keys_are_maintained_some_at_a_time(tmp_path: Path, how: str) -> None:
     keys = pa.table({"t": pa.array(range(150_000), pa.int32())})
     dataset = glaive.write_dataset(keys, tmp_path, max_rows_per_file=75_000)

@@ -15,7 +15,7 @@ WAITING = 10
 """Seconds that tests may take for each second of a processor: others work on this machine, too."""
 
 _OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov"]
-_OPTIONS += ["--hypothesis-seed=0", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+_OPTIONS += ["--whole", "--hypothesis-seed=0", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 
 _CONTEXT = get_context("forkserver")
 # Without pylance, whose threads do not survive a fork, and without the library, which changes.
