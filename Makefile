@@ -40,7 +40,7 @@ nightly: $(VENV)/.fuzz ## The property tests with many more trials, a million sc
 	GLAIVE_KERNELS=checked $(BIN)/python -m tests.kernels.extremes --trials 1000 --calls 30 > /dev/null
 	$(BIN)/python -m tests.proof.fuzz --trials 100000 --keep
 	GLAIVE_MAX_DECODED_BYTES_PER_PAGE=16MiB $(BIN)/python -m tests.proof.few_bytes --trials 20000 > /dev/null
-	GLAIVE_MAX_DECODED_BYTES_PER_PAGE=16MiB $(BIN)/python -m tests.proof.few_bytes --tables --trials 2000 --seconds 10 > /dev/null
+	GLAIVE_MAX_DECODED_BYTES_PER_PAGE=16MiB $(BIN)/python -m tests.proof.few_bytes --tables --trials 2000 --seconds 30 > /dev/null
 	GLAIVE_MAX_DECODED_BYTES_PER_PAGE=64MiB $(BIN)/python -m tests.proof.few_bytes --indices --trials 1000 --seconds 30 > /dev/null
 	$(BIN)/python -m tests.proof.simulate --schedules 1000000 --workers $(JOBS) --keep
 	$(BIN)/python -m tests.proof.kills --minutes 5 --auto-cleanup

@@ -117,6 +117,7 @@ def _damage(folder: Path, name: str, version: str, times: int, seed: int) -> Non
             _read_everything(folder, content, mapped=rng.random() < 0.6)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", SOME)
 def test_damage_never_crashes(tmp_path: Path, name: str, version: str) -> None:

@@ -131,6 +131,7 @@ def test_a_job_whose_end_was_not_written_down_is_found_by_its_commit(
     assert glaive.dataset(uri).count_rows() == FILES * 10 + 1
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("mode", "jobs"), [("append", 1), ("append", MOST), ("overwrite", 1), ("overwrite", MOST)]
 )

@@ -88,6 +88,7 @@ def test_large_files_and_those_forced_to_disk_too(tmp_path: Path, system: System
     assert all((tmp_path / "v" / name).read_bytes() == large + b"end" for name in "01")
 
 
+@pytest.mark.sampled(every=2)
 @every_system
 @pytest.mark.parametrize("begun", [False, True], ids=["nothing there", "an empty file there"])
 def test_of_many_processes_one_is_first(tmp_path: Path, system: System, *, begun: bool) -> None:

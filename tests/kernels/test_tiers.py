@@ -43,18 +43,18 @@ def report() -> Report:
     return report
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(reason="repeats recorded calls of every kernel")
 def test_both_tiers_give_equal_answers_that_are_laid_out_alike(report: Report) -> None:
     differing = {name: found["differing"] for name, found in report.items() if found["differing"]}
     assert {name: found for name, found in differing.items() if name not in OTHERWISE} == {}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(reason="repeats recorded calls of every kernel")
 def test_the_reference_neither_warns_nor_fails_where_the_kernel_answers(report: Report) -> None:
     assert {name: found["foreign"] for name, found in report.items() if found["foreign"]} == {}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(reason="repeats recorded calls of every kernel")
 def test_every_function_that_chooses_a_tier_was_compared(report: Report) -> None:
     choosing = []
     for path in Path(glaive.kernels.__path__[0]).glob("[a-z]*.py"):

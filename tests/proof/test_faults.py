@@ -53,6 +53,7 @@ def seen(store: ObjectStore) -> tuple[list[dict[str, Any]], dict[str, str]]:
     return sorted_rows(newest.to_table()), newest.config()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-6", "rel-8")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OPERATIONS)

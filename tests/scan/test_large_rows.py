@@ -23,6 +23,7 @@ def write(place: Path, version: str = "2.0") -> LanceDataset:
     return glaive.write_dataset(table, str(place / "data"), data_storage_version=version)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "column", "row"),

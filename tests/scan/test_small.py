@@ -219,6 +219,7 @@ def test_pages_with_symbols_or_items_of_their_own_are_read_together(
         assert not len(alone), field.name
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("inside", ["text", "lists", "members"])
 def test_values_far_larger_than_their_dictionaries_are_not_read_together(
