@@ -398,6 +398,7 @@ def test_rows_and_bad_records_of_a_job_killed_at_any_step_are_there_once(
     assert step > 10
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-6")
 @pytest.mark.parametrize("rule", ["fail", "widen", "add"])
 def test_a_merge_into_a_new_dataset_with_chosen_columns_is_finished_by_the_same_call(
