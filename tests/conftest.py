@@ -72,17 +72,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not nightly and (mark := item.get_closest_marker("nightly")):
             reason = f"{mark.kwargs['reason']}; make nightly runs it"
             item.add_marker(pytest.mark.skip(reason=reason))
-        # The sample is drawn from names: the same in every run, and even over all parameters.
-        mark = None if nightly or config.getoption("whole") else item.get_closest_marker("sampled")
-        if mark is not None and crc32(item.name.encode()) % mark.kwargs["every"]:
-            reason = f"one of {mark.kwargs['every']} combinations runs; make nightly runs all"
-            item.add_marker(pytest.mark.skip(reason=reason))
+    if not nightly and not config.getoption("whole"):
+        leave_out_of_samples(items)
 
     def place(item: pytest.Item) -> int:
         path = item.path.as_posix()
         return next((at for at, name in enumerate(LONGEST) if path.endswith(name)), len(LONGEST))
 
     items.sort(key=place)
+
+
+def leave_out_of_samples(items: list[pytest.Item]) -> None:
+    """Skip what is not in the samples: those of a function that were asked for are its whole."""
+    functions: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in functions.values():
+        every = next(cases[0].iter_markers("sampled")).kwargs["every"]
+        left_out = not_drawn([item.nodeid for item in cases], every)
+        reason = f"one of {every} combinations runs; make nightly runs all"
+        for item in cases:
+            if item.nodeid in left_out:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def not_drawn(names: list[str], every: int) -> set[str]:
+    """All names but one of so many, at least one: the same each time, and of all parameters."""
+    drawn = -(-len(names) // every)
+    return set(sorted(names, key=lambda name: crc32(name.encode()))[drawn:])
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.conftest import not_drawn
 
 ROOT = Path(__file__).parent.parent
 FILES = ["tests/table/test_interop.py", "tests/interop/test_scans.py", "tests/interop/test_refs.py"]
@@ -50,3 +51,12 @@ def test_one_file_is_counted_as_one(summary: Callable[..., str]) -> None:
 
 def test_a_run_that_leaves_nothing_out_says_nothing(summary: Callable[..., str]) -> None:
     assert "left out" not in summary("tests/test_import.py", "--collect-only")
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 150])
+def test_a_sample_has_its_share_and_never_nothing(count: int) -> None:
+    names = [f"test_x[{number}]" for number in range(count)]
+    left_out = not_drawn(names, 4)
+    assert len(names) - len(left_out) == -(-count // 4)
+    assert left_out < set(names)
+    assert not_drawn(names[::-1], 4) == left_out  # whatever their order
