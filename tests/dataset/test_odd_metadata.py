@@ -77,6 +77,50 @@ def test_what_pandas_noted_opens_no_file(place: str, tmp_path: Path, name: str) 
     assert not opened
 
 
+@pytest.mark.spec("rel-24", "sec-1")
+@pytest.mark.parametrize("key", ["numpy_type", "pandas_type"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "S300000000",
+        "|S300000000",
+        "\\u0053300000000",
+        "U90000000",
+        "(90000000,)i8",
+        "90000000i8",
+        "i8,S300000000",
+        "Sparse[S300000000]",
+    ],
+)
+def test_what_pandas_noted_does_not_choose_the_bytes_of_a_name(
+    place: str, key: str, kind: str
+) -> None:
+    types = {"numpy_type": "object", "pandas_type": "object", key: kind}
+    written = ",".join(f'"{name}":"{value}"' for name, value in types.items())
+    names = f'{{"name":null,"field_name":null,"metadata":null,{written}}}'
+    noted = f'{{"index_columns":[],"columns":[],"column_indexes":[{names}]}}'
+    glaive.write_dataset(ROWS.replace_schema_metadata({"pandas": noted}), place, mode="overwrite")
+    table = glaive.dataset(place).to_table()
+    assert b"pandas" not in (table.schema.metadata or {})
+    assert table.to_pandas()["id"].tolist() == list(range(10))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [[1, 2], ["a", "b"], [True, False], ["2020-01-01", "2020-01-02"]],
+    ids=repr,
+)
+def test_names_of_columns_have_the_type_that_pandas_noted(place: str, names: list[Any]) -> None:
+    pandas = pytest.importorskip("pandas")
+    kinds: list[Any] = [pandas.Index(names)]
+    if names[0] == "2020-01-01":
+        kinds += [pandas.to_datetime(names), pandas.to_datetime(names).tz_localize("Asia/Tokyo")]
+    for columns in kinds:
+        rows = pa.Table.from_pandas(pandas.DataFrame([[1, 2]], columns=columns))
+        glaive.write_dataset(rows, place, mode="overwrite")
+        assert glaive.dataset(place).to_pandas().columns.equals(rows.to_pandas().columns)
+
+
 @pytest.mark.spec("rel-26")
 def test_no_column_has_a_time_zone_that_pandas_takes_for_a_file(tmp_path: Path) -> None:
     zone = f"dateutil/{tmp_path / 'secret'}"

@@ -117,9 +117,9 @@ class LanceSchema:
     def _arrow(self) -> pa.Schema:
         metadata: Any = dict(self.metadata) if self.metadata else None
         if metadata and _PANDAS in metadata:
-            from glaive.format.pandas_metadata import names_files
+            from glaive.format.pandas_metadata import is_unsafe
 
-            if names_files(metadata[_PANDAS]):
+            if is_unsafe(metadata[_PANDAS]):
                 del metadata[_PANDAS]
         return pa.schema([field.to_arrow() for field in self.fields], metadata)
 
