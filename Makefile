@@ -3,7 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Python compiles what is imported, when it is: a tenth of what is installed.
+# Python compiles what is imported, when it is: a part of what is installed.
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile
 JOBS ?= 2
 ONLY ?=
@@ -175,11 +175,11 @@ $(VENV)/.dev: $(VENV)/.glaive
 	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev
-	@$(BIN)/python -m pip install --quiet --group fuzz
+	@$(INSTALL) --group fuzz
 	@touch $@
 
 $(VENV)/.coverage: $(VENV)/.dev
-	@$(BIN)/python -m pip install --quiet --group coverage
+	@$(INSTALL) --group coverage
 	@touch $@
 
 $(VENV)/.clients: pyproject.toml | $(BIN)/python
@@ -197,19 +197,19 @@ $(VENV)/.pyright: pyproject.toml | $(BIN)/python
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "Installing glaive and pylance ..."
-	@$(BIN)/python -m pip install --quiet --editable . --group bench
+	@$(INSTALL) --editable . --group bench
 	@touch $@
 
 $(VENV)/.loaders: pyproject.toml | $(BIN)/python
 	@echo "Installing glaive, pylance and torch ..."
-	@$(BIN)/python -m pip install --quiet --editable . --group bench --group loaders
+	@$(INSTALL) --editable . --group bench --group loaders
 	@touch $@
 
 $(VENV)/.bench-spark: pyproject.toml | $(BIN)/python
 	@echo "Installing glaive, Spark, Delta and the generator of TPC-H ..."
-	@$(BIN)/python -m pip install --quiet --editable '.[spark]' --group bench-spark
+	@$(INSTALL) --editable '.[spark]' --group bench-spark
 	@touch $@
 
 $(VENV)/.protos: pyproject.toml | $(BIN)/python
-	@$(BIN)/python -m pip install --quiet --group protos
+	@$(INSTALL) --group protos
 	@touch $@

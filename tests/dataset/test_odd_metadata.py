@@ -82,27 +82,36 @@ def test_what_pandas_noted_opens_no_file(place: str, tmp_path: Path, name: str) 
 @pytest.mark.parametrize(
     "kind",
     [
-        "S300000000",
-        "|S300000000",
-        "\\u0053300000000",
-        "U90000000",
-        "(90000000,)i8",
-        "90000000i8",
-        "i8,S300000000",
-        "Sparse[S300000000]",
+        '"S300000000"',
+        '"|S300000000"',
+        '"S 300000000"',
+        '"S+300000000"',
+        r'"\u0053300000000"',
+        '"U90000000"',
+        '"(90000000,)i8"',
+        '"90000000i8"',
+        '"i8,S300000000"',
+        '"Sparse[S300000000]"',
+        '{"names":["a"],"formats":["i8"],"itemsize":300000000}',
     ],
 )
 def test_what_pandas_noted_does_not_choose_the_bytes_of_a_name(
     place: str, key: str, kind: str
 ) -> None:
-    types = {"numpy_type": "object", "pandas_type": "object", key: kind}
-    written = ",".join(f'"{name}":"{value}"' for name, value in types.items())
+    types = {"numpy_type": '"object"', "pandas_type": '"object"', key: kind}
+    written = ",".join(f'"{name}":{value}' for name, value in types.items())
     names = f'{{"name":null,"field_name":null,"metadata":null,{written}}}'
     noted = f'{{"index_columns":[],"columns":[],"column_indexes":[{names}]}}'
     glaive.write_dataset(ROWS.replace_schema_metadata({"pandas": noted}), place, mode="overwrite")
     table = glaive.dataset(place).to_table()
     assert b"pandas" not in (table.schema.metadata or {})
     assert table.to_pandas()["id"].tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("noted", [b"our pandas", b'{"of": "a user"}', b"\xff"])
+def test_metadata_of_that_key_that_is_not_of_pandas_is_kept(place: str, noted: bytes) -> None:
+    glaive.write_dataset(ROWS.replace_schema_metadata({"pandas": noted}), place, mode="overwrite")
+    assert glaive.dataset(place).schema.metadata == {b"pandas": noted}
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,8 @@ from typing import Final
 
 __all__ = ["is_unsafe"]
 
-_OF_TYPES: Final = ("columns", "column_indexes")
-_SUSPECT: Final = (b"dateutil", b"\\")
-_WIDE: Final = re.compile(r"(?:^|\W)(?:[aSUV]?\d|\()")
-"""A type of NumPy with a number of bytes or items, such as ``S300`` or ``(300,)i8``."""
+_WIDE: Final = re.compile(r"(?:^|\W)[aSUV]?\d")
+"""A type of NumPy with a number of bytes or items: ``S300``, ``S 300``, ``3i8``, ``(3,)i8``."""
 
 
 def is_unsafe(noted: bytes) -> bool:
@@ -24,15 +22,15 @@ def is_unsafe(noted: bytes) -> bool:
     note names, each to so many bytes. pandas itself notes no such types: time zones have an entry
     of their own, and names are objects, texts, numbers or times.
     """
-    suspect = any(one in noted for one in _SUSPECT)  # JSON escapes letters with a backslash
     try:
         said = json.loads(noted)
-        kinds = [one["numpy_type"] for key in _OF_TYPES for one in said.get(key, ())]
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        # Damaged, so that nothing is lost without it.
-        return suspect or b"column_indexes" in noted
-    return any("dateutil/" in str(kind) for kind in kinds) or any(
-        _WIDE.search(str(one.get(key, ""))) is not None
-        for one in said.get("column_indexes", ())
-        for key in ("numpy_type", "pandas_type")
+        columns = [str(one["numpy_type"]) for one in said.get("columns", ())]
+        names = said.get("column_indexes", ())
+        of_names = [str(one[key]) for one in names for key in ("numpy_type", "pandas_type")]
+    except ValueError:
+        return False  # no JSON: nobody makes types of it
+    except (AttributeError, KeyError, RecursionError, TypeError):
+        return True  # damaged, so that nothing is lost without it
+    return any("dateutil/" in kind for kind in columns + of_names) or any(
+        map(_WIDE.search, of_names)
     )
