@@ -168,3 +168,13 @@ def test_constants_of_a_filter_take_few_bytes_together(
         bind_filter(few, schema)  # each has its own
     with pytest.raises(FilterError, match="constants that the filter computes"):
         bind_filter(many, schema)
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+@pytest.mark.parametrize("name", ["to_timestamp", "to_timestamp_millis", "to_unixtime"])
+def test_a_text_that_is_no_utf8_is_shown_as_no_timestamp(name: str, kind: Any) -> None:
+    texts = pa.array([b"\xff\xfe"]).cast(pa.large_binary()).view(pa.large_string())
+    table = pa.table({"s": texts.cast(kind)})
+    with pytest.raises(FilterError, match=rf"{name}: .* is not a timestamp"):
+        evaluate(f"{name}(s)", table)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from glaive.arrow.python_values import python_values
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_number
 from glaive.expr.functions.coercion import INTEGER, LOOSE_TEXT, check_count, is_string, refuse
@@ -40,8 +41,9 @@ def _read_iso(name: str, text: Any) -> Any:
     zoned = pc.match_substring_regex(text, _ZONED_TEXT)
     wrong = text.filter(pc.fill_null(pc.invert(pc.or_(plain, zoned)), False))
     if len(wrong):
+        (shown,) = python_values(wrong.slice(0, 1))  # of strangers: it may be no UTF-8
         raise FilterError(
-            f"{name}: {wrong[0].as_py()[:40]!r} is not a timestamp such as 2024-02-03T04:05:06Z; "
+            f"{name}: {shown[:40]!r} is not a timestamp such as 2024-02-03T04:05:06Z; "
             "pass its format as second argument"
         )
     neat = pc.replace_substring_regex(text, r"(\.\d{9})\d+", r"\1")
