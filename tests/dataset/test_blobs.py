@@ -379,6 +379,24 @@ def test_a_file_that_ends_too_soon(tmp_path: Path, row: int, name: str) -> None:
     assert one(dataset, row).read(100) == (VALUES[row] or b"")[:100]
 
 
+@pytest.mark.spec("blob-check-1")
+def test_a_value_that_begins_behind_the_end_of_its_object(tmp_path: Path) -> None:
+    place, media = tmp_path / "place", tmp_path / "place" / "media.bin"
+    value = Blob.from_uri(media.as_uri(), 123_456_789, 987_654_321)
+    write(place, [value], allow_external_blob_outside_bases=True)
+    media.write_bytes(b"media")
+    (path,) = place.glob("data/*.lance")
+    # Without a size it is all that follows.
+    replace(path, struct.pack("<QQ", 123_456_789, 987_654_321), struct.pack("<QQ", 6, 0))
+    dataset = glaive.dataset(str(place))
+    file = one(dataset, 0)
+    for read in (file.size, file.read, file.view, lambda: file.seek(0, io.SEEK_END)):
+        with pytest.raises(CorruptFileError, match=r"within 0\.\.5, found one at 6 .*media\.bin"):
+            read()
+    with pytest.raises(CorruptFileError, match=r"media\.bin"):
+        dataset.read_blobs("b", indices=[0])
+
+
 @pytest.mark.parametrize("uri", [b"\xff" * 10, b"a/path/abc"])
 def test_a_uri_that_is_none(tmp_path: Path, uri: bytes) -> None:
     write(tmp_path, ["file:///ab"], allow_external_blob_outside_bases=True)

@@ -10,7 +10,12 @@ import pyarrow as pa
 
 from glaive.compat.absent import refuse_members
 from glaive.compat.refusals import REFUSED_MEMBERS
-from glaive.errors import DataFileMissingError, ObjectNotFoundError, OptionError
+from glaive.errors import (
+    CorruptFileError,
+    DataFileMissingError,
+    ObjectNotFoundError,
+    OptionError,
+)
 from glaive.io.store import ObjectStore, RangeReader
 from glaive.scan.blobs.location import BlobLocation, open_location
 from glaive.table.root import plain_store
@@ -66,13 +71,27 @@ class BlobFile(io.RawIOBase):
         return self._location.store.full(self._location.path)
 
     def size(self) -> int:
-        """Size of the value in bytes; a request only for a whole object by URI."""
+        """Size of the value in bytes; a request only for a whole object by URI.
+
+        Raises
+        ------
+        CorruptFileError
+            The object ends before the value begins.
+        """
         if self._location.size is not None:
             return self._location.size
         try:
-            return self._open().size - self._location.offset
+            end = self._open().size
         except ObjectNotFoundError as error:
             raise self._missing() from error
+        if self._location.offset > end:
+            raise CorruptFileError(
+                "blob",
+                expected=f"a value that begins within 0..{end}",
+                found=f"one at {self._location.offset}",
+                where=self.uri,
+            )
+        return end - self._location.offset
 
     # ------------------------------------------------------------------ position
 
