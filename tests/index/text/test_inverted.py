@@ -165,6 +165,14 @@ def test_partitions_that_are_no_numbers_are_damage(partitions: str) -> None:
         Inverted().remap(segment, moved([0]), out)
 
 
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("size", ["128.0", "1.28e2", "true", "64", "[128]"])
+def test_blocks_of_other_than_128_or_256_documents_are_damage(size: str) -> None:
+    segment, out = written({"partitions": "[7]", "params": f'{{"block_size": {size}}}'})
+    with pytest.raises(CorruptFileError, match=r"block_size is 128 or 256.*metadata\.lance"):
+        Inverted().merge([segment], None, out)
+
+
 @pytest.mark.spec("rel-23")
 def test_partitions_that_are_not_listed_are_damage() -> None:
     segment, out = written({"posting_tail_codec": "varint_delta_v1", "format_version": "2"})

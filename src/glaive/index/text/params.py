@@ -193,7 +193,8 @@ class TextParams:
             )
         if self.language not in LANGUAGES:
             return f"language {self.language!r} is not known; there are {', '.join(LANGUAGES)}"
-        if self.block_size not in (128, 256):
+        # As JSON a file may say 128.0, which is equal, but is no count of documents.
+        if type(self.block_size) is not int or self.block_size not in (128, 256):
             return f"block_size is 128 or 256, not {self.block_size!r}"
         if self.lance_tokenizer not in ("text", "json"):
             return f"lance_tokenizer {self.lance_tokenizer!r} is not known; there are text, json"
