@@ -124,6 +124,7 @@ def test_an_index_without_vectors_has_nothing_to_merge() -> None:
         ("index.idx", "lance:hnsw", '["{}"]'),
         ("index.idx", "lance:hnsw", '["{\\"params\\":{\\"m\\":-1}}"]'),
         ("auxiliary.idx", "storage_metadata", '["{\\"bounds\\":{\\"start\\":0}}"]'),
+        ("auxiliary.idx", "storage_metadata", f'["{{\\"bounds\\":{{\\"start\\":{10**400}}}}}"]'),
         ("auxiliary.idx", "storage_metadata", "[]"),
         ("auxiliary.idx", "distance_type", "hamming"),
     ],

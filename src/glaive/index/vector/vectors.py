@@ -125,7 +125,10 @@ def read_bounds(storage: Storage) -> tuple[float, float]:
     """
     bounds = storage.details.get("bounds")
     stored = [bounds.get(key) for key in ("start", "end")] if isinstance(bounds, dict) else []
-    numbers = [float(bound) for bound in stored if isinstance(bound, int | float)]
+    try:
+        numbers = [float(bound) for bound in stored if isinstance(bound, int | float)]
+    except OverflowError as error:  # JSON has integers of any size
+        raise _wrong(storage, "bounds", bounds) from error
     if len(numbers) != 2 or not all(map(math.isfinite, numbers)):
         raise _wrong(storage, "bounds", bounds)
     return numbers[0], (numbers[1] - numbers[0]) / 255
