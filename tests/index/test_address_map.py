@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import process_time
 from typing import NamedTuple
 
 import numpy as np
@@ -152,3 +153,11 @@ MANY.add_range(0, 2**32)
 def test_groups_that_do_not_fit_are_refused(left: object, old: object, new: object) -> None:
     with pytest.raises(CorruptFileError, match=r"relocated rows.* \(in some version\)"):
         AddressMap.of([(left, old, new)], "some version")  # type: ignore[list-item]  # of any kind
+
+
+@pytest.mark.spec("rel-25")
+def test_a_map_of_many_rewrites_takes_time_by_their_number_not_by_its_square() -> None:
+    begun = process_time()
+    whole = AddressMap.of_all([()] * 50_000, "a test")
+    assert len(whole.steps) == 50_000
+    assert process_time() - begun < 20  # one by one it takes minutes

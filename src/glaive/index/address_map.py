@@ -5,7 +5,7 @@ Specification: "Rows that moved" in ``docs/format/refs.md``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
@@ -85,6 +85,14 @@ class AddressMap:
             the old ones.
         """
         return cls([_step(groups, where)])
+
+    @classmethod
+    def of_all(cls, rewrites: Iterable[Groups], where: object) -> Self:
+        """The map of several rewrites, oldest first; errors as for :meth:`of`.
+
+        Made at once: a few bytes may stand for each of them, and joining maps copies all steps.
+        """
+        return cls([_step(groups, where) for groups in rewrites])
 
     def after(self, before: AddressMap) -> AddressMap:
         """The map for addresses from before an earlier rewrite: that one first, then this."""

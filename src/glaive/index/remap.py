@@ -230,9 +230,8 @@ def remap_segments(
     wanted = frozenset(ids)
     entries = [entry for entry in followed(manifest.indices) if entry.uuid.uuid in wanted]
     groups = [rows.group for rows in moved]
-    address_map = AddressMap.of(groups)
-    for before in reversed(stored_relocations(store, manifest)):
-        address_map = address_map.after(AddressMap.of(before, manifest.where))
+    before = AddressMap.of_all(stored_relocations(store, manifest), manifest.where)
+    address_map = AddressMap.of(groups).after(before)
     rebuilt: list[RemappedSegment] = []
     with _removed_on_failure() as writers:
         for entry in entries:

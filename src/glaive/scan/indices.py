@@ -393,8 +393,5 @@ class SnapshotIndices:
     def _relocated(self) -> AddressMap | None:
         """Where rows are that compactions moved without rebuilding indices."""
         snapshot = self.snapshot
-        whole: AddressMap | None = None
-        for groups in stored_relocations(snapshot.store, snapshot.manifest):
-            step = AddressMap.of(groups, snapshot.manifest.where)
-            whole = step if whole is None else step.after(whole)
-        return whole
+        stored = stored_relocations(snapshot.store, snapshot.manifest)
+        return AddressMap.of_all(stored, snapshot.manifest.where) if stored else None
