@@ -85,3 +85,16 @@ def test_values_that_python_does_not_have_end_in_an_error_of_their_column(
     assert dataset.to_table().num_rows == 1
     with pytest.raises(FormatError, match="column 'here': Python does not have a value"):
         list(dataset.to_numpy_batches())
+
+
+def test_tensors_of_structs_are_objects(tmp_path: Path) -> None:
+    structs = pa.StructArray.from_arrays([pa.array(range(4))], ["x"])
+    pairs = pa.FixedSizeListArray.from_arrays(structs, 2)
+    named = {
+        "ARROW:extension:name": "arrow.fixed_shape_tensor",
+        "ARROW:extension:metadata": '{"shape": [2]}',
+    }
+    schema = pa.schema([pa.field("t", pairs.type, metadata=named)])
+    dataset = glaive.write_dataset(pa.table([pairs], schema), tmp_path / "a.lance")
+    (batch,) = dataset.to_numpy_batches()
+    assert [row.tolist() for row in batch["t"]] == pairs.to_pylist()

@@ -70,9 +70,12 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _rows_of(column: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The rows of a fixed-size list in a shape; null rows are NaN in all places."""
+    """The rows of a fixed-size list in a shape, or objects; null rows are NaN in all places."""
     size = column.type.list_size
     flat: Any = _array(column.values.slice(column.offset * size, len(column) * size))
+    if isinstance(flat, Mapping):  # tensors of structs, which Arrow allows
+        objects: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)
+        return objects
     rows: np.ndarray[Any, Any] = flat.reshape(len(column), *shape, *flat.shape[1:])
     if column.null_count:
         missing = column.is_null().to_numpy(zero_copy_only=False)
