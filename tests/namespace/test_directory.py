@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from glaive import tracing
 from glaive.errors import GlaiveError
 from glaive.namespace import DirectoryNamespace, connect
 from glaive.namespace import errors as failures
-from glaive.namespace.manifest_table import SCHEMA
+from glaive.namespace.manifest_table import SCHEMA, ManifestTable
 
 MODES: dict[str, dict[str, str]] = {
     "listing": {"manifest_enabled": "false"},
@@ -303,6 +304,28 @@ def test_texts_of_a_manifest_table_that_are_not_utf8_are_named(tmp_path: Path, c
     glaive.write_dataset(rows, tmp_path / "__manifest")
     with pytest.raises(failures.InternalError, match=f"a text in {column} is not UTF-8"):
         call(DirectoryNamespace(root=str(tmp_path)), "list_tables", [])
+
+
+def test_an_object_that_a_manifest_table_repeats_is_named(tmp_path: Path) -> None:
+    rows = pa.Table.from_pylist([{"object_id": "t", "object_type": "table"}] * 100_000, SCHEMA)
+    glaive.write_dataset(rows, tmp_path / "__manifest", data_storage_version="2.2")
+    with pytest.raises(failures.InternalError, match="the object 't' has two rows"):
+        call(DirectoryNamespace(root=str(tmp_path)), "list_tables", [])
+
+
+def test_texts_that_all_rows_of_a_manifest_table_share_are_held_once(tmp_path: Path) -> None:
+    count, long = 2_000, "x" * 20_000
+    row = {"object_type": "table", "location": long, "metadata": f'{{"a":"{long}"}}'}
+    named = [row | {"object_id": f"t{number}"} for number in range(count)]
+    rows = pa.Table.from_pylist(named, SCHEMA)
+    glaive.write_dataset(rows, tmp_path / "__manifest", data_storage_version="2.2")
+    del named, rows
+    tracemalloc.start()
+    held = ManifestTable(str(tmp_path)).read()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(held) == count
+    assert most < 20_000_000
 
 
 @pytest.mark.spec("ns-6")

@@ -45,6 +45,9 @@ _FLAGS = ("reader_feature_flags", "writer_feature_flags")
 _FLAG_PREFIX = "lance.namespace.manifest."
 _LONGEST = 1_000_000
 """Rows of a manifest table that are read: a larger one is refused, not held in memory."""
+_BATCH = 1024
+_BATCH_BYTES = 1 << 22
+"""Rows, and bytes of them, that are Python's values at a time while the table is read."""
 
 SCHEMA = pa.schema(
     [
@@ -203,22 +206,43 @@ def _rows_of(opened: LanceDataset) -> Rows:
         texts = kind.value_type if name == "base_objects" and pa.types.is_list(kind) else kind
         if not pa.types.is_string(texts):
             raise InternalError(f"{opened.uri}: expected texts in {name}, found {kind}")
-    table = opened.to_table(columns=[name for name in names if name in found.names])
-    for name in table.schema.names:
-        damaged = next(filter(None, map(damaged_text, table[name].chunks)), None)
-        if damaged is not None:
-            raise InternalError(f"{opened.uri}: a text in {name} is not UTF-8: {damaged}")
-    rows = map(_row_of, table.to_pylist())
-    return {row.id: row for row in rows}
+    wanted = [name for name in names if name in found.names]
+    batches = opened.to_batches(columns=wanted, batch_size=_BATCH, batch_size_bytes=_BATCH_BYTES)
+    rows: Rows = {}
+    # A file tells in some bytes that a million rows are equal: each text is held once.
+    shared: dict[object, str] = {}
+    properties: dict[object, Mapping[str, str] | None] = {}
+    for batch in batches:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            damaged = damaged_text(column)
+            if damaged is not None:
+                raise InternalError(f"{opened.uri}: a text in {name} is not UTF-8: {damaged}")
+        for given in batch.to_pylist():
+            row = _row_of(given, shared, properties)
+            if row.id in rows:
+                raise InternalError(
+                    f"{opened.uri}: the object {row.id!r:.200} has two rows, expected one. Delete "
+                    "one of them from this table"
+                )
+            rows[row.id] = row
+    return rows
 
 
-def _row_of(row: Mapping[str, object]) -> CatalogueRow:
-    location, bases = row.get("location"), row.get("base_objects")
+def _row_of(
+    row: Mapping[str, object],
+    texts: dict[object, str],
+    properties: dict[object, Mapping[str, str] | None],
+) -> CatalogueRow:
+    """A row; ``texts`` and ``properties`` are those of the rows before it."""
+    location, bases, said = row.get("location"), row.get("base_objects"), row.get("metadata")
+    if said not in properties:
+        properties[said] = _properties_of(said)
+    kind = str(row["object_type"])
     return CatalogueRow(
         str(row["object_id"]),
-        str(row["object_type"]),
-        None if location is None else str(location),
-        _properties_of(row.get("metadata")),
+        texts.setdefault(kind, kind),
+        None if location is None else texts.setdefault(location, str(location)),
+        properties[said],
         bases if isinstance(bases, list) else None,
     )
 
