@@ -14,6 +14,7 @@ from zlib import crc32
 
 import pytest
 from hypothesis import settings
+from tests.spark.home import home_without_zip
 
 # No deadline: the first example of a test may compile a kernel.
 with suppress(ImportError):  # its types have to be registered first: it fails where others are
@@ -26,6 +27,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # Of every session that tests, examples and commands start.
 os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark" / "conf"))
+if "SPARK_HOME" not in os.environ and (SPARK_HOME := home_without_zip()) is not None:
+    os.environ["SPARK_HOME"] = SPARK_HOME.name  # workers of pytest-xdist inherit it
 
 
 LEFT_OUT = pytest.StashKey[int]()
