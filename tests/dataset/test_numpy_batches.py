@@ -89,7 +89,7 @@ def test_values_that_python_does_not_have_end_in_an_error_of_their_column(
 
 def test_tensors_of_structs_are_objects(tmp_path: Path) -> None:
     structs = pa.StructArray.from_arrays([pa.array(range(4))], ["x"])
-    pairs = pa.FixedSizeListArray.from_arrays(structs, 2)
+    pairs: Any = pa.FixedSizeListArray.from_arrays(structs, 2)
     named = {
         "ARROW:extension:name": "arrow.fixed_shape_tensor",
         "ARROW:extension:metadata": '{"shape": [2]}',

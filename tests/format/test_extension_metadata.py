@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import pickle
+import pickletools
+from collections.abc import Iterator
+from pathlib import Path
 from time import process_time
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import glaive
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 
@@ -122,3 +127,140 @@ def test_files_keep_what_arrow_is_not_told() -> None:
     said = '{"shape": [3]}'
     (field, *_) = schema(TENSOR, said).to_wire()
     assert dict(field.metadata)[SAID] == said.encode()
+
+
+class Unpickled(pa.ExtensionType):
+    """A type as other packages register: it unpickles its parameters."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int32(), "acme.unpickled")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return pickle.dumps({})
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _storage: pa.DataType, said: bytes) -> Unpickled:
+        pickle.loads(said)
+        return cls()
+
+
+RUN: list[str] = []
+
+
+class Planted:
+    """Where it is unpickled, code runs."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return run_code, ("code of the file ran",)
+
+
+def run_code(what: str) -> str:
+    """What a hostile file would call."""
+    RUN.append(what)
+    return what
+
+
+@pytest.fixture
+def unpickled() -> Iterator[None]:
+    """Register the type, as an import of its package does."""
+    pa.register_extension_type(Unpickled())
+    yield
+    pa.unregister_extension_type("acme.unpickled")
+
+
+@pytest.mark.spec("sec-17")
+@pytest.mark.usefixtures("unpickled")
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickled_parameters_are_never_given_to_the_class_of_a_type(
+    protocol: int, tmp_path: Path
+) -> None:
+    said = pickle.dumps(Planted(), protocol)
+    assert pickle.loads(said) == RUN.pop() == "code of the file ran"
+    field = pa.field("c", pa.int32(), metadata={NAME: "acme.unpickled", SAID: said})
+    outer = pa.field("o", pa.list_(field))
+    table = pa.table(
+        [pa.array([1], pa.int32()), pa.array([[2]], outer.type)], pa.schema([field, outer])
+    )
+    dataset = glaive.write_dataset(table, tmp_path / "a.lance")
+    assert dataset.schema.field("c").metadata == {
+        b"glaive:extension:name": b"acme.unpickled",
+        b"glaive:extension:metadata": said,
+    }
+    read = pa.table(dataset.scanner())
+    assert read.schema.types == [pa.int32(), pa.list_(pa.int32())]
+    assert not RUN
+    # They are kept for those who trust the file, and in what is written of it.
+    again = glaive.write_dataset(read, tmp_path / "b.lance")
+    assert again.schema == dataset.schema
+    (manifest,) = tmp_path.glob("b.lance/_versions/*.manifest")
+    written = manifest.read_bytes()
+    assert b"ARROW:extension:metadata" in written
+    assert b"glaive:extension" not in written
+    assert not RUN
+
+
+class Scaled(pa.ExtensionType):
+    """A type with a text for its parameters."""
+
+    def __init__(self, scale: int) -> None:
+        self.scale = scale
+        super().__init__(pa.int32(), "acme.scaled")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return f"scale={self.scale}".encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _storage: pa.DataType, said: bytes) -> Scaled:
+        return cls(int(said.removeprefix(b"scale=")))
+
+
+def test_a_registered_type_comes_back_where_its_parameters_are_text(tmp_path: Path) -> None:
+    pa.register_extension_type(Scaled(1))
+    try:
+        stored = pa.ExtensionArray.from_storage(Scaled(3), pa.array([7], pa.int32()))
+        dataset = glaive.write_dataset(pa.table({"c": stored}), tmp_path / "a.lance")
+        assert dataset.schema.field("c").type == Scaled(3)
+        assert dataset.to_table()["c"].type == Scaled(3)
+    finally:
+        pa.unregister_extension_type("acme.scaled")
+
+
+def test_no_pickle_that_names_a_function_is_a_text_in_one_line_or_begins_as_json() -> None:
+    starts = {ord(opcode.code) for opcode in pickletools.opcodes}
+    assert starts.isdisjoint(b'{["')
+    naming = ("GLOBAL", "INST", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4")
+    for opcode in pickletools.opcodes:
+        if opcode.name in naming:
+            line = opcode.arg is not None and opcode.arg.name.startswith("stringnl")
+            assert line or not opcode.code.isascii(), opcode.name
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "stays"),
+    [
+        ("acme.thing", b"", True),
+        ("acme.thing", b"unit=m, scale=3", True),
+        ("acme.thing", '{"crs": "Système"}'.encode(), True),
+        ("acme.thing", b'{"crs": "\xff"}', False),
+        ("acme.thing", b"two\nlines", False),
+        ("acme.thing", "Système".encode(), False),
+        ("acme.\x1b[2J", b"", False),
+        ("arrow.json", b"\xff", False),
+    ],
+)
+def test_parameters_of_types_of_others_are_text_or_json(
+    name: str, said: bytes, stays: bool
+) -> None:
+    metadata = {NAME: name.encode(), SAID: said}
+    made = Field(id=0, name="t", logical_type="int32", metadata=metadata).to_arrow()
+    prefix = "ARROW" if stays else "glaive"
+    assert made.metadata == {
+        f"{prefix}:extension:name".encode(): name.encode(),
+        f"{prefix}:extension:metadata".encode(): said,
+    }
+
+
+def test_types_of_lance_keep_their_names_without_parameters_that_are_no_text() -> None:
+    metadata = {NAME: b"lance.bfloat16", SAID: b"\xff"}
+    made = Field(id=0, name="t", logical_type="int32", metadata=metadata).to_arrow()
+    assert made.metadata == {NAME.encode(): b"lance.bfloat16"}

@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
+from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.errors import (
     CorruptFileError,
     FormatError,
     FragmentNotFoundError,
     NotLanceError,
+    OptionError,
     UnsupportedFeatureError,
 )
 from glaive.format.fields import LanceSchema
@@ -80,6 +82,21 @@ def test_a_manifest_comes_back() -> None:
     assert manifest.transaction == b"\x08\x02"
     assert manifest.index_section == b""
     assert manifest.indices == []
+
+
+@pytest.mark.spec("base-3", "rel-25")
+def test_base_paths_are_no_longer_than_a_system_allows() -> None:
+    # A report with the path of each file below one would be as large as both together.
+    wire = message(fragment(0, 10))
+    base = wire.base_paths.add(id=7, path="/" + "x" * 4095)
+    assert decode(encoded(wire)).wire.base_paths[0].path == base.path
+    DatasetBasePath(base.path)
+    base.path += "x"
+    told = r"base path 7: .* at most 4096 characters, found 4097 \('/xxx.* \(in t/3\.manifest\)"
+    with pytest.raises(CorruptFileError, match=told):
+        decode(encoded(wire))
+    with pytest.raises(OptionError, match="at most 4096 characters, found 4097"):
+        DatasetBasePath(base.path)
 
 
 def test_fragments_are_found_by_id() -> None:

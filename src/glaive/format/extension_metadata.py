@@ -6,6 +6,10 @@ that is nested deeply, so that such entries are never given to it. Nor is what D
 of types that it knows: where values are stored in another way, it reads memory that is not there.
 Names that are right, but that others should not act on, are withheld: read under other keys, which
 become the name again in what is written.
+
+Types of other packages get their parameters only as text or JSON: Arrow calls the class that was
+registered under a name with the bytes of the file, and some classes unpickle them, which runs what
+the bytes say.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ _MOST_BRACKETS: Final = 64
 def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict[str, bytes]:
     """The entries, less those of an extension type of Arrow whose parameters do not fit.
 
-    Those of variants are withheld.
+    Those of variants are withheld, and so are those of other types that are neither text nor JSON.
 
     Parameters
     ----------
@@ -39,14 +43,39 @@ def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict
     data_type
         Its storage type.
     """
-    if metadata.get(EXTENSION_NAME) == _VARIANT:
+    name, said = metadata.get(EXTENSION_NAME, b""), metadata.get(EXTENSION_METADATA, b"")
+    check = _CHECKS.get(name)
+    if check is not None:
+        fits = check(_parameters(said), data_type)
+        return dict(metadata) if fits else _without(metadata, EXTENSION_NAME, EXTENSION_METADATA)
+    if name.startswith(b"lance.") and not _is_text(said):
+        return _without(metadata, EXTENSION_METADATA)  # no type of Lance has such parameters
+    if name == _VARIANT or not (_is_printable(name) and _is_text(said)):
         return withheld(metadata)
-    kept = dict(metadata)
-    check = _CHECKS.get(kept.get(EXTENSION_NAME, b""))
-    if check is not None and not check(_parameters(kept.get(EXTENSION_METADATA, b"")), data_type):
-        del kept[EXTENSION_NAME]
-        kept.pop(EXTENSION_METADATA, None)
-    return kept
+    return dict(metadata)
+
+
+def _without(metadata: Mapping[str, bytes], *keys: str) -> dict[str, bytes]:
+    return {key: value for key, value in metadata.items() if key not in keys}
+
+
+def _is_text(said: bytes) -> bool:
+    """Whether parameters are JSON, or printable ASCII in one line.
+
+    No pickle begins as JSON does. One that names a function, to be called, has line breaks or bytes
+    that are no ASCII.
+    """
+    if not said.startswith((b"{", b"[", b'"')):
+        return _is_printable(said)
+    try:
+        said.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_printable(said: bytes) -> bool:
+    return said.isascii() and said.decode("ascii").isprintable()
 
 
 def withheld(metadata: Mapping[str, bytes]) -> dict[str, bytes]:

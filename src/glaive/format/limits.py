@@ -10,14 +10,18 @@ Specification: "Fragments and data files" in ``docs/format``.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from glaive.errors import CorruptFileError
+from glaive.format.pb import table_pb2
 
 __all__ = [
+    "MAX_BASE_PATH",
     "MAX_FIELD_ID",
     "MAX_FRAGMENT_ID",
     "MAX_FRAGMENT_ROWS",
+    "check_base_paths",
     "check_file_name",
     "is_file_name",
 ]
@@ -30,6 +34,11 @@ MAX_FRAGMENT_ROWS: Final = 2**32
 
 MAX_FIELD_ID: Final = 2**31 - 1
 """Highest id of a field."""
+
+MAX_BASE_PATH: Final = 4096
+"""Most characters of a base path, as of any path on Linux; buckets have shorter names. All files
+below it may appear in one report, each with the whole path.
+"""
 
 _UNFIT: Final = re.compile(r"[\x00-\x1f\x7f\\]|^/|//|/$|(?:^|/)\.\.?(?:/|$)|^$")
 """Control characters, the separator of another system, and paths that are absolute, lead upwards
@@ -63,3 +72,21 @@ def check_file_name(name: str, subject: str, where: object) -> str:
         found=f"{name!r:.300}",
         where=where,
     )
+
+
+def check_base_paths(bases: Iterable[table_pb2.BasePath], where: object) -> None:
+    """Check that no base path is longer than a system allows.
+
+    Raises
+    ------
+    CorruptFileError
+        One is.
+    """
+    for base in bases:
+        if len(base.path) > MAX_BASE_PATH:
+            raise CorruptFileError(
+                f"base path {base.id}",
+                expected=f"at most {MAX_BASE_PATH} characters",
+                found=f"{len(base.path)} ({base.path[:100]!r}…)",
+                where=where,
+            )

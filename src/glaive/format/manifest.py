@@ -28,7 +28,7 @@ from glaive.format.flags import Feature, check_readable
 from glaive.format.footer import ManifestFooter
 from glaive.format.fragment import Fragment, SingleFile, check_fragment
 from glaive.format.fragment_columns import FragmentColumns
-from glaive.format.limits import check_file_name
+from glaive.format.limits import check_base_paths, check_file_name
 from glaive.format.manifest_checksum import SIZE as CHECKSUMS_SIZE
 from glaive.format.manifest_checksum import compare_manifest, manifest_checksums
 from glaive.format.paths import VERSIONS, NamingScheme
@@ -324,6 +324,7 @@ def decode_manifest(
         check_readable(wire.reader_feature_flags, wire.writer_feature_flags, where=where)
     if wire.transaction_file:
         check_file_name(wire.transaction_file, "name of the transaction's file", where)
+    check_base_paths(wire.base_paths, where)
 
     sections_end = 0
 

@@ -11,6 +11,7 @@ from itertools import count
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
+from glaive.format.limits import MAX_BASE_PATH
 from glaive.format.manifest import Manifest
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
@@ -54,6 +55,10 @@ class DatasetBasePath:
         number: object = self.id
         if not isinstance(path, str) or not path:
             raise OptionError(f"path of a base: expected a URI or directory, found {path!r}")
+        if len(path) > MAX_BASE_PATH:
+            raise OptionError(
+                f"path of a base: expected at most {MAX_BASE_PATH} characters, found {len(path)}"
+            )
         if not isinstance(number, int) or not 0 <= number < 2**32:
             raise OptionError(f"id of base {path!r}: expected 0 or more, found {number!r}")
         with refuse_half_characters("path or name of a base"):
