@@ -213,6 +213,18 @@ def test_a_record_of_a_run_that_cannot_be_shown_is_refused(step: dict[str, Any])
         RunRecord.of_json(text.encode(), "here")
 
 
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("kind", [pa.int64(), pa.date32(), pa.timestamp("us", "No/Where")], ids=str)
+def test_numbers_that_are_called_json_are_not_indexed_as_texts(tmp_path: Path, kind: Any) -> None:
+    """They were made objects of Python, which not every date and time zone has."""
+    wide = kind.bit_width == 64
+    numbers = pa.array([1, 2**31 - 1], pa.int64() if wide else pa.int32()).view(kind)
+    schema = pa.schema([extension("c", kind, "lance.json", "")])
+    made = glaive.write_dataset(pa.Table.from_arrays([numbers], schema=schema), tmp_path / "t")
+    with pytest.raises(OptionError, match="column c must be text, lists of text, or JSON"):
+        made.create_scalar_index("c", "INVERTED")
+
+
 KINDS = {"id": ["BTREE", "BITMAP", "ZONEMAP"], "t": ["BTREE", "NGRAM", "INVERTED", "FM"]}
 OTHERS = [
     (column, kind, other)

@@ -62,7 +62,9 @@ def check_column(field: pa.Field[Any], *, by_element: bool) -> bool:
             f"document_granularity: column {field.name!r} of type {kind} has no list elements"
         )
     value = kind.value_type if _is_list(kind) else kind
-    if not (_is_text(value) or (is_json and not _is_list(kind))):
+    # A stranger's schema may call numbers, or anything, JSON.
+    is_document = is_json and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    if not (_is_text(value) or is_document):
         raise OptionError(
             f"INVERTED index column {field.name} must be text, lists of text, or JSON, but got "
             f"{kind}"
