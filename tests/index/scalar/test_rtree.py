@@ -52,6 +52,17 @@ def test_neither_a_test_nor_its_opposite_finds_nulls(path: Path) -> None:
     assert counts == [3, ROWS - 3 - 3]
 
 
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("boxes", [1, "text", [1.0]], ids=["number", "text", "list"])
+def test_boxes_that_are_no_structs_are_damaged(path: Path, boxes: object) -> None:
+    def change(rows: pa.Table) -> pa.Table:
+        return rows.set_column(rows.schema.get_field_index("bbox"), "bbox", [[boxes] * len(rows)])
+
+    replaced(path, "page_data.lance", change)
+    with pytest.raises(CorruptFileError, match=r"column 'bbox' of an index.*page_data"):
+        opened(path)
+
+
 @pytest.mark.parametrize(
     ("claimed", "message"),
     [

@@ -127,7 +127,9 @@ def _open_pages(segment: Segment) -> IndexFile:
     file = segment.open(PAGES)
     file.check(bbox=None, id=pa.uint64())
     stored: Any = file.schema.field(_BOX).type
-    if [(child.name, child.type) for child in stored] != [(name, pa.float64()) for name in BOUNDS]:
+    bounds = [(name, pa.float64()) for name in BOUNDS]
+    # Types that are no struct have no children to go through.
+    if not pa.types.is_struct(stored) or [(one.name, one.type) for one in stored] != bounds:
         raise file.corrupt_column(_BOX, f"bounds {', '.join(BOUNDS)}", f"{stored}")
     return file
 
