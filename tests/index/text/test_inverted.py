@@ -25,6 +25,7 @@ from glaive.types import FormatVersion
 
 LAYOUT = PostingLayout(128, fixed_tail=False)
 VERSION = FormatVersion(2, 1)
+METADATA = {"partitions": "[7]", "posting_tail_codec": "varint_delta_v1", "format_version": "2"}
 TOKENS = ["apple", "pear", "plum"]
 DOCUMENTS = [[0, 2, 3], [1], [1, 3]]
 """Documents of each token."""
@@ -39,9 +40,8 @@ def written(
     """A segment with five documents, rows 0, 2, 4, 6 and 8 of fragment 1; and one to be."""
     store = open_store("memory://indices")
     out = SegmentWriter(store, VERSION)
-    said = {"partitions": "[7]", "posting_tail_codec": "varint_delta_v1", "format_version": "2"}
     bitmap = pa.table({"deleted_fragments": pa.array([(ignored or BitMap()).serialize()])})
-    out.write("metadata.lance", bitmap, metadata=said if metadata is None else metadata)
+    out.write("metadata.lance", bitmap, metadata=METADATA if metadata is None else metadata)
     rows = {
         "_rowid": pa.array([(1 << 32) + at for at in (0, 2, 4, 6, 8)], pa.uint64()),
         "_num_tokens": pa.array([1, 2, 1, 2, 9], pa.uint32()),
@@ -156,6 +156,23 @@ def test_fragments_whose_documents_are_ignored_are_not_listed() -> None:
         assert tracemalloc.get_traced_memory()[1] < 16_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.spec("rel-42")
+def test_ignored_fragments_that_are_no_bitmaps_are_damage() -> None:
+    """A date of the year 5,881,580 has no object of Python."""
+    segment, out = written()
+    days = pa.array([2**31 - 1], pa.int32()).view(pa.date32())
+    file = SegmentWriter(segment.store, VERSION)
+    file.write("metadata.lance", pa.table({"deleted_fragments": days}), metadata=METADATA)
+    file.finish()
+    entry = table_pb2.IndexMetadata(name="t_idx")
+    entry.uuid.uuid = file.id.bytes
+    hurt = Segment(segment.store, entry)
+    with pytest.raises(CorruptFileError, match=r"column 'deleted_fragments'.*metadata\.lance"):
+        Inverted().open(hurt)
+    with pytest.raises(CorruptFileError, match=r"column 'deleted_fragments'.*metadata\.lance"):
+        Inverted().remap(hurt, moved([0]), out)
 
 
 @pytest.mark.parametrize("partitions", ["[7", "[-1]", "[7, 7]", '["a"]', "[[7]]"])

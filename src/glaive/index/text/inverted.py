@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow as pa
+
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
@@ -218,6 +220,9 @@ def _ignores_any(file: IndexFile, fragments: Iterable[int] | None) -> bool:
     """
     if _IGNORED not in file.schema.names or not file.num_rows:
         return False
+    kind: Any = file.schema.field(_IGNORED).type
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        raise file.corrupt_column(_IGNORED, "bitmaps", f"{kind}")
     from pyroaring import BitMap
 
     wanted = None if fragments is None else BitMap(fragments)
