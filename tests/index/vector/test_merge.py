@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,43 @@ def test_damaged_models_are_named(name: str, key: str, value: str) -> None:
     entry.uuid.uuid = out.id.bytes
     with pytest.raises(CorruptFileError, match=str(json.dumps(name)[1:-1])):
         merged([Segment(out.store, entry)], None)
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("number", [pa.float16(), pa.uint8(), pa.list_(pa.float32(), 1)], ids=str)
+@pytest.mark.parametrize("column", ["__add_factors_ex", "__scale_factors_ex"])
+def test_factors_of_codes_that_are_no_floats_are_damage(column: str, number: Any) -> None:
+    """They were read as floats: from memory beside them, or not at all."""
+    whole = built(ArraySource([lists_of(clustered(300, DIMENSION))]), **CODES["rq"])
+
+    def other(rows: pa.Table) -> pa.Table:
+        one = pa.scalar([1] if pa.types.is_nested(number) else 1, number)
+        values = pa.repeat(one, len(rows))
+        return rows.set_column(rows.schema.get_field_index(column), column, values)
+
+    hurt = copied(whole, {"auxiliary.idx": other})
+    with pytest.raises(CorruptFileError, match=rf"{column}.*auxiliary"):
+        VectorIndex().open(hurt)
+    with pytest.raises(CorruptFileError, match=rf"{column}.*auxiliary"):
+        merged([hurt], None)
+
+
+def copied(whole: Segment, changes: dict[str, Callable[[pa.Table], pa.Table]]) -> Segment:
+    """A segment with other rows in some of its files."""
+    out = SegmentWriter(whole.store, VERSION)
+    for name in ("index.idx", "auxiliary.idx"):
+        file = whole.open(name)
+        rows = changes.get(name, lambda rows: rows)(file.read())
+        copy = out.create(name, rows.schema.remove_metadata())
+        buffers = [file.buffer(at).to_pybytes() for at in range(1, 1 + buffers_of(file))]
+        for content in buffers:
+            copy.add_buffer(content)
+        copy.add_metadata(file.metadata)
+        copy.write(rows)
+        copy.finish()
+    entry = table_pb2.IndexMetadata(name="i", files=out.finish())
+    entry.uuid.uuid = out.id.bytes
+    return Segment(out.store, entry)
 
 
 def test_hints_that_are_no_choice_of_anybody_are_passed_over() -> None:

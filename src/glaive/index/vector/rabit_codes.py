@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import UnsupportedFeatureError
@@ -94,7 +95,9 @@ class RabitCodes(Codes):
             size = _BLOCK * blocks * self._extra // 8
             if stored is None or getattr(stored, "list_size", None) != size:
                 raise storage.file.corrupt_column(EXTENDED, f"codes of {size} bytes", f"{stored}")
-        storage.file.check(**dict.fromkeys(self._columns))
+            if stored.value_type != pa.uint8():
+                raise storage.file.corrupt_column(EXTENDED, "codes of bytes", f"{stored}")
+        storage.file.check(**dict.fromkeys(self._columns[-2:], pa.float32()))
         self.nbytes = 5 * dimension
 
     def _has(self, name: str) -> bool:

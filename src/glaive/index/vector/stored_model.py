@@ -318,11 +318,14 @@ class StoredIndex:
     ) -> NDArray[Any]:
         shape = dtype[name].shape
         array: Any = one_array(table[name])
+        file: IndexFile = self.storage.file
+        item = pa.from_numpy_dtype(dtype[name].base)
         if not shape:
+            file.check(**{name: item})
             return np.asarray(array.to_numpy(zero_copy_only=False))
-        if array.type.list_size != shape[0]:
-            file: IndexFile = self.storage.file
-            raise file.corrupt_column(name, f"lists of {shape[0]}", f"{array.type}")
+        kind: Any = array.type
+        if getattr(kind, "list_size", None) != shape[0] or kind.value_type != item:
+            raise file.corrupt_column(name, f"lists of {shape[0]} {item}", f"{kind}")
         codes = array.flatten().to_numpy(zero_copy_only=False).reshape(-1, *shape)
         change = self._to_rows(name)
         if change is None or not len(codes):
