@@ -127,7 +127,8 @@ def _rewrite(place: Path, file: Path, rng: np.random.Generator) -> None:
             buffers.append(bytearray(opened.buffer(len(buffers) + 1).to_pybytes()))
         except GlaiveError:
             break
-    part = rng.choice(["column", "rows", "metadata", "buffer"], p=[0.5, 0.1, 0.15, 0.25])
+    parts = ["column", "type", "rows", "metadata", "buffer"]
+    part = rng.choice(parts, p=[0.4, 0.1, 0.1, 0.15, 0.25])
     if part == "buffer" and any(buffers):
         content = next(buffer for buffer in buffers if buffer)
         if rng.random() < 0.5:
@@ -141,6 +142,10 @@ def _rewrite(place: Path, file: Path, rng: np.random.Generator) -> None:
     elif part == "rows" and len(table):
         kept = rng.choice(len(table), int(rng.integers(len(table) + 1)), replace=rng.random() < 0.5)
         table = table.take(pa.array(kept))
+    elif part == "type" and table.num_columns:
+        at = int(rng.integers(table.num_columns))
+        other = _of_another_type(len(table), rng)
+        table = table.set_column(at, pa.field(table.schema.names[at], other.type), other)
     elif table.num_columns and len(table):
         at = int(rng.integers(table.num_columns))
         changed = _other_values(table.column(at).combine_chunks(), rng)
@@ -153,6 +158,26 @@ def _rewrite(place: Path, file: Path, rng: np.random.Generator) -> None:
         writer.add_schema_metadata(key, value)
     writer.write(table)
     writer.finish()
+
+
+_TYPES: list[tuple[Any, pa.DataType]] = [
+    (None, pa.null()), (True, pa.bool_()), (-1, pa.int8()), (2**31, pa.uint32()), (-1, pa.int64()),
+    (2**64 - 1, pa.uint64()), (float("nan"), pa.float32()), (1e300, pa.float64()),
+    ("x", pa.string()), ("", pa.large_string()), (b"\xff" * 9, pa.binary()),
+    (b"", pa.large_binary()), (b"\xff" * 4, pa.binary(4)), (2**31 - 1, pa.date32()),
+    (2**62, pa.timestamp("s")), (2**62, pa.duration("s")), ([1], pa.list_(pa.int64())),
+    ([None], pa.list_(pa.int32())), (["x"], pa.list_(pa.string())),
+    ([], pa.list_(pa.large_binary())), ([1], pa.list_(pa.uint8(), 1)),
+    ([1.0] * 16, pa.list_(pa.float32(), 16)), ([1e308] * 16, pa.list_(pa.float64(), 16)),
+    ({"a": 1}, pa.struct([("a", pa.int64())])),
+]  # fmt: skip
+"""A value of many types."""
+
+
+def _of_another_type(rows: int, rng: np.random.Generator) -> pa.Array[Any]:
+    """A column with equal values of a type that its reader does not ask for."""
+    value, kind = _TYPES[int(rng.integers(len(_TYPES)))]
+    return pa.array([value] * rows, kind)
 
 
 def _other_text(text: str, rng: np.random.Generator) -> str:
