@@ -171,7 +171,9 @@ def copied(whole: Segment, changes: dict[str, Callable[[pa.Table], pa.Table]]) -
     out = SegmentWriter(whole.store, VERSION)
     for name in ("index.idx", "auxiliary.idx"):
         file = whole.open(name)
-        rows = changes.get(name, lambda rows: rows)(file.read())
+        rows = file.read()
+        if name in changes:
+            rows = changes[name](rows)
         copy = out.create(name, rows.schema.remove_metadata())
         buffers = [file.buffer(at).to_pybytes() for at in range(1, 1 + buffers_of(file))]
         for content in buffers:
