@@ -250,6 +250,23 @@ def test_slices_of_arrays_are_read_where_they_begin() -> None:
     assert find("array_max").evaluate([lists], 3).to_pylist() == [2, None, 3]
 
 
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("number", ["7ff0000000000000", "fff0000000000000", "7ff8000000000000"])
+def test_infinite_numbers_of_documents_are_too_large_for_integers(number: str) -> None:
+    """Without a warning of NumPy, which is an error where warnings are."""
+    object_of_one = "400000011000000120000009" + "61" + "60"
+    document = bytes.fromhex(object_of_one + number)
+    stored = pa.array([document], pa.large_binary())
+    with pytest.raises(FilterError, match="too large for int64"):
+        find("json_get_int").evaluate([stored, pa.scalar("a")], 1)
+
+
+def test_halves_of_documents_are_rounded_away_from_zero() -> None:
+    stored = encode_jsonb(pa.array(['{"a":-2.5}', '{"a":2.5}', '{"a":9e18}', '{"a":0.4}']))
+    found = find("json_get_int").evaluate([stored, pa.scalar("a")], 4).to_pylist()
+    assert found == [-3, 3, 9 * 10**18, 0]
+
+
 def test_a_group_below_zero_is_the_whole_match() -> None:
     column = pa.array(["xab", "b"])
     for group in (0, -1, -100):

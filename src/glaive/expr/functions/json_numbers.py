@@ -123,9 +123,6 @@ def numbers_of(items: JsonItems, kind: Any, name: str) -> Any:
 def _rounded(values: Any, name: str) -> Any:
     """Integers; halves are rounded away from zero."""
     if values.dtype.kind == "f":
-        values = np.trunc(values) + np.where(
-            np.abs(values - np.trunc(values)) >= 0.5, np.sign(values), 0
-        )
         outside = ~(np.abs(values) < 2.0**63)
     else:
         outside = (
@@ -135,6 +132,9 @@ def _rounded(values: Any, name: str) -> Any:
         )
     if outside.any():
         raise FilterError(f"{name} of a row is {values[outside.argmax()]}, too large for int64")
+    if values.dtype.kind == "f":  # finite here: infinity less infinity is a warning of NumPy
+        whole = np.trunc(values)
+        values = whole + np.where(np.abs(values - whole) >= 0.5, np.sign(values), 0)
     return values.astype(np.int64)
 
 
