@@ -5,7 +5,7 @@ Specification: "Rows that moved" in ``docs/format/refs.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
@@ -54,22 +54,24 @@ class AddressMap:
     ----------
     rewritten
         Ids of the fragments that were rewritten.
-    steps
-        The rewrites, oldest first.
 
     Notes
     -----
     Memory: eight bytes per physical row of the old fragments.
+
+    However many rewrites there were, addresses are looked up once: a few bytes may stand for
+    thousands of rewrites, and a few more for millions of addresses.
     """
 
-    __slots__ = ("rewritten", "steps")
+    __slots__ = ("_whole", "rewritten")
 
     moves = True
     """Whether rows have other numbers afterwards; else some are dropped."""
 
     def __init__(self, steps: Sequence[_Step]) -> None:
-        self.steps = tuple(steps)
-        self.rewritten = frozenset(fragment for step in steps for fragment in step.ids.tolist())
+        """Join some rewrites, oldest first."""
+        self._whole = _joined(steps)
+        self.rewritten = frozenset(self._whole.ids.tolist())
 
     @classmethod
     def of(cls, groups: Groups, where: object = "the rewrite") -> Self:
@@ -96,7 +98,7 @@ class AddressMap:
 
     def after(self, before: AddressMap) -> AddressMap:
         """The map for addresses from before an earlier rewrite: that one first, then this."""
-        return AddressMap((*before.steps, *self.steps))
+        return AddressMap((before._whole, self._whole))
 
     def apply(self, addresses: Addresses) -> tuple[Addresses, Flags]:
         """New addresses, and which of the rows survive.
@@ -104,13 +106,9 @@ class AddressMap:
         Both are as long as ``addresses``; the new address of a deleted row is meaningless.
         Addresses in fragments that were not rewritten do not change.
         """
-        new_addresses = addresses
-        kept = np.ones(len(addresses), np.bool_)
-        for step in self.steps:
-            new_addresses = step.apply(new_addresses)
-            # No row has this address: its fragment would be the last of 2^32.
-            kept &= new_addresses != _DELETED
-        return new_addresses, kept
+        new_addresses = self._whole.apply(addresses)
+        # No row has this address: its fragment would be the last of 2^32.
+        return new_addresses, new_addresses != _DELETED
 
     def follow(self, rows: RowSet) -> RowSet:
         """New addresses of the rows of a set that survive."""
@@ -129,11 +127,7 @@ class AddressMap:
 
     def rows_of(self, fragment: int) -> int:
         """Rows of a rewritten fragment, up to the last surviving one."""
-        for step in self.steps:
-            rows = step.rows_of(fragment)
-            if rows is not None:
-                return rows
-        return 0
+        return self._whole.rows_of(fragment) or 0
 
     def remap_rows(self, rows: pa.Table, column: str) -> tuple[pa.Table, Flags]:
         """Rows of an index file without deleted rows, in their order; and which they are.
@@ -152,7 +146,7 @@ class AddressMap:
 
 
 class _Step:
-    """One rewrite.
+    """One rewrite, or several that were joined.
 
     Parameters
     ----------
@@ -193,6 +187,46 @@ class _Step:
             return None
         return int(self._starts[index + 1] - self._starts[index])
 
+    def tables(self) -> Iterator[tuple[int, Addresses]]:
+        """Each old fragment, with the new addresses of its rows."""
+        starts = self._starts.tolist()
+        for fragment, start, stop in zip(self.ids.tolist(), starts, starts[1:], strict=False):
+            yield fragment, self._targets[start:stop]
+
+
+def _joined(steps: Sequence[_Step]) -> _Step:
+    """What some rewrites, oldest first, do one after the other."""
+    if len(steps) == 1:
+        return steps[0]
+    tables: dict[int, Addresses] = {}
+    for step in reversed(steps):  # so that each row is moved on once, to where it is in the end
+        # All of a step before any is kept: its new fragments are those that later steps know.
+        moved = [(fragment, _moved_on(targets, tables)) for fragment, targets in step.tables()]
+        tables.update(moved)
+    return _step_of(tables)
+
+
+def _moved_on(targets: Addresses, tables: Mapping[int, Addresses]) -> Addresses:
+    """Where later rewrites left the rows with these addresses."""
+    at = np.flatnonzero(targets != _DELETED)
+    present = targets[at]
+    fragments = present >> _SHIFT
+    edges = np.flatnonzero(fragments[1:] != fragments[:-1]) + 1
+    starts = [0, *edges.tolist()] if len(at) else []
+    moved = targets
+    for start, stop in zip(starts, [*starts[1:], len(at)], strict=False):
+        table = tables.get(int(fragments[start]))
+        if table is None:
+            continue
+        if moved is targets:
+            moved = targets.copy()
+        offsets = (present[start:stop] & _OFFSET).astype(np.int64)
+        known = offsets < len(table)
+        found = np.full(stop - start, _DELETED)
+        found[known] = table[offsets[known]]
+        moved[at[start:stop]] = found
+    return moved
+
 
 def _step(groups: Groups, where: object) -> _Step:
     tables: dict[int, Addresses] = {}
@@ -213,6 +247,11 @@ def _step(groups: Groups, where: object) -> _Step:
             table[offsets] = new_addresses[start : start + len(offsets)]
             start += len(offsets)
             tables[fragment.id] = table
+    return _step_of(tables)
+
+
+def _step_of(tables: Mapping[int, Addresses]) -> _Step:
+    """The rewrite of these fragments to these addresses of their rows."""
     ids = sorted(tables)
     sizes = np.array([0, *(len(tables[fragment_id]) for fragment_id in ids)], np.int64)
     targets = (
