@@ -54,6 +54,8 @@ class AddressMap:
     ----------
     rewritten
         Ids of the fragments that were rewritten.
+    whole
+        All rewrites as one.
 
     Notes
     -----
@@ -63,15 +65,15 @@ class AddressMap:
     thousands of rewrites, and a few more for millions of addresses.
     """
 
-    __slots__ = ("_whole", "rewritten")
+    __slots__ = ("rewritten", "whole")
 
     moves = True
     """Whether rows have other numbers afterwards; else some are dropped."""
 
     def __init__(self, steps: Sequence[_Step]) -> None:
         """Join some rewrites, oldest first."""
-        self._whole = _joined(steps)
-        self.rewritten = frozenset(self._whole.ids.tolist())
+        self.whole = _joined(steps)
+        self.rewritten = frozenset(self.whole.ids.tolist())
 
     @classmethod
     def of(cls, groups: Groups, where: object = "the rewrite") -> Self:
@@ -98,7 +100,7 @@ class AddressMap:
 
     def after(self, before: AddressMap) -> AddressMap:
         """The map for addresses from before an earlier rewrite: that one first, then this."""
-        return AddressMap((before._whole, self._whole))
+        return AddressMap((before.whole, self.whole))
 
     def apply(self, addresses: Addresses) -> tuple[Addresses, Flags]:
         """New addresses, and which of the rows survive.
@@ -106,7 +108,7 @@ class AddressMap:
         Both are as long as ``addresses``; the new address of a deleted row is meaningless.
         Addresses in fragments that were not rewritten do not change.
         """
-        new_addresses = self._whole.apply(addresses)
+        new_addresses = self.whole.apply(addresses)
         # No row has this address: its fragment would be the last of 2^32.
         return new_addresses, new_addresses != _DELETED
 
@@ -127,7 +129,7 @@ class AddressMap:
 
     def rows_of(self, fragment: int) -> int:
         """Rows of a rewritten fragment, up to the last surviving one."""
-        return self._whole.rows_of(fragment) or 0
+        return self.whole.rows_of(fragment) or 0
 
     def remap_rows(self, rows: pa.Table, column: str) -> tuple[pa.Table, Flags]:
         """Rows of an index file without deleted rows, in their order; and which they are.

@@ -231,7 +231,8 @@ def remap_segments(
     entries = [entry for entry in followed(manifest.indices) if entry.uuid.uuid in wanted]
     groups = [rows.group for rows in moved]
     before = AddressMap.of_all(stored_relocations(store, manifest), manifest.where)
-    address_map = AddressMap.of(groups).after(before)
+    latest = AddressMap.of(groups)
+    address_map = latest.after(before)
     rebuilt: list[RemappedSegment] = []
     with _removed_on_failure() as writers:
         for entry in entries:
@@ -239,9 +240,7 @@ def remap_segments(
                 store, manifest.data_format, checksums=wants_checksums(manifest.wire)
             )
             writers.append(writer)
-            recorder = (
-                None if covered_fragments(entry) is not None else _Recorder(address_map.steps)
-            )
+            recorder = None if covered_fragments(entry) is not None else _Recorder(before, latest)
             message = _rebuild(Segment.of(store, manifest, entry), recorder or address_map, writer)
             if message is not None:
                 coverage = None if recorder is None else recorder.covered(groups)
@@ -266,9 +265,9 @@ class _Recorder(AddressMap):
 
     __slots__ = ("_before", "_fragments", "_origins")
 
-    def __init__(self, steps: Sequence[Any]) -> None:
-        super().__init__(steps)
-        self._before = AddressMap(steps[:-1])
+    def __init__(self, before: AddressMap, latest: AddressMap) -> None:
+        super().__init__((before.whole, latest.whole))
+        self._before = before
         self._fragments: set[int] = set()
         self._origins: set[int] = set()
 
