@@ -151,7 +151,7 @@ def test_damaged_models_are_named(name: str, key: str, value: str) -> None:
 @pytest.mark.parametrize("number", [pa.float16(), pa.uint8(), pa.list_(pa.float32(), 1)], ids=str)
 @pytest.mark.parametrize("column", ["__add_factors_ex", "__scale_factors_ex"])
 def test_factors_of_codes_that_are_no_floats_are_damage(column: str, number: Any) -> None:
-    """They were read as floats: from memory beside them, or not at all."""
+    """Their bytes were taken for floats, or ended in bare errors."""
     whole = built(ArraySource([lists_of(clustered(300, DIMENSION))]), **CODES["rq"])
 
     def other(rows: pa.Table) -> pa.Table:
