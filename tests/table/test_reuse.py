@@ -9,10 +9,12 @@ import pytest
 from pyroaring import BitMap64
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.bitmaps import bitmap_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import WireOperation
 from glaive.io.uri import open_store
+from glaive.table.index_coverage import covered_fragments
 from glaive.table.operations.rewrite import Rewrite
 from glaive.table.protocol import Conflict
 from glaive.table.relocated_rows import (
@@ -113,3 +115,30 @@ def test_a_compaction_does_not_overtake_a_map_that_another_put_into_a_file() -> 
     assert isinstance(found, Conflict)
     assert found.reason == "rewrite stored a remapping table that this one cannot be added to"
     assert rewrite.rebase([WireOperation("append")], base, {}) is rewrite
+
+
+@pytest.mark.spec("rel-25")
+def test_more_groups_than_can_be_looked_up_for_all_segments_are_refused() -> None:
+    entries = []
+    for covered in range(3000):
+        entry = table_pb2.IndexMetadata(name=f"i{covered}")
+        entry.fragment_bitmap = bitmap_of([covered])
+        entries.append(entry)
+    details = DETAILS()
+    groups = details.inline.versions.add(dataset_version=1).groups
+    groups.extend([DETAILS.Group()] * 30_000)
+    table = table_pb2.IndexMetadata(name=REUSE_INDEX)
+    table.index_details.value = details.SerializeToString()
+    assert followed([table, *entries[:1000]]) == [table, *entries[:1000]]
+    with pytest.raises(UnsupportedFeatureError, match=r"30000 groups.* 3000 segments"):
+        followed([table, *entries])
+
+
+def test_segments_that_cover_the_same_are_followed_together() -> None:
+    table = manifest(moved()).indices[0]
+    entries = [
+        table_pb2.IndexMetadata(name=name, fragment_bitmap=bitmap_of(covered))
+        for name, covered in [("a", [0]), ("b", [0]), ("c", [7]), ("d", [7]), ("e", [0, 7])]
+    ]
+    found = [covered_fragments(entry) for entry in followed([*entries, table])]
+    assert [sorted(covered or ()) for covered in found[:5]] == [[4], [4], [7], [7], [4, 7]]

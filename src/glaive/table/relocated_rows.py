@@ -52,6 +52,12 @@ MAX_RELOCATED_ROWS = 1 << 27
 _MAX_ROWS_IN_ALL = 1 << 29
 """Limit of rows of all stored compactions, each of which takes eight bytes while it is used."""
 
+_MAX_FOLLOWED = 1 << 26
+"""Limit of fragments in the table times segments that cover different fragments."""
+
+_LAST_VERSION = 2**64 - 1
+"""No version is later: they are unsigned numbers of 64 bits."""
+
 _TYPE = "/lance.table.FragmentReuseIndexDetails"
 _DETAILS = table_pb2.FragmentReuseIndexDetails
 
@@ -212,7 +218,33 @@ def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.Index
         for version in _details(entry).inline.versions
         for group in version.groups
     ]
-    return [other if other is entry else follow_groups(other, groups) for other in entries]
+    coverage = {other.fragment_bitmap for other in entries if other is not entry}
+    looked_at = len(coverage) * sum(1 + len(old) + len(new) for old, new in groups)
+    if looked_at > _MAX_FOLLOWED:
+        raise UnsupportedFeatureError(
+            f"the entry {REUSE_INDEX} of the index section has {len(groups)} groups of fragments, "
+            f"to be looked up for {len(coverage)} segments: {looked_at} looks; at most "
+            f"{_MAX_FOLLOWED} are supported. Drop this entry, as an index of that name, or indices."
+        )
+    known: dict[bytes, bytes] = {}
+    found = []
+    for other in entries:
+        before = other.fragment_bitmap
+        if other is entry:
+            found.append(other)
+        elif before in known:  # segments of several columns cover the same
+            found.append(other if known[before] == before else _with_bitmap(other, known[before]))
+        else:
+            found.append(follow_groups(other, groups))
+            known[before] = found[-1].fragment_bitmap
+    return found
+
+
+def _with_bitmap(entry: table_pb2.IndexMetadata, bitmap: bytes) -> table_pb2.IndexMetadata:
+    changed = table_pb2.IndexMetadata()
+    changed.CopyFrom(entry)
+    changed.fragment_bitmap = bitmap
+    return changed
 
 
 def precedes_relocation(entry: table_pb2.IndexMetadata, manifest: Manifest) -> bool:
@@ -221,14 +253,22 @@ def precedes_relocation(entry: table_pb2.IndexMetadata, manifest: Manifest) -> b
     One that was built later has none. Reads no file: of a table in a separate file nothing is
     known.
     """
+    return _precedes(entry, _last_relocation(manifest))
+
+
+def _precedes(entry: table_pb2.IndexMetadata, last: int | None) -> bool:
+    return last is not None and entry.name != REUSE_INDEX and last >= entry.dataset_version
+
+
+def _last_relocation(manifest: Manifest) -> int | None:
+    """The last version that a compaction of the table read; the last there can be: not known."""
     table = next((index for index in manifest.indices if index.name == REUSE_INDEX), None)
-    if table is None or entry.name == REUSE_INDEX:
-        return False
+    if table is None:
+        return None
     details = None if table.index_version else _details(table)
     if details is None or details.HasField("external"):
-        return True
-    versions = details.inline.versions
-    return any(version.dataset_version >= entry.dataset_version for version in versions)
+        return _LAST_VERSION
+    return max((version.dataset_version for version in details.inline.versions), default=None)
 
 
 def without_relocation(
@@ -240,9 +280,8 @@ def without_relocation(
     """
     if any(entry.name == REUSE_INDEX for entry in entries):
         return list(entries)
-    return [
-        with_covered(entry, ()) if precedes_relocation(entry, base) else entry for entry in entries
-    ]
+    last = _last_relocation(base)  # once: the table may be long, and the entries many
+    return [with_covered(entry, ()) if _precedes(entry, last) else entry for entry in entries]
 
 
 def _details(entry: table_pb2.IndexMetadata) -> table_pb2.FragmentReuseIndexDetails:
