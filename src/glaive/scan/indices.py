@@ -164,16 +164,16 @@ class SnapshotIndices:
             return []
         segments: list[IndexedSegment] = []
         live = frozenset(self.snapshot.manifest.fragment_ids.tolist())
-        answered: dict[str, FragmentIds] = {}
+        answered: dict[str, set[int]] = {}
         for entry in followed(self.snapshot.manifest.indices):
             covered = covered_fragments(entry)
             kind = None if entry.name == REUSE_INDEX or covered is None else self._kind_of(entry)
             if kind is None or covered is None:
                 continue
-            before = answered.get(entry.name, frozenset())
+            before = answered.setdefault(entry.name, set())
             fragments = (covered & live) - before
             if fragments or covered.isdisjoint(live):
-                answered[entry.name] = before | fragments
+                before |= fragments  # in place: there may be thousands of segments
                 segments.append(IndexedSegment(entry, kind, fragments))
         return segments
 
