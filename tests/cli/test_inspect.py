@@ -59,6 +59,28 @@ def test_structs_without_members_are_shown(call: Call, tmp_path: Path) -> None:
         assert "none" in call(command, str(tmp_path / "t.lance")).stdout
 
 
+@pytest.mark.spec("rel-25")
+def test_a_dataset_of_many_columns_is_shown_with_as_few_looks_at_its_schema_as_one_of_few(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema_of, looks = glaive.LanceDataset.schema.fget, []
+    assert schema_of is not None
+
+    def look(dataset: glaive.LanceDataset) -> pa.Schema:
+        looks.append(dataset)
+        return schema_of(dataset)
+
+    monkeypatch.setattr(glaive.LanceDataset, "schema", property(look))
+    counts = []
+    for columns in (2, 50):
+        place = str(tmp_path / f"{columns}.lance")
+        glaive.write_dataset({f"c{i}": [i] for i in range(columns)}, place)
+        looks.clear()
+        assert "columns" in call("show", place, "--json").stdout
+        counts.append(len(looks))
+    assert counts[0] == counts[1] > 0
+
+
 def test_an_unknown_column_is_refused(call: Call, file: str) -> None:
     result = call("inspect", file, "--columns", "nmae")
 

@@ -65,10 +65,11 @@ def command(
 
 def _facts(at: LanceDataset) -> dict[str, Any]:
     sizes = {one.id: one.bytes_on_disk for one in at.stats.data_stats().fields}
+    schema = at.schema  # made anew each time, with a look at all columns
     columns = [
         {
             "column": field.name,
-            "type": str(at.schema.field(field.name).type),
+            "type": str(schema.field(field.name).type),
             "bytes": sum(sizes.get(one, 0) for one in _ids(field)),
         }
         for field in at.lance_schema.fields
