@@ -97,6 +97,8 @@ def index_segments(
         raise OptionError(f"index_names: expected a list of names, found {names!r}")
     manifest = dataset.manifest
     ids, rows = manifest.fragment_ids, dataset.snapshot.live_counts
+    order = np.argsort(ids, kind="stable")
+    ascending = ids[order]
     by_name: dict[str, tuple[IndexKind, list[StoredSegment]]] = {}
     absent: dict[str, Flags] = {}
     for entry in followed(manifest.indices):
@@ -104,11 +106,16 @@ def index_segments(
         if kind is None:
             continue
         covered = covered_fragments(entry) or frozenset()
-        present = np.isin(ids, np.fromiter(covered, np.int64, len(covered)))
-        fragments = frozenset(ids[present].tolist())
+        numbers = np.fromiter(covered, np.int64, len(covered))
+        # Only what it covers is looked up: there may be as many segments as fragments.
+        place = np.searchsorted(ascending, numbers)
+        known = place < len(ids)
+        known[known] = ascending[place[known]] == numbers[known]
+        present = order[place[known]]
         _, segments = by_name.setdefault(entry.name, (kind, []))
+        fragments = frozenset(numbers[known].tolist())
         segments.append(StoredSegment(entry, fragments, int(rows[present].sum())))
-        absent[entry.name] = absent.get(entry.name, True) & ~present
+        absent.setdefault(entry.name, np.ones(len(ids), np.bool_))[present] = False
     found = {}
     for name in by_name if names is None else names:
         if name not in by_name:

@@ -6,6 +6,7 @@ they run, so that they are small however many fragments there are.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from glaive.dataclass import dataclass
@@ -87,7 +88,7 @@ class MergeTask(_UpdateTask):
         """
         opened, index = self._opened(dataset)
         limit = ""
-        for count in range(self.count, self.fewest - 1, -1):
+        for count in _fewer(self.count, self.fewest):
             try:
                 entry = merge_segments(opened, index.newest(count), index.missing)
             except LimitError as error:
@@ -97,6 +98,18 @@ class MergeTask(_UpdateTask):
                 continue
             return UpdatedIndex(Index.from_wire(entry), count, limit)
         return UpdatedIndex(None, limit=limit)
+
+
+def _fewer(count: int, fewest: int) -> Iterator[int]:
+    """Numbers of segments to try, fewer by one, or by an eighth where there are many.
+
+    So all attempts together read some eight times as much as the first, not its square.
+    """
+    while count > fewest:
+        yield count
+        count = max(fewest, count - max(1, count // 8))
+    if count == fewest:
+        yield count
 
 
 @dataclass(frozen=True, slots=True)
