@@ -101,9 +101,6 @@ __all__ = [
 _MAX_OFFSET: Final = 2**31 - 1
 """Bytes or items that 32-bit offsets can count in one Arrow array."""
 
-_LONGEST_PART: Final = 1000
-"""Characters of a file that a part of a message has at most; reports have many messages."""
-
 _SECRETS: Final = (
     r"(?i)(?:(?<=://)|(?<=[a-z]:/))([^/\s:@]*):[^/\s]+(?=@)"
     r"|(?:(?<=http://)|(?<=https://))[^/\s@:]+(?=@)"
@@ -158,7 +155,6 @@ class CorruptFileError(FormatError):
     """
 
     def __init__(self, what: str, *, expected: str, found: str, where: object) -> None:
-        what, expected, found = map(_shortened, (what, expected, found))
         super().__init__(
             f"{what}: expected {expected}, found {found} (in {where}). "
             "The file is damaged; restore it from a copy or read an earlier version."
@@ -167,14 +163,6 @@ class CorruptFileError(FormatError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_corrupt, (self.what, self.expected, self.found, self.where))
-
-
-def _shortened(text: str) -> str:
-    """The beginning and the end of a long text: files may say anything, of any length."""
-    if len(text) <= _LONGEST_PART:
-        return text
-    text = GlaiveError.without_secrets(text)  # first: half of a URL is not recognised as one
-    return f"{text[: _LONGEST_PART // 2]}…{text[-_LONGEST_PART // 2 :]}"
 
 
 def _corrupt(what: str, expected: str, found: str, where: str) -> CorruptFileError:
