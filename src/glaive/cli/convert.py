@@ -135,7 +135,7 @@ def _reader(
             batch_size_bytes=_BATCH_BYTES,
         )
         reader = scanner.to_reader()
-        schema = opened.schema  # made anew each time, with a look at all columns
+        schema = opened.schema  # made again each time, with a look at all columns
         whole = [name for name in schema.names if columns is None or name in columns]
         stored = {name: schema.field(name) for name in whole}
         return reader, pa.schema([stored.get(field.name, field) for field in reader.schema])

@@ -65,7 +65,7 @@ def command(
 
 def _facts(at: LanceDataset) -> dict[str, Any]:
     sizes = {one.id: one.bytes_on_disk for one in at.stats.data_stats().fields}
-    schema = at.schema  # made anew each time, with a look at all columns
+    schema = at.schema  # made again each time, with a look at all columns
     columns = [
         {
             "column": field.name,

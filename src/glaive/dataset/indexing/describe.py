@@ -373,7 +373,7 @@ def _live_rows(snapshot: Snapshot) -> dict[int, int]:
 
 
 def _rows(live: Mapping[int, int], fragments: Iterable[int]) -> int:
-    """Live rows of some fragments, of which others may be gone."""
+    """Live rows of some fragments, of which others may be deleted."""
     return sum(live.get(fragment, 0) for fragment in fragments)
 
 
