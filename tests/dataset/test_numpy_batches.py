@@ -75,8 +75,11 @@ def test_numbers_and_vectors_share_memory_with_arrow(tmp_path: Path) -> None:
         pa.Array.from_buffers(
             pa.string(), 1, [None, pa.py_buffer(bytes(4) + b"\1\0\0\0"), pa.py_buffer(b"\xff")]
         ),
+        pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())).cast(
+            pa.map_(pa.string(), pa.timestamp("us", "No/Where"))
+        ),
     ],
-    ids=["nanoseconds", "within a list", "damaged text"],
+    ids=["nanoseconds", "within a list", "damaged text", "zone"],
 )
 def test_values_that_python_does_not_have_end_in_an_error_of_their_column(
     tmp_path: Path, values: pa.Array

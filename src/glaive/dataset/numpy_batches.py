@@ -23,7 +23,8 @@ def batch_arrays(batch: pa.RecordBatch) -> dict[str, Any]:
     Raises
     ------
     FormatError
-        Python does not have a value: a damaged text, a time of nanoseconds.
+        Python does not have a value: a damaged text, a time of nanoseconds, or one of a
+        zone that nobody knows.
     """
     arrays: dict[str, Any] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -31,7 +32,8 @@ def batch_arrays(batch: pa.RecordBatch) -> dict[str, Any]:
             arrays[name] = _array(column)
         except MemoryError:
             raise
-        except (pa.ArrowException, ValueError, OverflowError) as error:
+        except (pa.ArrowException, LookupError, OSError, OverflowError, ValueError) as error:
+            # LookupError: a zone that nobody knows; OSError: one with the name of a folder
             raise FormatError(
                 f"column {name!r}: Python does not have a value: {error}. Leave the column out, or "
                 "use to_batches; `glaive verify --deep` finds damaged texts"

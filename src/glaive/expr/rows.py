@@ -119,12 +119,13 @@ def row_values(
     Raises
     ------
     pyarrow.ArrowInvalid
-        Python does not have a value: a damaged text, or a time beyond the year 9999.
+        Python does not have a value: a damaged text, a time beyond the year 9999, or one of a
+        zone that nobody knows.
     """
     rows = count_rows(arguments)
     try:
         columns = [column.to_pylist() for column in broadcast_all(arguments, rows)]
-    except (ValueError, OverflowError) as error:
+    except (LookupError, OSError, OverflowError, ValueError) as error:  # the name of a folder
         raise pa.ArrowInvalid(f"Python does not have a value: {error}") from None
     strict = [number for number in range(len(arguments)) if number not in nulls]
     return [

@@ -134,11 +134,12 @@ def python_values(what: str, rows: Any) -> Any:
     Raises
     ------
     FormatError
-        It does not have one: a damaged text, or a time beyond the year 9999.
+        It does not have one: a damaged text, a time beyond the year 9999, or one of a zone that
+        nobody knows.
     """
     try:
         return rows.to_pylist()
-    except (ValueError, OverflowError) as error:
+    except (LookupError, OSError, OverflowError, ValueError) as error:  # the name of a folder
         raise FormatError(
             f"{what}: Python does not have a value: {error}. Leave the column out; "
             "`glaive verify --deep` finds damaged texts"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.expr.functions.calls import evaluate
 
+import glaive
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.errors import FilterError
 from glaive.expr.filters import bind_filter
@@ -178,3 +180,11 @@ def test_a_text_that_is_no_utf8_is_shown_as_no_timestamp(name: str, kind: Any) -
     table = pa.table({"s": texts.cast(kind)})
     with pytest.raises(FilterError, match=rf"{name}: .* is not a timestamp"):
         evaluate(f"{name}(s)", table)
+
+
+@pytest.mark.spec("rel-42")
+def test_a_function_of_python_refuses_times_of_a_zone_that_nobody_knows(tmp_path: Path) -> None:
+    table = pa.table({"t": pa.array([0, 1], pa.timestamp("us", "No/Where"))})
+    dataset = glaive.write_dataset(table, tmp_path / "a.lance")
+    with pytest.raises(FilterError, match=r"Python does not have a value: .*No/Where"):
+        dataset.to_table(filter="map(1, t) is null")
