@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["python_rows", "python_values"]
+__all__ = ["NO_PYTHON_VALUE", "python_rows", "python_values"]
 
-_NONE: Final = (ArithmeticError, LookupError, OSError, ValueError)
+NO_PYTHON_VALUE: Final = (ArithmeticError, LookupError, OSError, ValueError)
 """What pyarrow raises: by limits of Python, and for time zones that are unknown or no names."""
 
 
@@ -19,7 +19,7 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The values; those that Python cannot have are texts, as Arrow shows them."""
     try:
         values: list[Any] = column.to_pylist()
-    except _NONE:
+    except NO_PYTHON_VALUE:
         values = [_value(column, at) for at in range(len(column))]
     return values
 
@@ -35,7 +35,7 @@ def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 def _value(column: pa.Array | pa.ChunkedArray, at: int) -> object:
     try:
         return column[at].as_py()
-    except _NONE:
+    except NO_PYTHON_VALUE:
         one: Any = column.slice(at, 1)
         whole = one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one
         return " ".join(whole.to_string().split())[1:-1].strip()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.python_values import NO_PYTHON_VALUE
 from glaive.errors import FormatError
 
 __all__ = ["batch_arrays"]
@@ -32,8 +33,7 @@ def batch_arrays(batch: pa.RecordBatch) -> dict[str, Any]:
             arrays[name] = _array(column)
         except MemoryError:
             raise
-        except (pa.ArrowException, LookupError, OSError, OverflowError, ValueError) as error:
-            # LookupError: a zone that nobody knows; OSError: one with the name of a folder
+        except (pa.ArrowException, *NO_PYTHON_VALUE) as error:
             raise FormatError(
                 f"column {name!r}: Python does not have a value: {error}. Leave the column out, or "
                 "use to_batches; `glaive verify --deep` finds damaged texts"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.python_values import NO_PYTHON_VALUE
 from glaive.errors import CapacityError
 from glaive.expr.functions.untyped import pa
 from glaive.expr.sizes import check_bytes, scalar_bytes
@@ -125,7 +126,7 @@ def row_values(
     rows = count_rows(arguments)
     try:
         columns = [column.to_pylist() for column in broadcast_all(arguments, rows)]
-    except (LookupError, OSError, OverflowError, ValueError) as error:  # the name of a folder
+    except NO_PYTHON_VALUE as error:
         raise pa.ArrowInvalid(f"Python does not have a value: {error}") from None
     strict = [number for number in range(len(arguments)) if number not in nulls]
     return [

@@ -10,6 +10,7 @@ import pyarrow as pa
 import torch
 
 from glaive.arrow.coalesce import slices_of_rows
+from glaive.arrow.python_values import NO_PYTHON_VALUE
 from glaive.errors import FormatError, SchemaError
 
 __all__ = ["concat_batches", "cut_apart", "python_values", "resized", "to_tensor"]
@@ -139,7 +140,7 @@ def python_values(what: str, rows: Any) -> Any:
     """
     try:
         return rows.to_pylist()
-    except (LookupError, OSError, OverflowError, ValueError) as error:  # the name of a folder
+    except NO_PYTHON_VALUE as error:
         raise FormatError(
             f"{what}: Python does not have a value: {error}. Leave the column out; "
             "`glaive verify --deep` finds damaged texts"

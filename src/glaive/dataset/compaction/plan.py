@@ -7,7 +7,7 @@ fragment is only rewritten to remove its deleted rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from glaive.dataset.compaction.options import CONFIG_PREFIX, CompactionOptions
 from glaive.dataset.compaction.task import CompactionPlan, CompactionTask
+from glaive.dataset.fragment_positions import FragmentPositions
 from glaive.errors import OptionError
-from glaive.format.limits import MAX_FRAGMENT_ID
 from glaive.index.remap import pinned_fragments
 from glaive.table.index_coverage import covered_fragments
 from glaive.table.relocated_rows import REUSE_INDEX, followed
@@ -67,7 +67,7 @@ def compaction_groups(dataset: OpenedVersion, options: CompactionOptions) -> lis
     """
     many_deleted = _with_many_deleted(dataset, options)
     wanted = _candidates(dataset, options) | many_deleted
-    places = _Places(dataset.manifest.fragment_ids)
+    places = FragmentPositions(dataset.manifest.fragment_ids)
     for apart in (pinned_fragments(dataset.manifest), options.excluded_fragment_ids):
         wanted &= ~places.marked(apart)
     starts, target = dataset.snapshot.row_starts, options.target_rows_per_fragment
@@ -119,7 +119,7 @@ def _candidates(dataset: OpenedVersion, options: CompactionOptions) -> Flags:
     return small
 
 
-def _runs(dataset: OpenedVersion, wanted: Flags, places: _Places) -> Iterator[range]:
+def _runs(dataset: OpenedVersion, wanted: Flags, places: FragmentPositions) -> Iterator[range]:
     """Positions of neighbouring candidates with the same index coverage."""
     begins = np.zeros(len(wanted) + 1, np.bool_)
     begins[0] = begins[-1] = True
@@ -130,25 +130,6 @@ def _runs(dataset: OpenedVersion, wanted: Flags, places: _Places) -> Iterator[ra
             begins[1:-1] |= covered[1:] != covered[:-1]
     edges = np.flatnonzero(begins).tolist()
     return (range(*pair) for pair in pairwise(edges) if wanted[pair[0]])
-
-
-class _Places:
-    """Positions of fragments by their ids."""
-
-    def __init__(self, ids: Int64s) -> None:
-        self._order = np.argsort(ids, kind="stable")
-        self._sorted = ids[self._order]
-
-    def marked(self, wanted: Collection[int]) -> Flags:
-        """Which fragments have one of these ids; there may be others among them."""
-        flags = np.zeros(len(self._sorted), np.bool_)
-        known = (number for number in wanted if 0 <= number <= MAX_FRAGMENT_ID)
-        numbers = np.fromiter(known, np.int64)
-        at = np.searchsorted(self._sorted, numbers)
-        inside = at < len(flags)
-        at, numbers = at[inside], numbers[inside]
-        flags[self._order[at[self._sorted[at] == numbers]]] = True
-        return flags
 
 
 def _split(starts: Int64s, run: range, target: int) -> Iterator[range]:

@@ -5,7 +5,7 @@ Specification: "Segments" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +17,7 @@ import pyarrow as pa
 from glaive.dataclass import dataclass
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.fragment_positions import FragmentPositions
 from glaive.dataset.indexing.indexed_path import indexed_path, path_of
 from glaive.errors import IndexNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
@@ -139,8 +140,8 @@ def describe_indices(snapshot: Snapshot) -> list[IndexDescription]:
     by_name: dict[str, list[table_pb2.IndexMetadata]] = {}
     for entry in followed(snapshot.manifest.indices):
         by_name.setdefault(entry.name, []).append(entry)
-    live = _live_rows(snapshot) if by_name else {}
-    return [_description(snapshot.manifest, live, name, by_name[name]) for name in sorted(by_name)]
+    positions = FragmentPositions(snapshot.manifest.fragment_ids)
+    return [_description(snapshot, positions, name, by_name[name]) for name in sorted(by_name)]
 
 
 def list_segments(snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -182,8 +183,8 @@ def index_statistics(
         raise missing_index(snapshot.manifest, name)
     index = known[name]
     manifest = snapshot.manifest
-    live = _live_rows(snapshot)
-    per_segment = [_rows(live, segment.fragment_ids) for segment in index.segments]
+    positions = FragmentPositions(manifest.fragment_ids)
+    per_segment = [_rows(snapshot, positions, one.fragment_ids) for one in index.segments]
     covered = frozenset[int]().union(*(segment.fragment_ids for segment in index.segments))
     times = [segment.created_at for segment in index.segments if segment.created_at is not None]
     figures = _figures(snapshot, name)
@@ -202,7 +203,7 @@ def index_statistics(
         "num_indexed_fragments": len(covered),
         "num_indexed_rows": index.num_rows_indexed,
         "num_unindexed_fragments": manifest.num_fragments - len(covered),
-        "num_unindexed_rows": snapshot.num_rows - _rows(live, covered),
+        "num_unindexed_rows": snapshot.num_rows - _rows(snapshot, positions, covered),
         "num_indexed_rows_per_delta": per_segment,
         "updated_at_timestamp_ms": int(max(times).timestamp() * 1000) if times else None,
     } | _of_vectors(snapshot, index, entries, recall_queries)
@@ -331,10 +332,13 @@ def missing_index(manifest: Manifest, name: str) -> IndexNotFoundError:
 
 
 def _description(
-    manifest: Manifest, live: Mapping[int, int], name: str, entries: list[table_pb2.IndexMetadata]
+    snapshot: Snapshot,
+    positions: FragmentPositions,
+    name: str,
+    entries: list[table_pb2.IndexMetadata],
 ) -> IndexDescription:
-    first = entries[0]
-    segments = [_segment(live, entry) for entry in entries]
+    manifest, first = snapshot.manifest, entries[0]
+    segments = [_segment(manifest, positions, entry) for entry in entries]
     sizes = [segment.size_bytes for segment in segments]
     return IndexDescription(
         name=name,
@@ -342,19 +346,22 @@ def _description(
         type_url=first.index_details.type_url,
         fields=list(first.fields),
         field_names=[path_of(manifest, field_id) for field_id in first.fields],
-        num_rows_indexed=sum(_rows(live, segment.fragment_ids) for segment in segments),
+        num_rows_indexed=sum(_rows(snapshot, positions, one.fragment_ids) for one in segments),
         segments=segments,
         total_size_bytes=None if None in sizes else sum(size or 0 for size in sizes),
         entry=first,
     )
 
 
-def _segment(live: Mapping[int, int], entry: table_pb2.IndexMetadata) -> IndexSegmentDescription:
+def _segment(
+    manifest: Manifest, positions: FragmentPositions, entry: table_pb2.IndexMetadata
+) -> IndexSegmentDescription:
     index = Index.from_wire(entry)
+    existing = manifest.fragment_ids[positions.of(index.fragment_ids or ())]
     return IndexSegmentDescription(
         uuid=index.uuid,
         dataset_version_at_last_update=index.dataset_version,
-        fragment_ids=frozenset(one for one in index.fragment_ids or () if one in live),
+        fragment_ids=frozenset(existing.tolist()),
         index_version=index.index_version,
         created_at=index.created_at,
         base_id=index.base_id,
@@ -363,18 +370,9 @@ def _segment(live: Mapping[int, int], entry: table_pb2.IndexMetadata) -> IndexSe
     )
 
 
-def _live_rows(snapshot: Snapshot) -> dict[int, int]:
-    """Live rows by fragment, for all segments: each looks up its own fragments only."""
-    rows: dict[int, int] = {}
-    ids, live = snapshot.manifest.fragment_ids.tolist(), snapshot.live_counts.tolist()
-    for fragment, count in zip(ids, live, strict=True):
-        rows[fragment] = rows.get(fragment, 0) + count  # damaged manifests have one twice
-    return rows
-
-
-def _rows(live: Mapping[int, int], fragments: Iterable[int]) -> int:
-    """Live rows of some fragments, of which others may be deleted."""
-    return sum(live.get(fragment, 0) for fragment in fragments)
+def _rows(snapshot: Snapshot, positions: FragmentPositions, fragments: frozenset[int]) -> int:
+    """Live rows of some fragments."""
+    return int(snapshot.live_counts[positions.of(fragments)].sum())
 
 
 def _kind(entry: table_pb2.IndexMetadata) -> str:

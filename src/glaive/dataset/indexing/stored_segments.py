@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glaive.dataclass import dataclass
+from glaive.dataset.fragment_positions import FragmentPositions
 from glaive.dataset.indexing.describe import missing_index
 from glaive.errors import OptionError
 from glaive.format.pb import table_pb2
@@ -97,8 +98,7 @@ def index_segments(
         raise OptionError(f"index_names: expected a list of names, found {names!r}")
     manifest = dataset.manifest
     ids, rows = manifest.fragment_ids, dataset.snapshot.live_counts
-    order = np.argsort(ids, kind="stable")
-    ascending = ids[order]
+    positions = FragmentPositions(ids)
     by_name: dict[str, tuple[IndexKind, list[StoredSegment]]] = {}
     absent: dict[str, Flags] = {}
     for entry in followed(manifest.indices):
@@ -106,14 +106,9 @@ def index_segments(
         if kind is None:
             continue
         covered = covered_fragments(entry) or frozenset()
-        numbers = np.fromiter(covered, np.int64, len(covered))
-        # Only what it covers is looked up: there may be as many segments as fragments.
-        place = np.searchsorted(ascending, numbers)
-        known = place < len(ids)
-        known[known] = ascending[place[known]] == numbers[known]
-        present = order[place[known]]
+        present = positions.of(covered)
+        fragments = frozenset(ids[present].tolist())
         _, segments = by_name.setdefault(entry.name, (kind, []))
-        fragments = frozenset(numbers[known].tolist())
         segments.append(StoredSegment(entry, fragments, int(rows[present].sum())))
         absent.setdefault(entry.name, np.ones(len(ids), np.bool_))[present] = False
     found = {}
