@@ -13,7 +13,7 @@ import pytest
 from tests.damage import page_message, rewritten
 
 from glaive.errors import CapacityError, CorruptFileError
-from glaive.file.bound import in_proportion
+from glaive.file.bound import Proportion
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumn
 from glaive.format.fields import LanceSchema
@@ -227,13 +227,13 @@ def test_positions_of_items_of_fixed_lists_take_no_memory_by_their_number(tmp_pa
 @pytest.mark.spec("rel-24")
 def test_values_of_many_pages_are_limited_where_a_file_has_few_bytes_for_them() -> None:
     where, page = Where("x.lance", 0, "v"), pa.array(np.zeros(2**30 + 1, np.int8))  # not touched
-    check = in_proportion(10 * len(page), 1000, where)
+    check = Proportion(10 * len(page), 1000, where).array
     assert check(page) is page
     with pytest.raises(CapacityError) as raised:
         check(page)
     assert raised.value.parts == 6
-    of_large_file = in_proportion(10 * len(page), 2**30, where)
-    all_of_it = in_proportion(2 * len(page), 1000, where)
+    of_large_file = Proportion(10 * len(page), 2**30, where).array
+    all_of_it = Proportion(2 * len(page), 1000, where).array
     for _ in range(2):
         of_large_file(page)
         all_of_it(page)

@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.errors import CapacityError
+from glaive.errors import CapacityError, SchemaError
 
-__all__ = ["concat_arrays", "decode_dictionary", "has_dictionary", "null_count", "tidy_dictionary"]
+__all__ = [
+    "check_indices",
+    "concat_arrays",
+    "decode_dictionary",
+    "has_dictionary",
+    "null_count",
+    "tidy_dictionary",
+]
 
 
 def has_dictionary(kind: pa.DataType) -> bool:
@@ -19,6 +26,44 @@ def has_dictionary(kind: pa.DataType) -> bool:
         return has_dictionary(kind.storage_type)
     inner = [kind.field(at).type for at in range(kind.num_fields)]
     return pa.types.is_dictionary(kind) or any(map(has_dictionary, inner))
+
+
+def check_indices(array: Any, name: str) -> None:
+    """Refuse indices, at any depth of a column, that no item of their dictionary has.
+
+    Indices below nulls may be any number: pyarrow makes some of empty dictionaries below structs
+    that are null.
+
+    Raises
+    ------
+    SchemaError
+        Names the column and the index.
+    """
+    if not has_dictionary(array.type):
+        return
+    if isinstance(array, pa.ChunkedArray):
+        for chunk in array.chunks:
+            check_indices(chunk, name)
+    elif isinstance(array, pa.ExtensionArray):
+        check_indices(array.storage, name)
+    elif pa.types.is_dictionary(array.type):
+        visible = np.asarray(array.indices.drop_null())
+        absent = visible[(visible < 0) | (visible >= len(array.dictionary))]
+        if len(absent):
+            raise SchemaError(
+                f"column {name!r} ({array.type}): expected indices below "
+                f"{len(array.dictionary)}, the items of its dictionary, found {absent[0]}. Check "
+                "the array with array.validate(full=True)."
+            )
+        check_indices(array.dictionary, name)
+    elif pa.types.is_struct(array.type):
+        for member in array.flatten():  # with the nulls of the struct
+            check_indices(member, name)
+    elif pa.types.is_map(array.type):
+        kind: Any = array.type
+        check_indices(array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))), name)
+    else:
+        check_indices(array.flatten(), name)
 
 
 def null_count(array: Any) -> int:
@@ -36,15 +81,19 @@ def null_count(array: Any) -> int:
 def tidy_dictionary(array: Any) -> Any:
     """The same values, with indices and items that can be stored.
 
-    Indices of null items become null, and null items are dropped. Indices under nulls are 0.
-    Unused items are dropped if there are more items than values.
+    Indices of null items become null, and null items are dropped. Indices under nulls are 0, and
+    those that no item has, which :func:`check_indices` leaves below nulls, are null. Unused items
+    are dropped if there are more items than values.
     """
     items, indices = array.dictionary, array.indices
     crowded = len(items) > len(array)
-    if not (items.null_count or indices.null_count or crowded):
+    numbers = np.asarray(indices.fill_null(0))
+    known = (numbers >= 0) & (numbers < len(items))
+    if not (items.null_count or indices.null_count or crowded) and known.all():
         return array
-    positions = np.asarray(indices.fill_null(0)).astype(np.int64)
-    valid = np.asarray(indices.is_valid())
+    positions = numbers.astype(np.int64)
+    valid = np.asarray(indices.is_valid()) & known
+    positions[~valid] = 0
     if items.null_count:
         present = np.asarray(items.is_valid())
         valid &= present[positions] if len(present) else False
@@ -54,8 +103,8 @@ def tidy_dictionary(array: Any) -> Any:
         used, positions[valid] = np.unique(positions[valid], return_inverse=True)
         items = items.take(pa.array(used))
     positions[~valid] = 0
-    numbers = pa.array(positions, mask=~valid).cast(array.type.index_type)
-    return pa.DictionaryArray.from_arrays(numbers, items, ordered=array.type.ordered)
+    stored = pa.array(positions, mask=~valid).cast(array.type.index_type)
+    return pa.DictionaryArray.from_arrays(stored, items, ordered=array.type.ordered)
 
 
 def decode_dictionary(array: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from glaive.arrow.conditions import Condition
     from glaive.encodings.predicate import PagePredicate
 
-__all__ = ["BoundField", "FileColumns", "in_proportion"]
+__all__ = ["BoundField", "FileColumns", "Proportion"]
 
 
-def in_proportion(rows: int, stored: int, where: Where) -> Callable[[pa.Array], pa.Array]:
-    """A check of each of the arrays that make so many rows: compression makes much of little.
+class Proportion:
+    """A check of all that is made of so many rows: compression makes much of little.
 
     Each page has a limit of its own, but rows read at once may have any number of pages.
 
@@ -36,21 +36,35 @@ def in_proportion(rows: int, stored: int, where: Where) -> Callable[[pa.Array], 
     stored
         Bytes of the file.
     """
-    size = done = 0
 
-    def check(array: pa.Array) -> pa.Array:
-        nonlocal size, done
-        size, done = size + array.nbytes, done + len(array)
-        if size > MOST_IMPLIED and done < rows and size > USUAL_RATIO * stored:
-            total = size * rows // done
-            raise CapacityError(
-                f"about {total} bytes of values in {stored} bytes (in {where}), at most "
-                f"{MOST_IMPLIED} are made at once; read or take fewer rows at a time",
-                parts=-(-total // MOST_IMPLIED),
-            )
+    __slots__ = ("_done", "_rows", "_size", "_stored", "_where")
+
+    def __init__(self, rows: int, stored: int, where: Where) -> None:
+        self._rows, self._stored, self._where = rows, stored, where
+        self._size = self._done = 0
+
+    def array(self, array: pa.Array) -> pa.Array:
+        """Check an array of some of the rows."""
+        self.count(array.nbytes, len(array))
         return array
 
-    return check
+    def count(self, size: int, rows: int) -> None:
+        """Count the bytes that some of the rows take.
+
+        Raises
+        ------
+        CapacityError
+            All rows take too many.
+        """
+        self._size, self._done = self._size + size, self._done + rows
+        unfinished = self._done < self._rows
+        if self._size > MOST_IMPLIED and unfinished and self._size > USUAL_RATIO * self._stored:
+            total = self._size * self._rows // max(self._done, 1)
+            raise CapacityError(
+                f"about {total} bytes of values in {self._stored} bytes (in {self._where}), at "
+                f"most {MOST_IMPLIED} are made at once; read or take fewer rows at a time",
+                parts=-(-total // MOST_IMPLIED),
+            )
 
 
 class BoundField(Searchable, ABC):

@@ -42,7 +42,7 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import CorruptFileError, RowIndexError
-from glaive.file.v2.reading.bound import Column
+from glaive.file.v2.reading.column import Column
 from glaive.kernels._tier import Tier, force_tier
 from glaive.kernels.fsst_train import train_symbols
 from glaive.kernels.strings import Strings

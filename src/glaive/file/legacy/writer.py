@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches
-from glaive.arrow.dictionaries import null_count
+from glaive.arrow.dictionaries import check_indices, null_count
 from glaive.encodings.legacy.statistics import PageBounds, has_statistics, measure_pages
 from glaive.errors import CapacityError, SchemaError
 from glaive.file.legacy.pager import PageWriter
@@ -102,6 +102,7 @@ class LegacyFileWriter:
             )
         columns: list[Any] = list(batch.columns)
         for field, column in zip(self._schema.fields, columns, strict=True):
+            check_indices(column, field.name)
             if not field.nullable and (nulls := null_count(column)):
                 raise SchemaError(
                     f"column {field.name!r} (in {self._where}): expected no nulls, found "

@@ -31,7 +31,7 @@ from glaive.encodings.arrays.list import List
 from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.predicate import PagePredicate, mask_matches
 from glaive.errors import CapacityError, CorruptFileError
-from glaive.file.bound import in_proportion
+from glaive.file.bound import Proportion
 from glaive.file.v2.reading.container import MAX_ROWS
 from glaive.kernels.end_offsets import NullableOffsets, Spans
 from glaive.kernels.match import list_rows
@@ -115,7 +115,7 @@ class ArrayColumn:
 
     def _checked(self, rows: int) -> Callable[[Any], Any]:
         """A check of the values that each page has of so many rows; offsets are in the file."""
-        check = in_proportion(rows, self._file_size, self.where)
+        check = Proportion(rows, self._file_size, self.where).array
         return lambda part: check(part) if isinstance(part, pa.Array) else part
 
 

@@ -7,10 +7,9 @@ page. A flat field has one segment per page.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +19,19 @@ from glaive.arrow.dictionaries import concat_arrays
 from glaive.arrow.widths import value_bytes
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
-from glaive.encodings.miniblock.page_run import join_mapped
-from glaive.encodings.pages.blob import BlobPage
 from glaive.encodings.protocol import PageReader
-from glaive.errors import CorruptFileError
-from glaive.file.bound import BoundField, in_proportion
+from glaive.file.bound import BoundField, Proportion
 from glaive.file.run_fetch import and_then, join, run_fetch
+from glaive.file.v2.reading.column import COLUMN_BYTES, Column
 from glaive.file.v2.reading.columns import Node
-from glaive.file.v2.reading.unshred import Shapes, unshred, unshred_flat
+from glaive.file.v2.reading.resolved import Resolved
+from glaive.file.v2.reading.unshred import (
+    Shapes,
+    resolve_page,
+    unshred,
+    unshred_flat,
+    unshred_pages,
+)
 from glaive.io.store import RangeReader
 from glaive.types import Int64s, Where
 
@@ -36,89 +40,32 @@ if TYPE_CHECKING:
     from glaive.encodings.predicate import PagePredicate, RowBits
     from glaive.kernels.compact import DeletionMask
 
-__all__ = ["Column", "FieldColumns"]
-
-COLUMN_BYTES = 512
-"""Bytes of memory of a column besides its pages."""
+__all__ = ["FieldColumns"]
 
 OFFSET_BYTES = 8
 """Bytes of an offset at most."""
 
+_APART: Final = 4
+"""Reads of segments for each page, from which on leaves are taken from page by page."""
 
-class Column:
-    """One physical column: its pages, and the first row of each.
-
-    ``cuts`` are the rows at which a reader of all rows should divide it.
-    """
-
-    __slots__ = ("__weakref__", "cuts", "pages", "starts", "where")
-
-    def __init__(self, pages: Sequence[PageReader], where: Where) -> None:
-        self.pages = join_mapped([page for page in pages if page.rows])
-        self.where = where
-        self.starts = [0]
-        self.cuts: list[int] = []
-        for page in self.pages:
-            start = self.starts[-1]
-            self.cuts += [start, *[start + cut for cut in page.cuts]]
-            self.starts.append(start + page.rows)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held after all pages were read from; an estimate."""
-        return COLUMN_BYTES + sum(page.nbytes for page in self.pages)
-
-    @property
-    def rows(self) -> int:
-        """Rows of the column."""
-        return self.starts[-1]
-
-    @property
-    def entries(self) -> int:
-        """Entries of all rows, by what the pages say of themselves."""
-        return sum(page.entries for page in self.pages)
-
-    def with_values(self, end: int) -> Column:
-        """The same column with blobs as values, which are stored before ``end``."""
-        pages = [page.with_values(end) for page in self.pages]
-        if all(map(is_, pages, self.pages)):
-            return self
-        return Column(pages, self.where)
-
-    def with_inline_descriptors(self) -> Column:
-        """The same column with descriptors of ``lance.blob.v2`` where a page has older ones."""
-        if not any(isinstance(page, BlobPage) for page in self.pages):
-            return self
-        pages = [
-            page.with_inline_descriptors() if isinstance(page, BlobPage) else page
-            for page in self.pages
-        ]
-        return Column(pages, self.where)
-
-    def grouped(self, size: int) -> Column:
-        """The same column for rows of ``size`` entries each.
-
-        Raises
-        ------
-        CorruptFileError
-            A page ends within a row.
-        """
-        if size == 1:
-            return self
-        uneven = next((page.rows for page in self.pages if page.rows % size), None)
-        if uneven is not None:
-            raise CorruptFileError(
-                "page rows", expected=f"a multiple of {size}", found=str(uneven), where=self.where
-            )
-        from glaive.file.v2.reading.grouped_page import GroupedPage
-
-        return Column([GroupedPage(page, size) for page in self.pages], self.where)
+_SEGMENT_BYTES: Final = 16_384
+"""Bytes of the file for each read of a segment, from which on a read costs less than a copy."""
 
 
 class FieldColumns(BoundField):
     """A top-level field with all physical columns below it (a ``BoundColumn``)."""
 
-    __slots__ = ("_cuts", "_flat", "_pages", "_preferred_cuts", "_shapes", "leaf_columns", "node")
+    __slots__ = (
+        "_apart",
+        "_cuts",
+        "_flat",
+        "_joins_pages",
+        "_pages",
+        "_preferred_cuts",
+        "_shapes",
+        "leaf_columns",
+        "node",
+    )
 
     _where: Where
 
@@ -133,9 +80,18 @@ class FieldColumns(BoundField):
         self._shapes: Shapes | None = None
         cuts = sorted({0, rows, *(row for column in present for row in column.starts)})
         self._cuts = cuts
-        # Joined pages may be divided anywhere: the column with most cuts decides.
-        finest = max((column.cuts for column in present), key=len, default=[])
-        self._preferred_cuts = np.array(sorted({*cuts, *finest}), np.int64)
+        # Where pages of many leaves end at different rows, segments of each leaf are far more
+        # than pages: leaves are then read page by page. Their pages are joined, which copies the
+        # values: ranges are only read so where values are few, about a page's rows at once.
+        pages, segments = sum(len(column.starts) for column in present), len(cuts) * len(present)
+        self._apart = segments > _APART * pages
+        self._joins_pages = self._apart and reader.size < _SEGMENT_BYTES * segments
+        if self._joins_pages:
+            preferred = {0, rows, *cuts[:: segments // pages]}
+        else:
+            # Joined pages may be divided anywhere: the column with most cuts decides.
+            preferred = {*cuts, *max((column.cuts for column in present), key=len, default=[])}
+        self._preferred_cuts = np.array(sorted(preferred), np.int64)
         self._flat = not node.children and bool(present)
         self._pages: Sequence[PageReader] = present[0].pages if self._flat else ()
 
@@ -178,7 +134,9 @@ class FieldColumns(BoundField):
             return self._no_rows()
         if stop <= cuts[first + 1]:
             return self._read_segment(start, stop)
-        steps, checked = [], in_proportion(stop - start, self.reader.size, self._where)
+        if self._joins_pages:
+            return self._by_leaf(stop - start, lambda column: column.read(start, stop))
+        steps, checked = [], Proportion(stop - start, self.reader.size, self._where).array
         while start < stop:
             end = min(stop, cuts[first + 1])
             steps.append(and_then(self._read_segment(start, end), checked))
@@ -201,6 +159,30 @@ class FieldColumns(BoundField):
             steps.append(column.pages[at].read(start - base, stop - base))
         return join(steps, partial(self._finish, stop - start))
 
+    def _by_leaf(
+        self, rows: int, parts: Callable[[Column], Iterable[tuple[int, Fetch[Leaf] | Leaf]]]
+    ) -> Fetch[pa.Array] | pa.Array:
+        """Each leaf page by page: its pages are not divided where those of others end."""
+        present = sum(column is not None for column in self.leaf_columns)
+        proportion = Proportion(rows * present, self.reader.size, self._where)
+        steps: list[Any] = []
+        for at, column in enumerate(self.leaf_columns):
+            if column is None:
+                steps.append(None)
+                continue
+            resolve = partial(self._resolve_page, at, proportion)
+            pages = [and_then(leaf, partial(resolve, count)) for count, leaf in parts(column)]
+            steps.append(join(pages, list))
+        return join(steps, partial(self._finish_leaves, rows))
+
+    def _resolve_page(self, at: int, proportion: Proportion, rows: int, leaf: Leaf) -> Resolved:
+        resolved = resolve_page(self._known_shapes, at, leaf, rows, self._where)
+        proportion.count(resolved.nbytes, rows)
+        return resolved
+
+    def _finish_leaves(self, rows: int, leaves: Sequence[Sequence[Resolved] | None]) -> pa.Array:
+        return unshred_pages(self.node, leaves, rows, self._where)
+
     @property
     def segments(self) -> Sequence[int]:
         """First row of each range of rows in which every leaf has a single page; and all rows."""
@@ -214,10 +196,14 @@ class FieldColumns(BoundField):
         return unshred_flat(self.node, leaf, self._where)
 
     def _finish(self, rows: int, leaves: Sequence[Leaf | None]) -> pa.Array:
+        return unshred(self.node, leaves, rows, self._where, self._known_shapes)
+
+    @property
+    def _known_shapes(self) -> Shapes:
         if self._shapes is None:
             present = [column is not None for column in self.leaf_columns]
             self._shapes = Shapes.of(self.node, present)
-        return unshred(self.node, leaves, rows, self._where, self._shapes)
+        return self._shapes
 
     def _no_rows(self) -> pa.Array:
         empty: pa.Array = pa.nulls(0, self.field.type)
@@ -303,6 +289,11 @@ class FieldColumns(BoundField):
             if len(rows) == 0:
                 return self._no_rows()
             return self._take_segment(rows, bisect_right(self._cuts, int(rows[0])) - 1)
+        if self._apart:
+            order = np.argsort(rows, kind="stable")
+            ascending = rows[order]
+            step = self._by_leaf(len(rows), lambda column: column.take(ascending))
+            return and_then(step, lambda array: _restore(order, [array]))
         segments = np.searchsorted(self._cuts, rows, side="right") - 1
         first = int(segments[0])
         if (segments == first).all():
@@ -312,7 +303,7 @@ class FieldColumns(BoundField):
         bounds = np.flatnonzero(np.diff(sorted_segments)) + 1
         parts = np.split(rows[order], bounds)
         numbers = sorted_segments[np.concatenate(([0], bounds))].tolist()
-        checked = in_proportion(len(rows), self.reader.size, self._where)
+        checked = Proportion(len(rows), self.reader.size, self._where).array
         steps = [
             and_then(self._take_segment(part, at), checked)
             for part, at in zip(parts, numbers, strict=True)

@@ -13,7 +13,8 @@ from glaive.arrow.dictionaries import has_dictionary
 from glaive.encodings.miniblock.page_run import join_files
 from glaive.encodings.protocol import PageReader
 from glaive.file.protocol import BoundColumn
-from glaive.file.v2.reading.bound import Column, FieldColumns
+from glaive.file.v2.reading.bound import FieldColumns
+from glaive.file.v2.reading.column import Column
 from glaive.file.v2.reading.columns import Node
 from glaive.io.mapping import readable_size
 

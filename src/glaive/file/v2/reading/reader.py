@@ -18,7 +18,8 @@ from glaive.encodings.registry import open_page
 from glaive.errors import CorruptFileError
 from glaive.file.bound import BoundField
 from glaive.file.profile import FormatProfile
-from glaive.file.v2.reading.bound import Column, FieldColumns
+from glaive.file.v2.reading.bound import FieldColumns
+from glaive.file.v2.reading.column import Column
 from glaive.file.v2.reading.columns import Node, column_tree, number_columns
 from glaive.file.v2.reading.container import MAX_ROWS, Container
 from glaive.file.v2.reading.row_takes import PagedColumns

@@ -18,28 +18,23 @@ import pyarrow as pa
 from glaive.arrow.blocks import Block, Dictionary, Struct
 from glaive.arrow.build import all_null, to_array
 from glaive.arrow.list_arrays import list_array
-from glaive.dataclass import dataclass
 from glaive.encodings.dictionary_decode import expand
 from glaive.encodings.leaf import Layer, Leaf, Slots
 from glaive.encodings.levels.layers import LayerStep, layer_steps, list_layers
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.file.v2.reading.columns import Members, Node
+from glaive.file.v2.reading.resolved import (
+    Resolved,
+    ResolvedLayer,
+    check_page_ends,
+    join_pages,
+)
 from glaive.kernels.levels import resolve_lists, validity_from_levels
 from glaive.memory import as_buffer
 from glaive.named_tuple import NamedTuple
 from glaive.types import MAX_OFFSET, UInt16s, Where
 
-__all__ = ["Shapes", "unshred", "unshred_flat"]
-
-
-@dataclass(slots=True)
-class _Resolved:
-    """One resolved layer: validity, and offsets for a list."""
-
-    slots: int
-    validity: pa.Buffer | None
-    null_count: int
-    offsets: pa.Buffer | None
+__all__ = ["Shapes", "resolve_page", "unshred", "unshred_flat", "unshred_pages"]
 
 
 def unshred_flat(node: Node, leaf: Leaf, where: Where) -> pa.Array:
@@ -123,9 +118,32 @@ def unshred(
         if leaf.shape is not None and not child.children and child.kind == "leaf":
             return _lists(node, child, leaf, rows, where)
     resolved = [
-        None if leaf is None else _resolve(at, leaf, claim, where)
+        None if leaf is None else _resolve(at, leaf, claim, rows, where)
         for at, leaf, claim in zip(shapes.nodes, leaves, shapes.claims, strict=True)
     ]
+    array = _build(node, resolved, 0, where)
+    if len(array) != rows:
+        raise _count_mismatch(rows, len(array), where)
+    return array
+
+
+def resolve_page(shapes: Shapes, at: int, leaf: Leaf, rows: int, where: Where) -> Resolved:
+    """Resolve so many rows of a page of the leaf at a position; see :func:`unshred_pages`."""
+    return _resolve(shapes.nodes[at], leaf, shapes.claims[at], rows, where)
+
+
+def unshred_pages(
+    node: Node, leaves: Sequence[Sequence[Resolved] | None], rows: int, where: Where
+) -> pa.Array:
+    """``unshred`` of leaves of which each is in pages of its own, resolved one by one.
+
+    This takes one step per page, however many leaves are in pages that end at other rows.
+    """
+    resolved = [
+        None if pages is None else join_pages(leaf, pages, where)
+        for leaf, pages in zip(node.leaves(), leaves, strict=True)
+    ]
+    check_page_ends(node, leaves, resolved, where)
     array = _build(node, resolved, 0, where)
     if len(array) != rows:
         raise _count_mismatch(rows, len(array), where)
@@ -164,13 +182,11 @@ def _claims(node: Node, present: Sequence[bool], first: int) -> list[int]:
     return claims
 
 
-def _resolve(
-    node: Node, leaf: Leaf, claim: int, where: Where
-) -> tuple[pa.Array, list[_Resolved | None]]:
+def _resolve(node: Node, leaf: Leaf, claim: int, rows: int, where: Where) -> Resolved:
     """Resolve the inner ``claim`` layers of a leaf; the list is outer-most first."""
     if node.kind == "empty" and len(leaf.layers) == 1 and not any(node.layers):
         # pylance does not write the layers around an empty struct.
-        return _no_levels(node, leaf, claim)
+        return _no_levels(node, leaf, claim, rows)
     if list_layers(leaf.layers) != node.layers:
         raise _layers_mismatch(node, leaf, where)
     if leaf.shape is None:
@@ -182,10 +198,10 @@ def _resolve(
         values = pa.StructArray.from_buffers(node.type, count, [None], 0)
     else:
         values = _values(node, leaf, done[0], where)
-    return values, [*([None] * (len(node.layers) - claim)), *done[::-1]]
+    return Resolved(values, [*([None] * (len(node.layers) - claim)), *done[::-1]], rows)
 
 
-def _values(node: Node, leaf: Leaf, layer: _Resolved, where: Where) -> pa.Array:
+def _values(node: Node, leaf: Leaf, layer: ResolvedLayer, where: Where) -> pa.Array:
     """The array of a leaf whose innermost layer is resolved."""
     if leaf.values is None:
         return all_null(node.type, layer.slots)
@@ -194,18 +210,18 @@ def _values(node: Node, leaf: Leaf, layer: _Resolved, where: Where) -> pa.Array:
     return _leaf_array(leaf.values, node, layer.validity, layer.null_count, where)
 
 
-def _no_levels(node: Node, leaf: Leaf, claim: int) -> tuple[pa.Array, list[_Resolved | None]]:
+def _no_levels(node: Node, leaf: Leaf, claim: int, rows: int) -> Resolved:
     """An empty struct without nulls around it."""
-    done: list[_Resolved] = []
+    done: list[ResolvedLayer] = []
     count = leaf.entries
     for size in node.sizes[:claim]:
         count //= size
-        done.append(_Resolved(count, None, 0, None))
+        done.append(ResolvedLayer(count, None, 0, None))
     values = pa.StructArray.from_buffers(node.type, leaf.entries, [None], 0)
-    return values, [*([None] * (len(node.layers) - claim)), *done[::-1]]
+    return Resolved(values, [*([None] * (len(node.layers) - claim)), *done[::-1]], rows)
 
 
-def _from_shape(node: Node, shape: Sequence[Slots], where: Where) -> list[_Resolved]:
+def _from_shape(node: Node, shape: Sequence[Slots], where: Where) -> list[ResolvedLayer]:
     """Use the layers of the page; the list is inner-most first."""
     done = []
     for slots, wide in zip(shape, node.wide[::-1], strict=False):
@@ -215,13 +231,13 @@ def _from_shape(node: Node, shape: Sequence[Slots], where: Where) -> list[_Resol
                 count = int(slots.offsets[-1])
                 raise CapacityError.of(count, "items of lists", where=where, instead="a large_list")
             offsets = as_buffer(slots.offsets.astype(np.int64 if wide else np.int32, copy=False))
-        done.append(_Resolved(slots.count, slots.validity, slots.null_count, offsets))
+        done.append(ResolvedLayer(slots.count, slots.validity, slots.null_count, offsets))
     return done
 
 
 def _from_levels(
     node: Node, leaf: Leaf, steps: Sequence[LayerStep], claim: int, where: Where
-) -> list[_Resolved]:
+) -> list[ResolvedLayer]:
     """Resolve the levels, layer by layer; the list is inner-most first."""
     rep, definition = leaf.rep, leaf.definition
     if rep is None and any(node.layers):
@@ -229,7 +245,7 @@ def _from_levels(
             "repetition levels", expected="levels, since there are lists", found="none", where=where
         )
     entries = leaf.entries
-    done: list[_Resolved] = []
+    done: list[ResolvedLayer] = []
     for at, step in enumerate(steps[:claim]):
         if node.sizes[at] > 1:
             entries, definition = _divide(node, at, entries, definition, where)
@@ -257,7 +273,7 @@ def _from_levels(
         for inner in done:
             if inner.slots < 0:
                 inner.slots = lists.visible
-        done.append(_Resolved(lists.slots, lists.validity, lists.null_count, lists.offsets))
+        done.append(ResolvedLayer(lists.slots, lists.validity, lists.null_count, lists.offsets))
         rep, definition = lists.rep, lists.definition
         if rep is not None:
             entries = len(rep)
@@ -290,23 +306,23 @@ def _divide(
 
 def _item_layer(
     step: LayerStep, leaf: Leaf, at: int, entries: int, definition: UInt16s | None
-) -> _Resolved:
+) -> ResolvedLayer:
     """Resolve a layer that is not a list; -1 slots when the outer list determines them."""
     if definition is None:
         if at == 0:
-            return _Resolved(entries, leaf.validity, leaf.null_count, None)
-        return _Resolved(entries, None, 0, None)
+            return ResolvedLayer(entries, leaf.validity, leaf.null_count, None)
+        return ResolvedLayer(entries, None, 0, None)
     if step.null_level == 0:
-        return _Resolved(-1 if step.list_outside else entries, None, 0, None)
+        return ResolvedLayer(-1 if step.list_outside else entries, None, 0, None)
     validity, nulls, slots = validity_from_levels(
         definition, slot_max=step.slot_max, null_level=step.null_level
     )
-    return _Resolved(slots, validity, nulls, None)
+    return ResolvedLayer(slots, validity, nulls, None)
 
 
 def _build(
     node: Node,
-    resolved: list[tuple[pa.Array, list[_Resolved | None]] | None],
+    resolved: Sequence[Resolved | None],
     depth: int,
     where: Where,
 ) -> pa.Array:
@@ -314,10 +330,10 @@ def _build(
         leaf = resolved[0]
         if leaf is None:
             raise CorruptFileError("column", expected="a leaf", found="none", where=where)
-        return leaf[0]
+        return leaf.values
     layer = None
     for leaf in resolved:
-        if leaf is not None and (layer := leaf[1][depth]) is not None:
+        if leaf is not None and (layer := leaf.layers[depth]) is not None:
             break
     if layer is None:
         raise CorruptFileError("column", expected="a shape", found="none", where=where)
@@ -341,7 +357,7 @@ def _build(
     for child in node.children:
         below = resolved[first : first + child.leaf_count]
         first += child.leaf_count
-        if below.count(None) == len(below):
+        if all(leaf is None for leaf in below):
             array = all_null(child.type, layer.slots)
         else:
             array = _build(child, below, depth + 1, where)

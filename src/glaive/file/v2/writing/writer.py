@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from glaive.arrow.dictionaries import null_count
+from glaive.arrow.dictionaries import check_indices, null_count
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.writing.small_pages import MAX_TINY_BYTES, encode_small, whole_bytes
@@ -162,6 +162,7 @@ class FileV2Writer:
             batch = batches[0] if len(batches) == 1 else batch
         columns: list[Any] = list(batch.columns)
         for field, queue, column in zip(self._given, self._queues, columns, strict=True):
+            check_indices(column, field.name)
             if not queue.node.nullable and (nulls := null_count(column)):
                 raise SchemaError(
                     f"column {queue.node.name!r} (in {self._where}): expected no nulls, found "
