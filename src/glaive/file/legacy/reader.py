@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
@@ -112,10 +112,8 @@ class LegacyFile:
         """Position of the page table of the statistics, and its entries; None without one."""
         if not self._metadata.HasField("statistics"):
             return None
-        wire = self._metadata.statistics
-        schema = LanceSchema.from_wire(wire.schema, where=self.path)
-        ids = wire.fields or schema.field_ids()
-        return int(wire.page_table_position), max(number_ids(ids).values(), default=-1) + 1
+        position = int(self._metadata.statistics.page_table_position)
+        return position, max(self._statistics_rows.values(), default=-1) + 1
 
     @property
     def schema(self) -> LanceSchema:
@@ -135,6 +133,13 @@ class LegacyFile:
             wire = parse(table_pb2.Manifest(), self._section(at, "schema"), "schema", self.path)
             self._schema = LanceSchema.from_wire(wire.fields, wire.schema_metadata, where=self.path)
         return self._schema
+
+    @cached_property
+    def _own_fields(self) -> Mapping[int, Field]:
+        """Fields of the file's schema by their row of the page table."""
+        numbers = number_ids(self.schema.field_ids())
+        walk = self.schema.walk()
+        return {numbers[field.id]: field for field in walk if field.id in numbers}
 
     def _batch_offsets(self) -> Int64s:
         offsets = np.array(self._metadata.batch_offsets or [0], np.int64)
@@ -254,8 +259,7 @@ class LegacyFile:
         CorruptFileError
             The file's schema lacks their position.
         """
-        numbers = number_ids(self.schema.field_ids())
-        own = next((own for own in self.schema.walk() if numbers[own.id] == column), None)
+        own = self._own_fields.get(column)
         if own is None or own.dictionary is None:
             raise CorruptFileError(
                 f"dictionary of column {field.name!r}",
@@ -293,19 +297,16 @@ class LegacyFile:
         CorruptFileError
             The statistics are damaged.
         """
-        schema = self._statistics_schema()
-        if schema is None:
+        if not self._metadata.HasField("statistics"):
             return None
-        arrays = [self._statistics_of(field) for field in schema.fields]
-        fields = [field.to_arrow() for field in schema.fields]
+        arrays = [self._statistics_of(field) for field in self._measured.values()]
+        fields = [field.to_arrow() for field in self._measured.values()]
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
     def page_bounds(self, field_id: int) -> PageBounds | None:
         """Bounds of the pages of one field, read once; None when the file has none."""
         if field_id not in self._bounds:
-            schema = self._statistics_schema()
-            fields = () if schema is None else schema.fields
-            statistics = next((field for field in fields if field.name == str(field_id)), None)
+            statistics = self._measured.get(str(field_id))
             bounds: PageBounds | None = None
             if statistics is not None and _is_complete(statistics):
                 array: Any = self._statistics_of(statistics)
@@ -314,25 +315,30 @@ class LegacyFile:
             self._bounds[field_id] = bounds
         return self._bounds[field_id]
 
-    def _statistics_schema(self) -> LanceSchema | None:
-        if not self._metadata.HasField("statistics"):
-            return None
-        schema = LanceSchema.from_wire(self._metadata.statistics.schema, where=self.path)
+    @cached_property
+    def _statistics_schema(self) -> LanceSchema:
+        return LanceSchema.from_wire(self._metadata.statistics.schema, where=self.path)
+
+    @cached_property
+    def _statistics_rows(self) -> Mapping[int, int]:
+        """Rows of the statistics' page table by field id."""
+        return number_ids(self._metadata.statistics.fields or self._statistics_schema.field_ids())
+
+    @cached_property
+    def _measured(self) -> Mapping[str, Field]:
+        """Statistics of fields by the id that is their name."""
         # The format may get more statistics; unknown ones are ignored.
-        kept = [
-            replace(
+        return {
+            field.name: replace(
                 field, children=tuple(child for child in field.children if child.name in STATISTICS)
             )
-            for field in schema.fields
-        ]
-        return replace(schema, fields=tuple(kept))
+            for field in self._statistics_schema.fields
+        }
 
     def _statistics_of(self, statistics: Field) -> pa.Array:
         """The statistics of one field, a struct per page."""
-        wire = self._metadata.statistics
-        whole = LanceSchema.from_wire(wire.schema, where=self.path)
-        numbers = number_ids(wire.fields or whole.field_ids())
-        table = wire.page_table_position
+        numbers = self._statistics_rows
+        table = int(self._metadata.statistics.page_table_position)
         leaves = [leaf for leaf in statistics.walk() if leaf.id in numbers]
         self._load_tables(table, 1, [numbers[leaf.id] for leaf in leaves])
 
