@@ -448,15 +448,15 @@ class TestOptions:
         for refused in (dataset.optimize.compact_files, lambda: Compaction.plan(dataset)):
             with pytest.raises(OptionError, match=message):
                 refused()
-        dataset.update_config(
-            {
-                "lance.compaction.target_rows_per_fragment": "200000",
-                "lance.compaction.max_bytes_per_file": "1",
-            }
-        )
-        with pytest.raises(OptionError, match="1048576 bytes at least in a configuration"):
-            dataset.optimize.compact_files()
-        assert dataset.optimize.compact_files(max_bytes_per_file=10**9).fragments_added == 1
+        few = {"max_bytes_per_file": 1 << 20, "batch_size": 1024, "max_rows_per_group": 64}
+        dataset.update_config({"lance.compaction.target_rows_per_fragment": "200000"})
+        dataset.update_config({f"lance.compaction.{name}": "1" for name in few})
+        for name, least in few.items():
+            others: dict[str, Any] = {other: few[other] for other in few if other != name}
+            with pytest.raises(OptionError, match=f"{name}: expected {least} at least in a conf"):
+                dataset.optimize.compact_files(**others)
+        given: Any = few
+        assert dataset.optimize.compact_files(**given).fragments_added == 1
 
     @pytest.mark.parametrize(
         "options",

@@ -15,9 +15,9 @@ __all__ = ["CompactionOptions"]
 CONFIG_PREFIX = "lance.compaction."
 """Prefix of table configuration entries that set defaults of the options."""
 
-_LEAST_FILE: Final = 1 << 20
-"""The least ``max_bytes_per_file`` of a configuration: it may be a stranger's, and want a file
-for every row of billions that take few bytes."""
+_LEAST: Final = {"max_bytes_per_file": 1 << 20, "batch_size": 1024, "max_rows_per_group": 64}
+"""Of a configuration: it may be a stranger's, and want a file, a page or a step for every row of
+billions that take few bytes."""
 
 _MODES = ("reencode", "try_binary_copy", "force_binary_copy")
 
@@ -159,9 +159,9 @@ def _from_text(name: str, text: str) -> Any:
         value = float(text) if name.endswith("threshold") else int(text)
     except ValueError:
         raise OptionError(f"{CONFIG_PREFIX}{name}: expected a number, found {text!r}") from None
-    if name == "max_bytes_per_file" and value < _LEAST_FILE:
+    if value < (least := _LEAST.get(name, 0)):
         raise OptionError(
-            f"{CONFIG_PREFIX}{name}: expected {_LEAST_FILE} bytes at least in a configuration, "
+            f"{CONFIG_PREFIX}{name}: expected {least} at least in a configuration, "
             f"found {text!r:.60}. Change it, or give {name} with the call"
         )
     return value
