@@ -161,10 +161,10 @@ class _Step:
         deleted rows.
     """
 
-    __slots__ = ("_starts", "_targets", "ids")
+    __slots__ = ("_starts", "ids", "targets")
 
     def __init__(self, ids: Addresses, starts: Int64s, targets: Addresses) -> None:
-        self.ids, self._starts, self._targets = ids, starts, targets
+        self.ids, self._starts, self.targets = ids, starts, targets
 
     def apply(self, addresses: Addresses) -> Addresses:
         """New addresses; all bits are set for deleted rows."""
@@ -179,7 +179,7 @@ class _Step:
         known = relocated & (offsets < end - begin)
         new_addresses = addresses.copy()
         new_addresses[relocated] = _DELETED
-        new_addresses[known] = self._targets[(begin + offsets)[known]]
+        new_addresses[known] = self.targets[(begin + offsets)[known]]
         return new_addresses
 
     def rows_of(self, fragment: int) -> int | None:
@@ -189,11 +189,11 @@ class _Step:
             return None
         return int(self._starts[index + 1] - self._starts[index])
 
-    def tables(self) -> Iterator[tuple[int, Addresses]]:
-        """Each old fragment, with the new addresses of its rows."""
+    def tables(self, targets: Addresses) -> Iterator[tuple[int, Addresses]]:
+        """Each old fragment, with its part of as many values as there are targets."""
         starts = self._starts.tolist()
         for fragment, start, stop in zip(self.ids.tolist(), starts, starts[1:], strict=False):
-            yield fragment, self._targets[start:stop]
+            yield fragment, targets[start:stop]
 
 
 def _joined(steps: Sequence[_Step]) -> _Step:
@@ -202,9 +202,7 @@ def _joined(steps: Sequence[_Step]) -> _Step:
         return steps[0]
     tables: dict[int, Addresses] = {}
     for step in reversed(steps):  # so that each row is moved on once, to where it is in the end
-        # All of a step before any is kept: its new fragments are those that later steps know.
-        moved = [(fragment, _moved_on(targets, tables)) for fragment, targets in step.tables()]
-        tables.update(moved)
+        tables.update(step.tables(_moved_on(step.targets, tables)))
     return _step_of(tables)
 
 
