@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -20,6 +20,9 @@ __all__ = ["print_tree"]
 
 MAX_DEFAULT_PAGES = 24
 """Pages are printed by default if all files have at most this many."""
+
+MAX_LINES = 100
+"""Buffers of a page or a column, parts of an encoding and sections of a file that are printed."""
 
 SETTING_CHARACTERS = 24
 """Longer settings, such as the inline value of a constant page, are truncated."""
@@ -138,8 +141,7 @@ def _file_tree(layout: FileLayout, largest: int | None, *, pages: bool) -> Tree:
         size = human_bytes(sum(column.size for column in omitted))
         count = _count(len(omitted), "smaller column")
         tree.add(Text(f"… {count}, {size} (--largest 0 prints them)", "dim"))
-    for section in layout.sections:
-        tree.add(_line(section.kind, *_extent(section), style="cyan"))
+    _add_buffers(tree, layout.sections, "section")
     gaps = layout.gaps()
     for kind in dict.fromkeys(gap.kind for gap in gaps):
         sizes = [gap.size for gap in gaps if gap.kind == kind]
@@ -164,8 +166,7 @@ def _add_column(tree: Tree, column: ColumnLayout, file_size: int, *, pages: bool
     if pages:
         for number, page in enumerate(column.pages):
             _add_page(branch, number, page)
-        for buffer in column.buffers:
-            branch.add(_line(buffer.kind, *_extent(buffer), style="cyan"))
+        _add_buffers(branch, column.buffers, "buffer")
 
 
 def _add_page(tree: Tree, number: int, page: PageInfo) -> None:
@@ -180,17 +181,38 @@ def _add_page(tree: Tree, number: int, page: PageInfo) -> None:
             style="",
         )
     )
-    _add_encoding(branch, "", page.encoding)
-    for buffer in page.buffers:
-        branch.add(_line(buffer.kind, *_extent(buffer), style="cyan"))
+    number_of_parts = _number_of_parts(page.encoding)
+    _add_encoding(branch, "", page.encoding, iter(range(MAX_LINES)))
+    _add_omitted(branch, number_of_parts, "part")
+    _add_buffers(branch, page.buffers, "buffer")
 
 
-def _add_encoding(tree: Tree, role: str, node: EncodingNode) -> None:
+def _add_buffers(tree: Tree, buffers: Sequence[BufferLocation], singular: str) -> None:
+    """A line for each of the first buffers, and one for the others."""
+    for buffer in buffers[:MAX_LINES]:
+        tree.add(_line(buffer.kind, *_extent(buffer), style="cyan"))
+    _add_omitted(tree, len(buffers), singular)
+
+
+def _add_omitted(tree: Tree, number: int, singular: str) -> None:
+    if number > MAX_LINES:
+        omitted = _count(number - MAX_LINES, f"more {singular}")
+        tree.add(Text(f"… {omitted} (--json prints all)", "dim"))
+
+
+def _number_of_parts(node: EncodingNode) -> int:
+    return 1 + sum(_number_of_parts(child) for _, child in node.children)
+
+
+def _add_encoding(tree: Tree, role: str, node: EncodingNode, lines: Iterator[int]) -> None:
+    """An encoding and its parts, as long as there are lines left."""
+    if next(lines, None) is None:
+        return
     settings = [f"{key}={_short(value)}" for key, value in node.settings.items()]
     name = f"{role}: {node.name}" if role else node.name
     branch = tree.add(_line(name, *settings, style="green"))
     for inner, child in node.children:
-        _add_encoding(branch, inner, child)
+        _add_encoding(branch, inner, child, lines)
 
 
 def _rates(part: ColumnLayout | PageInfo) -> list[str]:
