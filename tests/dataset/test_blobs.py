@@ -25,6 +25,7 @@ from glaive.errors import (
     RowIndexError,
     SchemaError,
     StoreError,
+    UnsupportedFeatureError,
 )
 from glaive.format.manifest import encode_manifest
 from glaive.format.pb import table_pb2
@@ -506,6 +507,42 @@ def test_files_of_0_1_hold_no_blobs(tmp_path: Path) -> None:
     for read in (opened.take_blobs, opened.read_blobs):
         with pytest.raises(CorruptFileError, match="blobs of column 'b': expected descriptions"):
             read("b", indices=[0])
+
+
+@pytest.mark.parametrize("place", ["b", "within.b"])
+def test_files_of_0_1_hold_no_blobs_of_the_second_kind(tmp_path: Path, place: str) -> None:
+    """Members of the values were taken for those of descriptions: a ``KeyError`` in scans."""
+    value = {"data": b"one", "uri": None}
+    kind = pa.struct([("data", pa.large_binary()), ("uri", pa.string())])
+    values = pa.array([value], kind)
+    if place != "b":
+        values = pa.StructArray.from_arrays([values], ["b"])
+    dataset = glaive.write_dataset(
+        pa.table({place.split(".", maxsplit=1)[0]: values}),
+        tmp_path / "t",
+        data_storage_version="0.1",
+    )
+    manifest = dataset.manifest
+    wire = table_pb2.ManifestOutline()
+    wire.CopyFrom(manifest.wire)
+    (field,) = [field for field in wire.fields if field.name == "b"]
+    field.metadata["ARROW:extension:name"] = b"lance.blob.v2"
+    pieces = encode_manifest(
+        wire, transaction=manifest.transaction or b"", index_section=manifest.index_section
+    )
+    Path(manifest.where).write_bytes(b"".join(map(bytes, map(memoryview, pieces))))
+    opened = glaive.LanceDataset(tmp_path / "t", session=glaive.Session())
+    reads: list[Any] = [
+        opened.to_table,
+        lambda: opened.take([0]),
+        lambda: opened.to_table(blob_handling="all_binary"),
+        lambda: opened.to_table(filter=f"{place} is not null"),
+    ]
+    if place == "b":
+        reads += [lambda: opened.take_blobs("b", indices=[0])]
+    for read in reads:
+        with pytest.raises(UnsupportedFeatureError, match="column 'b' has blobs"):
+            read()
 
 
 def test_a_column_of_bytes_may_bear_the_name_of_blobs(tmp_path: Path) -> None:

@@ -178,6 +178,11 @@ def open_node(field: Field, pages: Opener, items: Callable[[Field], Step], where
     """
     kind: Any = field.arrow_type
     logical = field.logical_type
+    if field.is_blob_v2:
+        raise UnsupportedFeatureError(
+            f"column {field.name!r} has blobs, of which files of format 0.1 have no descriptions "
+            f"(in {where})"
+        )
     if logical == "struct":
         members = tuple(open_node(child, pages, items, where) for child in field.children)
         if members and all(isinstance(member, _Nulls) for member in members):
