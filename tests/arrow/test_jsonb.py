@@ -37,6 +37,13 @@ def decoded(*values: bytes | None) -> list[str | None]:
     return strings
 
 
+def test_texts_that_are_not_utf_8_are_no_json() -> None:
+    """A JSON index of such a column ended in a ``UnicodeDecodeError``."""
+    texts: Any = pa.array([b'{"a":1}', None, b'"\xff\xfe"'], pa.binary()).view(pa.string())
+    with pytest.raises(SchemaError, match=r"xff.* is not JSON .*can't decode byte 0xff"):
+        encode_jsonb(texts)
+
+
 @pytest.mark.spec("jsonb-1", "jsonb-2", "jsonb-3", "jsonb-4", "jsonb-5")
 @pytest.mark.parametrize(
     ("text", "raw"),

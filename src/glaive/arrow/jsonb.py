@@ -52,9 +52,10 @@ def encode_jsonb(strings: Any) -> Any:
     Raises
     ------
     SchemaError
-        A string is not JSON, an object has a key twice, or it is nested too deeply.
+        A string is not JSON or not UTF-8, an object has a key twice, or it is nested too deeply.
     """
-    return _map_distinct(strings, _parse, pa.large_binary())
+    # As bytes: strings of a file may be any.
+    return _map_distinct(strings.cast(pa.large_binary()), _parse, pa.large_binary())
 
 
 def decode_jsonb(values: Any, where: object) -> Any:
@@ -79,12 +80,13 @@ def _map_distinct(array: Any, convert: Callable[[Any], object], kind: Any) -> An
     return converted.take(distinct.indices)
 
 
-def _parse(text: str) -> bytes:
+def _parse(raw: bytes) -> bytes:
     try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_json)
+        value = json.loads(raw.decode(), object_pairs_hook=_object, parse_constant=_no_json)
         return _document(value)
     except (ValueError, OverflowError, RecursionError) as error:
         problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        text = raw.decode(errors="backslashreplace")
         raise SchemaError(
             f"{text[:80]!r} is not JSON that can be stored: {problem}. Correct it, or cast the "
             "column to string, which takes any text."
