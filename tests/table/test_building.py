@@ -377,3 +377,17 @@ def test_a_bitmap_of_more_fragments_than_there_can_be_is_damage() -> None:
     entry = table_pb2.IndexMetadata(name="i", fragment_bitmap=runs.serialize())
     with pytest.raises(CorruptFileError, match=r"fragments of index 'i'.*at most"):
         covered_fragments(entry)
+
+
+@pytest.mark.spec("rel-24")
+def test_entries_of_a_transaction_cover_no_more_fragments_than_those_of_a_version() -> None:
+    runs = BitMap(range(2**20))
+    runs.run_optimize()
+    message = table_pb2.Transaction.CreateIndex()
+    for number in range(5):
+        entry = message.new_indices.add(name="i", fragment_bitmap=runs.serialize())
+        entry.uuid.uuid = bytes([number]) * 16
+    with pytest.raises(CorruptFileError, match=r"covered by all segments.*at most 4194304"):
+        CreateIndex.from_wire(message)
+    message.removed_indices.append(message.new_indices.pop())
+    assert len(CreateIndex.from_wire(message).new) == 4

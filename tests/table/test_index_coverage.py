@@ -150,6 +150,18 @@ def test_a_rewrite_of_covered_fragments_is_a_conflict() -> None:
     assert rewritten_under([index([5])], frozenset({2, 3})) is None
 
 
+def test_a_conflict_lists_no_fragments_that_were_not_rewritten() -> None:
+    runs = BitMap()
+    runs.add_range(2, 2**32)
+    runs.run_optimize()
+    entry = index([])
+    entry.fragment_bitmap = runs.serialize()
+    conflict = rewritten_under([entry], frozenset({1, 7, 2**32 + 7}))
+    assert conflict is not None
+    assert conflict.fragments == {7}
+    assert rewritten_under([entry], frozenset({1, 2**32 + 7})) is None
+
+
 def test_an_index_section_tells_whether_an_index_has_covering_fields() -> None:
     covering = index([1])
     covering.covering_fields.append(3)

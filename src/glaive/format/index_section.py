@@ -5,6 +5,7 @@ Specification: "Segments" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from glaive.errors import CorruptFileError
@@ -15,7 +16,14 @@ from glaive.format.wire import parse, parse_bitmap
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
-__all__ = ["check_entry", "check_uuid", "count_covered", "decode_index_section", "open_coverage"]
+__all__ = [
+    "check_entries",
+    "check_entry",
+    "check_uuid",
+    "count_covered",
+    "decode_index_section",
+    "open_coverage",
+]
 
 _UUID_BYTES: Final = 16
 _LAST_MOMENT: Final = 253_402_300_799_999
@@ -30,12 +38,24 @@ def decode_index_section(data: bytes, where: object) -> list[table_pb2.IndexMeta
     Raises
     ------
     CorruptFileError
-        The section cannot be parsed, its segments cover more than 2^22 fragments in total, or as
-        for :func:`check_entry` and :func:`count_covered`.
+        The section cannot be parsed, or as for :func:`check_entries`.
     """
     section = parse(table_pb2.IndexSection(), data, "index section", where)
+    check_entries(section.indices, where)
+    return list(section.indices)
+
+
+def check_entries(entries: Iterable[table_pb2.IndexMetadata], where: object) -> None:
+    """Check the entries of segments that a version has at one time.
+
+    Raises
+    ------
+    CorruptFileError
+        They cover more than 2^22 fragments in total, or as for :func:`check_entry` and
+        :func:`count_covered`.
+    """
     covered = 0
-    for entry in section.indices:
+    for entry in entries:
         check_entry(entry, where)
         covered += count_covered(entry, where)
     if covered > _MAX_COVERED:
@@ -45,7 +65,6 @@ def decode_index_section(data: bytes, where: object) -> list[table_pb2.IndexMeta
             found=f"{covered}",
             where=where,
         )
-    return list(section.indices)
 
 
 def count_covered(entry: table_pb2.IndexMetadata, where: object) -> int:

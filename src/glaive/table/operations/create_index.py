@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
-from glaive.format.index_section import check_entry
+from glaive.format.index_section import check_entries
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
@@ -61,9 +61,9 @@ class CreateIndex(TableOperation):
 
     @classmethod
     def from_wire(cls, message: table_pb2.Transaction.CreateIndex) -> Self:
-        """Read the wire message."""
-        for entry in (*message.new_indices, *message.removed_indices):
-            check_entry(entry, "the transaction")
+        """Read the wire message; errors as for :func:`check_entries`."""
+        for entries in (message.new_indices, message.removed_indices):
+            check_entries(entries, "the transaction")
         return cls(new=tuple(message.new_indices), removed=tuple(message.removed_indices))
 
     def to_wire(self) -> Any:
