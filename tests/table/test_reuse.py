@@ -142,3 +142,18 @@ def test_segments_that_cover_the_same_are_followed_together() -> None:
     ]
     found = [covered_fragments(entry) for entry in followed([*entries, table])]
     assert [sorted(covered or ()) for covered in found[:5]] == [[4], [4], [7], [7], [4, 7]]
+
+
+def test_segments_cover_no_more_fragments_than_there_may_be_after_following() -> None:
+    details = DETAILS()
+    group = details.inline.versions.add().groups.add()
+    group.old_fragments.add(id=0)
+    group.new_fragments.extend(DETAILS.FragmentDigest(id=1 + at) for at in range(100_000))
+    (table,) = manifest(details).indices
+    entries = [
+        table_pb2.IndexMetadata(name=f"i{at}", fragment_bitmap=bitmap_of([0, 200_000 + at]))
+        for at in range(42)
+    ]
+    assert len(covered_fragments(followed([table, *entries[:41]])[-1]) or ()) == 100_001
+    with pytest.raises(CorruptFileError, match=f"{REUSE_INDEX} applied"):
+        followed([table, *entries])

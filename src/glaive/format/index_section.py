@@ -5,7 +5,7 @@ Specification: "Segments" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from glaive.errors import CorruptFileError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap
 
 __all__ = [
+    "check_covered",
     "check_entries",
     "check_entry",
     "check_uuid",
@@ -45,19 +46,28 @@ def decode_index_section(data: bytes, where: object) -> list[table_pb2.IndexMeta
     return list(section.indices)
 
 
-def check_entries(entries: Iterable[table_pb2.IndexMetadata], where: object) -> None:
+def check_entries(entries: Sequence[table_pb2.IndexMetadata], where: object) -> None:
     """Check the entries of segments that a version has at one time.
 
     Raises
     ------
     CorruptFileError
-        They cover more than 2^22 fragments in total, or as for :func:`check_entry` and
-        :func:`count_covered`.
+        As for :func:`check_entry` and :func:`check_covered`.
     """
-    covered = 0
     for entry in entries:
         check_entry(entry, where)
-        covered += count_covered(entry, where)
+    check_covered(entries, where)
+
+
+def check_covered(entries: Sequence[table_pb2.IndexMetadata], where: object) -> None:
+    """Check how many fragments the segments of a version cover.
+
+    Raises
+    ------
+    CorruptFileError
+        They are more than 2^22 in total, or as for :func:`count_covered`.
+    """
+    covered = sum(count_covered(entry, where) for entry in entries)
     if covered > _MAX_COVERED:
         raise CorruptFileError(
             "fragments covered by all segments of indices",

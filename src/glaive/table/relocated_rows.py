@@ -20,6 +20,7 @@ from glaive.entropy import new_uuid
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.bitmaps import bitmap_of
 from glaive.format.fragment import Fragment
+from glaive.format.index_section import check_covered
 from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, check_file_name
 from glaive.format.manifest import Manifest
 from glaive.format.paths import INDICES
@@ -52,7 +53,7 @@ MAX_RELOCATED_ROWS = 1 << 27
 _MAX_ROWS_IN_ALL = 1 << 29
 """Limit of rows of all stored compactions, each of which takes eight bytes while it is used."""
 
-_MAX_FOLLOWED = 1 << 26
+_MAX_FOLLOWED = 1 << 25
 """Limit of fragments in the table times segments that cover different fragments."""
 
 _LAST_VERSION = 2**64 - 1
@@ -206,6 +207,13 @@ def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.Index
 
     An index that covered all old fragments of a group covers the new ones. A table in a separate
     file, or of an unknown version, is not applied.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The table is too long for so many segments.
+    CorruptFileError
+        It cannot be read, or the segments cover more fragments than those of a version may.
     """
     entry = next((entry for entry in entries if entry.name == REUSE_INDEX), None)
     if entry is None or entry.index_version:
@@ -237,6 +245,7 @@ def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.Index
         else:
             found.append(follow_groups(other, groups))
             known[before] = found[-1].fragment_bitmap
+    check_covered(found, f"the index section, with the entry {REUSE_INDEX} applied")
     return found
 
 
