@@ -202,3 +202,19 @@ def test_ids_that_each_fragment_claims_are_damage() -> None:
         CorruptFileError, match="row ids: expected each in about 16 fragments at most"
     ):
         segments.find(ids)
+
+
+def test_rows_that_many_segments_claim_are_looked_up_some_at_a_time() -> None:
+    """A few bytes for each segment, and memory for those of some of them."""
+    fragments, ids = 90, np.arange(10, 100_010, dtype=np.uint64)
+    sequence = [encode_row_ids(range(2**17))] * fragments
+    segments = read_segments(columns_of(sequence, [2**17] * fragments), "m")
+    parts = list(segments.find_parts(ids))
+    assert max(len(row) for _, _, row in parts) <= 2**21
+    for together, apart in zip(segments.find(ids), zip(*parts, strict=True), strict=True):
+        assert np.array_equal(together, np.concatenate(apart))
+    which, fragment, row = segments.find(ids[:2])
+    assert which.tolist() == [0, 1] * fragments
+    assert fragment.tolist() == np.repeat(np.arange(fragments), 2).tolist()
+    assert row.tolist() == [10, 11] * fragments
+    assert [len(part) for part in segments.find(ids[:0])] == [0, 0, 0]

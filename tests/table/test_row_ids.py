@@ -118,6 +118,27 @@ def test_a_deleted_row_is_found_where_no_other_has_its_id(
     assert located(store, gone, 4, 6, keep=True) == [(3, 0), (0, 6)]
 
 
+def test_live_rows_are_found_whatever_deleted_ones_follow() -> None:
+    rows = 2**21
+    wire = table_pb2.ManifestOutline()
+    for number in range(3):
+        one = table_pb2.DataFragment(id=number, physical_rows=rows)
+        one.inline_row_ids = encode_row_ids(range(rows))
+        one.deletion_file.num_deleted_rows = rows if number != 1 else 1
+        wire.fragments.append(one.SerializeToString())
+
+    def is_deleted(position: int, offsets: Int64s) -> Flags:
+        return np.logical_or(position != 1, offsets == 7)
+
+    ids = np.arange(rows, dtype=np.uint64)
+    index = RowIdIndex(Manifest(wire, where="m"))
+    for keep, there in ((False, -1), (True, 2)):
+        fragments, offsets = index.locate(ids, is_deleted, keep_deleted=keep)
+        assert fragments[7] == there
+        assert (np.delete(fragments, 7) == 1).all()
+        assert np.array_equal(np.delete(offsets, 7), np.delete(ids, 7))
+
+
 def test_an_id_that_never_was_cannot_move(store: ObjectStore, base: Manifest) -> None:
     operation = moved(store, base, 0, [1], more=0)
     wrong = replace(operation.new[0], row_ids=encode_row_ids(np.array([500], np.uint64)))

@@ -28,6 +28,8 @@ __all__ = ["RowSegments", "read_segments"]
 
 UInt64s = NDArray[np.uint64]
 Ranges = tuple[UInt64s, UInt64s, Int64s, Int64s]
+Found = tuple[Int64s, Int64s, Int64s]
+"""Position among the ids that were looked for, position of the fragment, and physical row."""
 
 _MAX_CANDIDATES: Final = 1 << 26
 _MAX_COPIES: Final = 16
@@ -35,6 +37,9 @@ _MAX_COPIES: Final = 16
 
 An id has one candidate for each update of its row since the last compaction.
 """
+
+_AT_ONCE: Final = 1 << 21
+"""Candidate rows that are looked up at a time, or those of one segment: each takes 40 bytes."""
 
 _NO_IDS: Final = np.empty(0, np.uint64)
 _NO_ROWS: Final = np.empty(0, np.int64)
@@ -69,11 +74,21 @@ class RowSegments:
         """Lowest id of each, and the first one after its highest."""
         return self.start, self.end
 
-    def find(self, ids: UInt64s) -> tuple[Int64s, Int64s, Int64s]:
+    def find(self, ids: UInt64s) -> Found:
         """Rows with these ids, which are ascending and unique; see ``RowIdIndex.candidates``."""
+        parts = list(self.find_parts(ids))
+        if len(parts) == 1:
+            return parts[0]
+        which, fragment, row = map(np.concatenate, zip((_NO_ROWS,) * 3, *parts, strict=True))
+        return which, fragment, row
+
+    def find_parts(self, ids: UInt64s) -> Iterator[Found]:
+        """The same, those of some segments at a time.
+
+        A few bytes can stand for a thousand segments that all have a million of the ids.
+        """
         low = np.searchsorted(ids, self.start)
-        high = np.searchsorted(ids, self.end)
-        counts = np.maximum(high - low, 0)
+        counts = np.maximum(np.searchsorted(ids, self.end) - low, 0)
         total = int(counts.sum())
         if total > max(_MAX_CANDIDATES, _MAX_COPIES * len(ids)):
             raise CorruptFileError(
@@ -83,6 +98,15 @@ class RowSegments:
                 where=self.where,
             )
         matched = np.flatnonzero(counts)
+        ends = np.cumsum(counts[matched])
+        at = done = 0
+        while at < len(matched):
+            stop = max(at + 1, int(np.searchsorted(ends, done + _AT_ONCE, side="right")))
+            yield self._found(ids, matched[at:stop], low, counts)
+            at, done = stop, int(ends[stop - 1])
+
+    def _found(self, ids: UInt64s, matched: Int64s, low: Int64s, counts: Int64s) -> Found:
+        """Rows with these ids in some segments."""
         counts = counts[matched]
         segment = np.repeat(matched, counts)
         starts = np.cumsum(counts) - counts

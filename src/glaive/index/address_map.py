@@ -115,12 +115,12 @@ class AddressMap:
     def follow(self, rows: RowSet) -> RowSet:
         """New addresses of the rows of a set that survive."""
 
-        def change(some: Addresses) -> Addresses:
+        def change(some: Addresses) -> RowSet:
             moved, kept = self.apply(some)
-            return moved[kept]
+            return RowSet.of(moved[kept])
 
         if rows.count <= FEW_ROWS:
-            return RowSet.of(change(rows.rows()))
+            return change(rows.rows())
         ids = sorted(self.rewritten)
         starts = np.array(ids, np.uint64) << _SHIFT
         stops = starts + np.array([self.rows_of(fragment) for fragment in ids], np.uint64)

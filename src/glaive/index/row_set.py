@@ -135,17 +135,15 @@ class RowSet:
             starts[0] = self.stops[first] - (ends[first] - np.uint64(start))
             yield RowSet(starts, stops).rows()
 
-    def mapped(
-        self, change: Callable[[RowNumbers], RowNumbers], known: Callable[[], RowSet]
-    ) -> RowSet:
+    def mapped(self, change: Callable[[RowNumbers], RowSet], known: Callable[[], RowSet]) -> RowSet:
         """What the rows become; of many rows those that are ``known``, some at a time.
 
         A set of a few bytes may have billions of rows.
         """
         if self.count <= FEW_ROWS:
-            return RowSet.of(change(self.rows()))
+            return change(self.rows())
         rows = RowSet.intersection([self, known()])
-        return RowSet.union([_NONE, *(RowSet.of(change(some)) for some in rows.windows(FEW_ROWS))])
+        return RowSet.union([_NONE, *map(change, rows.windows(FEW_ROWS))])
 
     def within(self, start: int, stop: int) -> RowSet:
         """The rows from ``start`` to ``stop``, which is excluded."""

@@ -327,10 +327,12 @@ class SnapshotIndices:
         known &= self._live(segment.fragments).contains(rows)
         return rows, known
 
-    def _addresses_of(self, ids: RowNumbers) -> RowNumbers:
-        position, row = self.positions(ids)
-        fragment = self.snapshot.manifest.fragment_ids[position].astype(np.uint64)
-        return (fragment << _SHIFT) | row.astype(np.uint64)
+    def _addresses_of(self, ids: RowNumbers) -> RowSet:
+        """Addresses of all rows, deleted ones too, with some ascending and unique stable ids."""
+        fragment_ids = self.snapshot.manifest.fragment_ids.astype(np.uint64) << _SHIFT
+        parts = self.snapshot.row_id_index.candidate_parts(ids)
+        found = [RowSet.of(fragment_ids[at] | row.astype(np.uint64)) for _, at, row in parts]
+        return RowSet.union(found) if found else RowSet(ids[:0], ids[:0])
 
     def _by_id(self, ids: RowNumbers) -> tuple[RowNumbers, Flags]:
         manifest = self.snapshot.manifest
@@ -366,14 +368,6 @@ class SnapshotIndices:
     @cached_property
     def _has_stable_ids(self) -> bool:
         return self.snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
-
-    def positions(self, ids: RowNumbers) -> tuple[Int64s, Int64s]:
-        """Position of the fragment, and physical row, of all rows with some of these stable ids.
-
-        ``ids`` are ascending and unique. Deleted rows are among them.
-        """
-        _, position, row = self.snapshot.row_id_index.candidates(ids)
-        return position, row
 
     def extent(self, fragments: FragmentIds) -> RowSet:
         """Addresses of all physical rows of fragments, which are given by id."""

@@ -11,7 +11,7 @@ Specification: "Row ids" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -64,6 +64,10 @@ class RowIdIndex:
         """
         return self.segments.find(ids)
 
+    def candidate_parts(self, ids: NDArray[np.uint64]) -> Iterator[tuple[Int64s, Int64s, Int64s]]:
+        """The same some at a time: there can be far more of them than there are ids."""
+        return self.segments.find_parts(ids)
+
     def locate(
         self,
         ids: NDArray[np.uint64],
@@ -90,21 +94,30 @@ class RowIdIndex:
             it. Shape ``(n,)`` each.
         """
         wanted, back = np.unique(ids, return_inverse=True)
-        which, fragment, row = self.candidates(wanted)
+        fragments = np.full(len(wanted), -1, np.int64)
+        rows = np.zeros(len(wanted), np.int64)
+        found = np.zeros(len(wanted), np.bool_)
+        for which, fragment, row in self.candidate_parts(wanted):
+            live = self._are_live(fragment, row, is_deleted)
+            if keep_deleted:  # only until a live one is found
+                deleted = ~live & ~found[which]
+                fragments[which[deleted]], rows[which[deleted]] = fragment[deleted], row[deleted]
+            fragments[which[live]], rows[which[live]] = fragment[live], row[live]
+            found[which[live]] = True
+        return fragments[back], rows[back]
+
+    def _are_live(
+        self, fragment: Int64s, row: Int64s, is_deleted: Callable[[int, Int64s], Flags | None]
+    ) -> Flags:
+        """Which of some physical rows are not deleted."""
         live = np.ones(len(row), np.bool_)
-        with_file = self._manifest.deleted_rows[fragment] != 0
-        for position in np.unique(fragment[with_file]).tolist():
-            in_fragment = np.flatnonzero(fragment == position)
+        with_file = np.flatnonzero(self._manifest.deleted_rows[fragment] != 0)
+        for position, at in _by_fragment(fragment[with_file]):
+            in_fragment = with_file[at]
             deleted = is_deleted(position, row[in_fragment])
             if deleted is not None:
                 live[in_fragment] = ~deleted
-        fragments = np.full(len(wanted), -1, np.int64)
-        rows = np.zeros(len(wanted), np.int64)
-        for chosen in (
-            (~live, live) if keep_deleted else (live,)
-        ):  # live rows overwrite deleted ones
-            fragments[which[chosen]], rows[which[chosen]] = fragment[chosen], row[chosen]
-        return fragments[back], rows[back]
+        return live
 
 
 def created_at(
@@ -131,16 +144,16 @@ def created_at(
         hidden = lineage.get(known[position])
         return np.empty(0, np.uint64) if hidden is None else hidden[0]
 
-    which, fragment, row = RowIdIndex(manifest, column).candidates(wanted)
     versions = np.zeros(len(wanted), np.uint64)
     missing = np.ones(len(wanted), np.bool_)
-    for position in np.unique(fragment).tolist():
-        in_fragment = fragment == position
-        hidden = lineage.get(known[position])
-        created = _created(manifest, position) if hidden is None else RowValues.listed(hidden[1])
-        if created is not None:
-            versions[which[in_fragment]] = created.at(row[in_fragment])
-            missing[which[in_fragment]] = False
+    for which, fragment, row in RowIdIndex(manifest, column).candidate_parts(wanted):
+        for position, in_fragment in _by_fragment(fragment):
+            hidden = lineage.get(known[position])
+            listed = None if hidden is None else RowValues.listed(hidden[1])
+            created = _created(manifest, position) if listed is None else listed
+            if created is not None:
+                versions[which[in_fragment]] = created.at(row[in_fragment])
+                missing[which[in_fragment]] = False
     if missing.any():
         raise CorruptFileError(
             "row ids of updated rows",
@@ -149,6 +162,15 @@ def created_at(
             where=manifest.where,
         )
     return versions[back]
+
+
+def _by_fragment(fragment: Int64s) -> Iterator[tuple[int, Int64s]]:
+    """Each fragment that there is, ascending, and where it is; one sort, however many there are."""
+    order = np.argsort(fragment, kind="stable")
+    edges = np.flatnonzero(np.diff(fragment[order])) + 1
+    for at in np.split(order, edges):
+        if len(at):
+            yield int(fragment[at[0]]), at
 
 
 def _created(manifest: Manifest, position: int) -> RowValues | None:
