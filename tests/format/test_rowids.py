@@ -67,6 +67,16 @@ def test_the_shortest_form_is_taken(ids: NDArray[np.int64], form: str) -> None:
     np.testing.assert_array_equal(decode_row_ids(data, len(ids), where="m"), ids)
 
 
+@pytest.mark.parametrize("step", [1, 3])
+def test_the_last_id_that_a_damaged_file_may_have_is_listed(step: int) -> None:
+    ids = np.arange(2**64 - 1 - 200 * step, 2**64 - 1, step, dtype=np.uint64) + np.uint64(step)
+    data = encode_row_ids(ids)
+    assert ids[-1] == 2**64 - 1
+    assert decode_row_ids(data, len(ids), where="t").tolist() == ids.tolist()
+    kept = select_row_ids(data, len(ids), np.arange(1, len(ids), dtype=np.uint32), where="t")
+    assert decode_row_ids(kept, len(ids) - 1, where="t").tolist() == ids[1:].tolist()
+
+
 @pytest.mark.spec("rowid-3")
 def test_bits_of_a_bitmap_count_from_the_least_significant() -> None:
     segment = table_pb2.U64Segment()

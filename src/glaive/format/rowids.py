@@ -359,7 +359,7 @@ def _range(start: int, stop: int) -> table_pb2.U64Segment:
 def _encode(ids: NDArray[np.uint64]) -> table_pb2.U64Segment:
     if not len(ids):
         return _range(0, 0)
-    if np.any(ids[1:] <= ids[:-1]):
+    if np.any(ids[1:] <= ids[:-1]) or int(ids[-1]) == 2**64 - 1:  # no range ends behind that
         return table_pb2.U64Segment(array=_encode_array(ids))
     start, end = int(ids[0]), int(ids[-1]) + 1
     size, count = end - start, len(ids)
