@@ -102,13 +102,18 @@ _MAX_OFFSET: Final = 2**31 - 1
 """Bytes or items that 32-bit offsets can count in one Arrow array."""
 
 _SECRETS: Final = (
-    r"(?i)(?:(?<=://)|(?<=[a-z]:/))([^/\s:@]*):[^/\s]+(?=@)"
+    r"(?i)(?:(?<=://)|(?<=[a-z]:/))([^/\s:@]*):(?:[^/\s]+|(?<!\[:)(?!\d+/)[^\s\"']{1,512})(?=@)"
     r"|(?:(?<=http://)|(?<=https://))[^/\s@:]+(?=@)"
     r"|((?:[?&#;]|%3F|%26|%23|%3B)"
-    r"(?:[\w.-]*?(?:sig|signature|token|secret|password|key|credential|sessionid)|x-amz-[a-z-]+)=)"
-    r"[^&\s/'\")]+"
+    r"(?:[\w.-]*?(?:sig|signature|token|secret|password|passwd|pwd|passphrase|auth|authorization|jwt"
+    r"|key|credential|sessionid)|x-amz-[a-z-]+)=)"
+    r"[^&\s'\")]+?(?=[&\s'\")]|/_|/data/|/tree/|$)"
 )
-"""Passwords or tokens before the host of a URL, and keys among its parameters."""
+"""Passwords or tokens before the host of a URL, and keys among its parameters.
+
+Both may have slashes, as base64 has. So a password ends at the last ``@`` unless a port stands there,
+and a key where a folder of a dataset begins.
+"""
 
 
 class GlaiveError(Exception):

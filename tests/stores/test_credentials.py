@@ -182,6 +182,11 @@ def test_no_error_has_a_credential(server: Server, printed: Printed, kind: Any) 
         "https://127.0.0.1:9/table.lance#access_token=MARKED-secret-9c2",
         "https://127.0.0.1:9/table.lance;jsessionid=MARKED-secret-9c2",
         "https://127.0.0.1:9/table.lance?a=1&AWSSecretKey=MARKED-secret-9c2",
+        "https://127.0.0.1:9/table.lance?sig=Zm9v/MARKED-secret-9c2",
+        "https://127.0.0.1:9/table.lance?pwd=MARKED-secret-9c2",
+        "https://user:Zm9v/MARKED-secret-9c2@127.0.0.1:9/table.lance",
+        "s3://AKIA:Zm9v/MARKED-secret-9c2@bucket/table.lance",
+        "file://user:MARKED-secret-9c2@host/table.lance",
     ],
 )
 def test_no_error_has_the_password_of_a_uri(uri: str, printed: Printed) -> None:

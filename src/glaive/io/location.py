@@ -96,7 +96,7 @@ def path_of_file_uri(text: str, prefix: str = "") -> str:
     if parts.netloc not in ("", "localhost"):
         raise OptionError(
             f"{prefix}{text!r}: a file URI cannot name another machine; write "
-            f"file:///{parts.netloc}/…"
+            f"file:///{parts.netloc.rpartition('@')[2]}/…"
         )
     return unquote(parts.path)
 
