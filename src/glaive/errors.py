@@ -105,15 +105,10 @@ _SECRETS: Final = (
     r"(?i)(?:(?<=://)|(?<=[a-z]:/))([^/\s:@]*):(?:[^/\s]+|(?<!\[:)(?!\d+/)[^\s\"']{1,512})(?=@)"
     r"|(?:(?<=http://)|(?<=https://))[^/\s@:]+(?=@)"
     r"|((?:[?&#;]|%3F|%26|%23|%3B)"
-    r"(?:[\w.-]*?(?:sig|signature|token|secret|password|passwd|pwd|passphrase|auth|authorization|jwt"
-    r"|key|credential|sessionid)|x-amz-[a-z-]+)=)"
-    r"[^&\s'\")]+?(?=[&\s'\")]|/_|/data/|/tree/|$)"
+    r"(?:[\w.-]*?(?:sig|signature|token|secret|passw(?:or)?d|pwd|passphrase|auth|authorization|jwt|key"
+    r"|credential|sessionid)|x-amz-[a-z-]+)=)[^&\s'\")]+?(?=[&\s'\")]|/_|/data/|/tree/|$)"
 )
-"""Passwords or tokens before the host of a URL, and keys among its parameters.
-
-Both may have slashes, as base64 has. So a password ends at the last ``@`` unless a port stands there,
-and a key where a folder of a dataset begins.
-"""
+"""Passwords or tokens before the host of a URL, and keys among its parameters; slashes, too."""
 
 
 class GlaiveError(Exception):

@@ -207,6 +207,24 @@ def test_answers_of_a_server_are_checked(
         call(RestNamespace(uri=uri), "describe_table", ["t"])
 
 
+@pytest.mark.spec("rel-27")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        http(b'{"headers": {"Authorization": "Bearer MARKED"}}', "403 Forbidden"),
+        http(b'{"code": 15, "error": "no: authorization:Bearer MARKED"}', "403 Forbidden"),
+        http(b"authorization: Basic MARKED, x-api-key=MARKED", "500 E"),
+        http(b'{"storage_options": {"aws_secret_access_key": "MARKED", "a": 1}}'),
+        http(b'[{"aws_session_token": "MARKED"}]'),
+    ],
+)
+def test_no_error_has_the_credentials_in_an_answer(answer: bytes) -> None:
+    with answering(answer) as (uri, _), pytest.raises(GlaiveError) as found:
+        call(RestNamespace(uri=uri), "describe_table", ["t"])
+    assert "describe_table" in str(found.value)
+    assert "MARKED" not in str(found.value)
+
+
 KEYS = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_session_token": "c"}
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 import traceback
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pyarrow as pa
@@ -192,6 +194,58 @@ def test_no_error_has_a_credential(server: Server, printed: Printed, kind: Any) 
 def test_no_error_has_the_password_of_a_uri(uri: str, printed: Printed) -> None:
     options = {"client_max_retries": "0", "allow_http": "true"}
     check(failure_of(lambda: glaive.dataset(uri, storage_options=options)))
+    check(printed.lines)
+
+
+class _Repeating(BaseHTTPRequestHandler):
+    """Refuses each request, and says which headers it had."""
+
+    def do_GET(self) -> None:
+        headers = " ".join(f"{name}:{value}" for name, value in self.headers.items())
+        body = f"<Error><Code>AccessDenied</Code><Request>{headers}</Request></Error>".encode()
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # the name it has in its base class
+        pass
+
+
+@pytest.fixture
+def repeating() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Repeating)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01])
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("uri", "options"),
+    [
+        ("s3://b/t", {**MARKERS, "aws_region": "us-east-1", "aws_endpoint": "{}"}),
+        ("gs://b/t", {"google_bearer_token": SECRETS[1], "google_base_url": "{}"}),
+        (
+            "az://c/t",
+            {
+                "azure_storage_token": SECRETS[1],
+                "azure_storage_account_name": "me",
+                "azure_endpoint": "{}",
+            },
+        ),
+    ],
+)
+def test_no_error_has_the_credentials_that_a_server_repeats(
+    repeating: str, printed: Printed, uri: str, options: dict[str, str]
+) -> None:
+    given = {key: value.format(repeating) for key, value in options.items()}
+    given |= {"allow_http": "true", "client_max_retries": "0"}
+    message = failure_of(lambda: glaive.dataset(uri, storage_options=given))
+    assert "AccessDenied" in message
+    check(message)
     check(printed.lines)
 
 

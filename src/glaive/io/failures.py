@@ -23,6 +23,7 @@ __all__ = [
     "from_system",
     "had_no_answer",
     "not_a_file",
+    "without_named_secrets",
 ]
 
 _PERMISSION = "Check the permissions, or choose another location"
@@ -44,6 +45,13 @@ _LONGEST = 2000
 """Characters of a message of a client, which may have all that a server answered."""
 _UNANSWERED = re.compile(r"HTTP error|after [1-9]\d* retries")
 """In messages of clients: no answer came to a request, or perhaps to one before it was repeated."""
+_NAMED_SECRETS = re.compile(
+    r"(?i)((?:authorization|cookie|api-?key|accesskeyid|[-_](?:token|secret|password|key(?:_base64)?))"
+    r"[\\\"'\s]{0,9}[:=>][\\\"'\s]{0,9}"
+    r"(?:(?:basic|bearer|negotiate|sharedkey|token|aws4-hmac-sha256)\s+(?:credential=)?)?)"
+    r"[^\s<>,;&\"'\\]+"
+)
+"""Headers of a request, and storage options, which servers and proxies have in their answers."""
 _ANSWERED = ("code", "status", "status_code", "response")
 """What errors of clients have where a server answered."""
 _OBJECT_REMEDIES = {
@@ -97,11 +105,17 @@ def from_object_store(error: Exception, path: str, doing: str) -> StoreError:
     if name == "PreconditionError":
         return ObjectExistsError(f"cannot {doing} {path}: another writer was first.")
     # Without secrets first: half of one would not be recognised.
-    first_line = GlaiveError.without_secrets(str(error).split("\n", 1)[0])[:_LONGEST].rstrip(".")
+    first_line = GlaiveError.without_secrets(without_named_secrets(str(error).split("\n", 1)[0]))
+    first_line = first_line[:_LONGEST].rstrip(".")
     remedy = _OBJECT_REMEDIES.get(name, "Check storage_options and the network, then try again")
     failed = StoreError(f"cannot {doing} {path}: {first_line}. {remedy}.")
     failed.is_unanswered = _UNANSWERED.search(str(error)) is not None
     return failed
+
+
+def without_named_secrets(answer: str) -> str:
+    """What a server answered, without the credentials in it: of the request, or for a store."""
+    return _NAMED_SECRETS.sub(r"\1***", answer)
 
 
 def had_no_answer(error: Exception) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import lance_namespace as interface
 
+from glaive.io.failures import without_named_secrets
 from glaive.namespace.errors import InternalError, InvalidInputError, NamespaceError, error_of
 from glaive.namespace.operations import Operation
 
@@ -29,7 +30,13 @@ def json_of(data: bytes, what: str) -> Any:
     try:
         return json.loads(data) if data else {}
     except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"{what}: expected JSON, found {data[:80]!r}: {error}") from None
+        raise InvalidInputError(
+            f"{what}: expected JSON, found {_shown(data, 80)}: {error}"
+        ) from None
+
+
+_LONGEST = 1 << 16
+"""Bytes of an answer in which credentials are looked for: messages show fewer."""
 
 
 def answer_of(operation: Operation, method: str, data: bytes, where: str) -> Any:
@@ -51,19 +58,19 @@ def answer_of(operation: Operation, method: str, data: bytes, where: str) -> Any
         raise InternalError(str(error)) from None
     if operation.answer == "text":
         if not isinstance(found, str):
-            raise InternalError(f"answer of {where}: expected a text, found {data[:80]!r}")
+            raise InternalError(f"answer of {where}: expected a text, found {_shown(data, 80)}")
         return found
     if operation.answer == "count" and isinstance(found, int):
         found = {"count": found}
     if operation.answer == "metadata":
         found = {"metadata": found}
     if not isinstance(found, dict) or kind is None:
-        raise InternalError(f"answer of {where}: expected a JSON object, found {data[:80]!r}")
+        raise InternalError(f"answer of {where}: expected a JSON object, found {_shown(data, 80)}")
     try:
         return kind.from_dict(found)
     except (ValueError, TypeError, AttributeError) as error:
         raise InternalError(
-            f"answer of {where}: expected a {kind.__name__}, found {data[:200]!r}: "
+            f"answer of {where}: expected a {kind.__name__}, found {_shown(data, 200)}: "
             f"{str(error).partition(chr(10))[0]}"
         ) from None
 
@@ -75,7 +82,8 @@ def error_from(status: int, data: bytes, where: str) -> NamespaceError:
     except (ValueError, RecursionError):
         reported = None
     if isinstance(reported, dict) and isinstance(reported.get("code"), int):
-        parts = [str(reported[key])[:1000] for key in ("error", "detail") if reported.get(key)]
+        told = [str(reported[key]) for key in ("error", "detail") if reported.get(key)]
+        parts = [without_named_secrets(text)[:1000] for text in told]
         return error_of(reported["code"], f"{where}: {': '.join(parts) or f'HTTP status {status}'}")
     code = {400: 13, 401: 16, 403: 15, 404: 0, 409: 14, 429: 21, 501: 0, 503: 17}.get(status, 18)
     if 300 <= status < 400:
@@ -83,4 +91,9 @@ def error_from(status: int, data: bytes, where: str) -> NamespaceError:
             f"{where}: the server redirects (HTTP status {status}), which is not followed because "
             "credentials would go elsewhere. Give the final address as uri"
         )
-    return error_of(code, f"{where}: HTTP status {status}: {data[:200]!r}")
+    return error_of(code, f"{where}: HTTP status {status}: {_shown(data, 200)}")
+
+
+def _shown(data: bytes, most: int) -> str:
+    """The start of an answer, without credentials."""
+    return without_named_secrets(repr(data[:_LONGEST]))[:most]
