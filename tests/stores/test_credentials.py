@@ -17,6 +17,7 @@ import glaive
 from glaive.errors import GlaiveError
 from glaive.io.uri import open_store
 from glaive.namespace.settings import DirectorySettings
+from glaive.table.version_hint import read_hint
 
 from .server import Failing, Server
 
@@ -194,6 +195,14 @@ def test_no_error_has_a_credential(server: Server, printed: Printed, kind: Any) 
 def test_no_error_has_the_password_of_a_uri(uri: str, printed: Printed) -> None:
     options = {"client_max_retries": "0", "allow_http": "true"}
     check(failure_of(lambda: glaive.dataset(uri, storage_options=options)))
+    check(printed.lines)
+
+
+def test_no_log_has_the_key_of_a_uri(printed: Printed) -> None:
+    store = open_store(f"memory://hints/t?sig={SECRETS[1]}")
+    store.put("_versions/latest_version_hint.json", [b"{"])
+    assert read_hint(store) is None
+    assert any("says nothing" in line for line in printed.lines)
     check(printed.lines)
 
 

@@ -100,7 +100,7 @@ class RenewedStore(WrappedStore):
                 import logging
 
                 logging.getLogger(__name__).warning(
-                    "credentials of %s were not renewed: %s", self._store.uri, error
+                    "credentials of %s were not renewed: %s", self._store.public_uri, error
                 )
                 return
             raise StoreError(

@@ -17,6 +17,7 @@ from typing import Literal, Protocol, runtime_checkable
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
+from glaive.errors import GlaiveError
 from glaive.io.stats import IoCounters
 from glaive.types import ByteRange
 
@@ -126,6 +127,11 @@ class ObjectStore(ABC):
     @abstractmethod
     def uri(self) -> str:
         """The root, for messages and for opening it again elsewhere."""
+
+    @property
+    def public_uri(self) -> str:
+        """The root for logs, without keys among the parameters of its URL."""
+        return GlaiveError.without_secrets(self.uri)
 
     @abstractmethod
     def full(self, path: str) -> str:

@@ -43,7 +43,9 @@ def read_hint(store: ObjectStore) -> int | None:
     except (ValueError, RecursionError) as error:
         import logging
 
-        logging.getLogger(__name__).debug("version hint of %s says nothing: %s", store.uri, error)
+        logging.getLogger(__name__).debug(
+            "version hint of %s says nothing: %s", store.public_uri, error
+        )
         return None
     version = hint.get("version") if isinstance(hint, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
@@ -58,7 +60,9 @@ def write_hint(store: ObjectStore, version: int) -> None:
     except StoreError as error:
         import logging
 
-        logging.getLogger(__name__).debug("version hint of %s not written: %s", store.uri, error)
+        logging.getLogger(__name__).debug(
+            "version hint of %s not written: %s", store.public_uri, error
+        )
 
 
 def _put_hint(store: ObjectStore, version: int) -> None:

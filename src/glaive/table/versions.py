@@ -92,8 +92,8 @@ def latest(store: ObjectStore) -> ManifestLocation:
         "version %d of %s is incomplete: its manifest %s is empty. Its writer is active or was "
         "interrupted; version %d is the newest. The next commit replaces the empty file.",
         newest.version,
-        store.uri,
-        store.full(newest.path),
+        store.public_uri,
+        newest.path,
         finished[-1].version,
     )
     return finished[-1]

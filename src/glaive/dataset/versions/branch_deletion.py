@@ -56,7 +56,9 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     store = branch_store(root, branch)
     reason = root.link_out(f"{TREE}/{branch}") or store.link_out("")
     if reason is not None:
-        _logger.warning("the files of branch %r of %s are kept: %s", branch, root.uri, reason)
+        _logger.warning(
+            "the files of branch %r of %s are kept: %s", branch, root.public_uri, reason
+        )
         return
     files = [meta.path for meta in store.walk("") if _has_name(store, meta.path)]
     names = ref_files(root, BRANCHES)  # after the files: one made again has written some of them

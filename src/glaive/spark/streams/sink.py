@@ -187,7 +187,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
             crowded = [at for at in compaction_groups(opened, options) if len(at) >= limit]
             commit_rewrites(opened, rewrite_groups(opened, crowded, options, LOCAL.runner))
         except GlaiveError as error:
-            _logger.warning("small files of %s were not compacted: %s", store.uri, error)
+            _logger.warning("small files of %s were not compacted: %s", store.public_uri, error)
 
 
 def _with_properties(plan: WritePlan, transaction: AppTransaction) -> WritePlan:

@@ -120,4 +120,4 @@ def clean_after(store: ObjectStore, before: Manifest, made: Manifest) -> None:
             rate = max(rate, len(plan.files) // _MOST_SECONDS)
         delete_planned(store, plan, rate=rate)
     except (GlaiveError, ValueError) as error:
-        _logger.warning("old versions of %s were not cleaned up: %s", store.uri, error)
+        _logger.warning("old versions of %s were not cleaned up: %s", store.public_uri, error)

@@ -290,7 +290,7 @@ def delete_planned(
                 sleep(max(0.0, len(part) / rate - (monotonic() - began)))
     store.remove_empty(plan.folders)
     for warning in warnings:
-        _logger.warning("clean-up of %s: %s", store.uri, warning)
+        _logger.warning("clean-up of %s: %s", store.public_uri, warning)
     files = plan.files.without(kept) if kept else plan.files
     return replace(plan, files=files, warnings=tuple(warnings))
 

@@ -61,7 +61,7 @@ def register(
         import logging
 
         logging.getLogger(__name__).warning(
-            "version %d of %s is not finalised: %s", version, store.uri, error
+            "version %d of %s is not finalised: %s", version, store.public_uri, error
         )
     return True
 
@@ -233,7 +233,7 @@ def _finalised(store: ObjectStore, register: ManifestStore, entry: ManifestEntry
         import logging
 
         logging.getLogger(__name__).info(
-            "version %d of %s remains staged: %s", entry.version, store.uri, error
+            "version %d of %s remains staged: %s", entry.version, store.public_uri, error
         )
         return entry.path
     return final
