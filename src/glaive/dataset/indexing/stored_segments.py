@@ -96,12 +96,16 @@ def index_segments(
     """
     if isinstance(names, str):
         raise OptionError(f"index_names: expected a list of names, found {names!r}")
-    manifest = dataset.manifest
+    manifest, entries = dataset.manifest, dataset.manifest.indices
+    if names is not None:  # each of thousands of tasks asks for one of as many indices
+        names = list(dict.fromkeys(names))
+        wanted = {*names, REUSE_INDEX}
+        entries = [entry for entry in entries if entry.name in wanted]
     ids, rows = manifest.fragment_ids, dataset.snapshot.live_counts
     positions = FragmentPositions(ids)
     by_name: dict[str, tuple[IndexKind, list[StoredSegment]]] = {}
     absent: dict[str, Flags] = {}
-    for entry in followed(manifest.indices):
+    for entry in followed(entries):
         kind = None if entry.name == REUSE_INDEX else kind_of(entry)
         if kind is None:
             continue
