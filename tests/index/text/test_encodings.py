@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import tracemalloc
 from itertools import pairwise
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -289,6 +290,24 @@ def shared(doublings: int, letters: int) -> bytes:
     data += bytes([1, 1, *b"ba", 0x10, 2]) * doublings  # two letters to the node before
     root = len(data) - 1
     return bytes(data) + struct.pack("<QQI", 1 << doublings, root, 0)
+
+
+@pytest.mark.spec("rel-25")
+def test_the_letters_of_a_few_long_tokens_are_read_one_by_one() -> None:
+    start = process_time()
+    texts, _ = read_fst(pa.py_buffer(shared(2, 60_000)), 4, "a test")
+    assert process_time() - start < 4  # at 0.1 ms for a level it would be 6
+    ends = {text.as_py()[2:] for text in texts}
+    assert ends == {b"t" * 60_001}
+    with pytest.raises(CorruptFileError, match="nodes on all paths"):
+        read_fst(pa.py_buffer(shared(6, 20_000)), 64, "a test")
+
+
+def test_long_tokens_come_back_whatever_they_share() -> None:
+    long = "abcXÿ0" * 700
+    tokens = [long, long[:2000], long[:2000] + "z", "b" + long, "b" + long + "c", "q" * 3000, ""]
+    data, expected = automaton(sorted(token.encode() for token in tokens), 5)
+    assert read(data, len(tokens)) == expected
 
 
 @pytest.mark.spec("rel-24", "rel-25")

@@ -5,6 +5,8 @@ Specification: "Token sets" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -18,11 +20,18 @@ from glaive.types import Flags, Int64s, UInt8s
 __all__ = ["read_fst"]
 
 _WIDEST = 8
+_LETTERS = COMMON.tolist()
 
 _FEW_NODES, _NODES_PER_BYTE = 1 << 22, 64
 _FEW_LETTERS, _LETTERS_PER_BYTE = 1 << 26, 1024
 """Nodes that are visited and letters of all tokens, at most, or as many for each byte. Nodes are
 shared, so that a few of them can stand for a million tokens of any length."""
+
+
+_FEW_AT_ONCE, _LEVEL_NODES = 32, 256
+"""Nodes of a level that are read one by one, where each has one transition; and nodes that the time
+of a level is worth else. A few bytes may be a token of a million letters, which are as many levels.
+"""
 
 
 class _Nodes(NamedTuple):
@@ -54,13 +63,22 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
     # Of each visited node: its parent, and the letter of the transition from there.
     parents, letters = [np.zeros(1, np.int64)], [np.zeros(1, np.uint8)]
     addresses, sums = np.array([root], np.int64), np.zeros(1, np.int64)
-    seen, depth = 0, 0
+    seen, depth, spent = 0, 0, 0
     most = max(_FEW_NODES, _NODES_PER_BYTE * len(content))
     ends: list[Int64s] = []
     values: list[Int64s] = []
     depths: list[Int64s] = []
     while len(addresses):
+        if len(addresses) <= _FEW_AT_ONCE:
+            chain = _Chain(content, addresses, sums, depth)
+            chain.follow(most - seen)
+            _check(max(chain.sums) < 1 << 63, "numbers beyond 2^63", where)
+            parents.append(np.arange(seen, seen + len(chain.letters)))
+            letters.append(np.array(chain.letters, np.uint8))
+            seen, depth = seen + len(chain.letters), chain.depth
+            addresses, sums = np.array(chain.addresses), np.array(chain.sums, np.int64)
         nodes = _parse(content, addresses, where)
+        spent += _LEVEL_NODES
         here = seen + np.arange(len(addresses))
         ends.append(here[nodes.final])
         values.append((sums + nodes.output)[nodes.final])
@@ -69,7 +87,7 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int6
         owner = np.repeat(np.arange(len(addresses)), nodes.counts)
         # Each node leads to at least one token, so that a level never has more nodes.
         _check(len(owner) <= count, "more paths than tokens", where)
-        _check(seen + len(owner) <= most, f"more than {most} nodes on all paths", where)
+        _check(seen + spent + len(owner) <= most, f"more than {most} nodes on all paths", where)
         parents.append(here[owner])
         letters.append(nodes.inputs)
         addresses, sums = nodes.targets, sums[owner] + nodes.outputs
@@ -92,6 +110,12 @@ def _strings(ends: Int64s, depths: Int64s, parents: Int64s, letters: UInt8s) -> 
     at, node, row = offsets[1:] - 1, ends, np.arange(len(ends))
     unfinished = depths > 0
     while unfinished.any():
+        if int(unfinished.sum()) <= _FEW_AT_ONCE:
+            above, letter_of = memoryview(parents.data), memoryview(letters.data)
+            for one, last in zip(row[unfinished].tolist(), node[unfinished].tolist(), strict=True):
+                place = slice(int(offsets[one]), int(at[one]) + 1)
+                _walk(data[place], last, above, letter_of)
+            break
         row, node = row[unfinished], node[unfinished]
         data[at[row]] = letters[node]
         at[row] -= 1
@@ -99,6 +123,13 @@ def _strings(ends: Int64s, depths: Int64s, parents: Int64s, letters: UInt8s) -> 
         unfinished = at[row] >= offsets[row]
     buffers = [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(data)]  # type: ignore[arg-type]  # any buffer will do
     return pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)
+
+
+def _walk(token: UInt8s, node: int, parents: memoryview, letters: memoryview) -> None:
+    """Fill in the letters of one token, from the last one back to the first."""
+    for place in range(len(token) - 1, -1, -1):
+        token[place] = letters[node]
+        node = parents[node]
 
 
 def _parse(data: UInt8s, addresses: Int64s, where: object) -> _Nodes:
@@ -144,6 +175,53 @@ def _parse(data: UInt8s, addresses: Int64s, where: object) -> _Nodes:
     sums_end = outputs[owner] - rank * wide[owner]
     sums = _number(data, sums_end - wide[owner] + 1, np.where(follows[owner], 0, wide[owner]))
     return _Nodes(final, output, counts, inputs.astype(np.uint8), targets, sums)
+
+
+class _Chain:
+    """A few nodes of a level, and those that follow as long as each has one transition.
+
+    They are read one by one: the letters of a long token are as many levels.
+    """
+
+    def __init__(self, data: UInt8s, addresses: Int64s, sums: Int64s, depth: int) -> None:
+        self._data: memoryview[Any] = memoryview(data.data)
+        self.addresses, self.sums, self.depth = addresses.tolist(), sums.tolist(), depth
+        self.letters: list[int] = []
+
+    def follow(self, most: int) -> None:
+        """Go on until a token ends, a node has several transitions, or there are too many."""
+        while self.addresses and len(self.letters) < most:
+            ways = [self._only_way(address) for address in self.addresses]
+            found = [way for way in ways if way is not None]
+            if len(found) < len(ways):
+                return
+            self.letters += [letter for letter, _, _ in found]
+            self.addresses = [target for _, target, _ in found]
+            self.sums = [known + way[2] for known, way in zip(self.sums, found, strict=True)]
+            self.depth += 1
+
+    def _only_way(self, address: int) -> tuple[int, int, int] | None:
+        """Letter, target and output of a node with one transition, as :func:`_parse` reads them.
+
+        None for nodes of other forms, or that may not be read.
+        """
+        data = self._data
+        state = data[address]
+        if address == 0 or state < 128:
+            return None
+        low = state & 63
+        letter, first = (_LETTERS[low], address) if low else (data[address - 1], address - 1)
+        if state >= 192:
+            return (letter, first - 1, 0) if first - 1 >= HEADER else None
+        wide, deep = data[first - 1] & 15, data[first - 1] >> 4
+        first -= 1 + deep + wide
+        if first < HEADER or wide >= _WIDEST or deep >= _WIDEST:
+            return None
+        step = int.from_bytes(data[first + wide : first + wide + deep], "little")
+        output = int.from_bytes(data[first : first + wide], "little")
+        if step == 0:
+            return letter, 0, output
+        return (letter, first - step, output) if first - step >= HEADER else None
 
 
 def _byte(data: UInt8s, at: Int64s, wanted: Flags, where: object) -> Int64s:
