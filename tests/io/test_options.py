@@ -41,7 +41,8 @@ class TestOptions:
         ],
     )
     def test_spellings_come_to_one_name(self, kind: StoreKind, given_key: str, full: str) -> None:
-        assert read_options(kind, {given_key: "x"}, uri="u").config == {full: "x"}
+        given = read_options(kind, {given_key: "http://x" if "URL" in given_key else "x"}, uri="u")
+        assert [*given.config] == [full]
 
     def test_full_names_win_then_those_in_other_letters(self) -> None:
         options = {"region": "c", "AWS_REGION": "b", "aws_region": "a"}
@@ -261,8 +262,33 @@ def test_a_variable_with_a_line_end_is_an_error_unless_an_option_takes_its_place
     with pytest.raises(OptionError, match=f"the variable {variable}.*control") as caught:
         open_store(uri, {})
     assert "secret" not in str(caught.value)
-    read_options(uri[:2], {variable.lower(): "sound"}, uri=uri)
+    read_options(uri[:2], {variable.lower(): "http://sound"}, uri=uri)
     read_options("http", {}, uri="http://127.0.0.1/x")
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize(
+    ("uri", "key", "wrong"),
+    [
+        ("s3://bucket/x", "aws_endpoint", "localhost:9000"),
+        ("s3://bucket/x", "endpoint_url", "http:/127.0.0.1:9"),
+        ("s3://bucket/x", "AWS_ENDPOINT", "http://127.0.0.1:99999"),
+        ("s3://bucket/x", "aws_endpoint", "http://a b"),
+        ("s3://bucket/x", "aws_endpoint", ""),
+        ("gs://bucket/x", "google_base_url", "http://["),
+        ("s3://bucket/x", "region", "eu west"),
+    ],
+)
+def test_what_is_no_address_or_region_is_an_error_and_no_panic(
+    uri: str, key: str, wrong: str
+) -> None:
+    with pytest.raises(OptionError, match=f"'{key.lower()}' in storage_options: expected"):
+        open_store(uri, {key: wrong, "client_max_retries": "0"}).get("a")
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "https://[::1]:9/a/b", "http://a_b/"])
+def test_addresses_of_stores_are_taken(address: str) -> None:
+    read_options("s3", {"aws_endpoint": address}, uri="s3://bucket/x")
 
 
 def test_values_of_several_lines_and_numbers_without_end_are_taken() -> None:

@@ -92,6 +92,16 @@ _ELSEWHERE = frozenset(
 """Keys that other parts of this library read."""
 
 
+_ADDRESSES: Final = frozenset({"aws_endpoint", "google_base_url"})
+_ADDRESS: Final = re.compile(
+    r"https?://(?:[^\s/?#@]*@)?(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?(?:/\S*)?"
+)
+_MAX_PORT: Final = 65535
+_REGIONS: Final = frozenset({"aws_region", "aws_default_region"})
+_REGION: Final = re.compile(r"[A-Za-z0-9._-]*")
+"""What the client panics at if it is anything else."""
+
+
 def _with_prefix(prefix: str, names: str) -> dict[str, str]:
     """Full name of each key, by its name with and without the prefix."""
     pairs = {name: prefix + name for name in names.split()}
@@ -252,7 +262,7 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
     ------
     OptionError
         A value that becomes part of a request, also one of the environment, has a control
-        character, which the client panics at.
+        character, or is no address or region, which the client panics at.
     """
     known = _KEYS.get(kind, {})
     config: dict[str, str] = {}
@@ -296,6 +306,15 @@ def _check_line(name: str, value: str, what: str, uri: str | None = None) -> Non
             f"{what}{place}: the value has a control character. Strip the line end, if it was "
             "read from a file"
         )
+    if name in _ADDRESSES:
+        address = _ADDRESS.fullmatch(value)
+        if address is None or int(address[1] or 0) > _MAX_PORT:
+            raise OptionError(
+                f"{what}: expected an address such as http://127.0.0.1:9000 or https://host, with "
+                "http:// or https:// before the host"
+            )
+    if name in _REGIONS and not _REGION.fullmatch(value):
+        raise OptionError(f"{what}: expected a region such as eu-west-1, of letters and digits")
 
 
 def _rank(known: Mapping[str, str], key: str) -> tuple[int, str]:
