@@ -82,8 +82,8 @@ def error_from(status: int, data: bytes, where: str) -> NamespaceError:
     except (ValueError, RecursionError):
         reported = None
     if isinstance(reported, dict) and isinstance(reported.get("code"), int):
-        told = [str(reported[key]) for key in ("error", "detail") if reported.get(key)]
-        parts = [without_named_secrets(text)[:1000] for text in told]
+        texts = [str(reported[key]) for key in ("error", "detail") if reported.get(key)]
+        parts = [without_named_secrets(text)[:1000] for text in texts]
         return error_of(reported["code"], f"{where}: {': '.join(parts) or f'HTTP status {status}'}")
     code = {400: 13, 401: 16, 403: 15, 404: 0, 409: 14, 429: 21, 501: 0, 503: 17}.get(status, 18)
     if 300 <= status < 400:
