@@ -34,3 +34,26 @@ def test_the_segments_of_one_index_are_found_without_those_of_others(tmp_path: P
     assert found["few"].missing == (1,)
     with pytest.raises(CorruptFileError, match=r"'many'.*at most"):
         index_segments(opened)
+
+
+@pytest.mark.spec("rel-25")
+def test_indices_that_share_a_folder_are_not_merged_one_after_the_other(tmp_path: Path) -> None:
+    """A few bytes of each of thousands of names would stand for a merge of all its files."""
+    place = tmp_path / "t"
+    dataset = glaive.write_dataset(pa.table({"id": range(10)}), place)
+    dataset.create_scalar_index("id", "BTREE", name="first")
+    dataset.insert(pa.table({"id": range(3)}))
+    manifest = glaive.dataset(place).manifest
+    (first,) = manifest.indices
+    copy = type(first)()
+    copy.CopyFrom(first)
+    copy.name = "second"
+    path = place / "_versions" / Path(manifest.where).name
+    path.write_bytes(with_indices(path.read_bytes(), [first, copy]))
+    opened = glaive.dataset(place)
+    assert opened.to_table(filter="id = 7").num_rows == 1
+    with pytest.raises(CorruptFileError, match=r"index 'second'.*found that of index 'first'"):
+        opened.optimize.optimize_indices()
+    opened.drop_index("second")
+    opened.optimize.optimize_indices()
+    assert opened.to_table(filter="id = 2").num_rows == 2

@@ -10,7 +10,7 @@ import numpy as np
 from glaive.dataclass import dataclass
 from glaive.dataset.fragment_positions import FragmentPositions
 from glaive.dataset.indexing.describe import missing_index
-from glaive.errors import OptionError
+from glaive.errors import CorruptFileError, OptionError
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import IndexKind
 from glaive.index.registry import kind_of
@@ -91,6 +91,8 @@ def index_segments(
     ------
     IndexNotFoundError
         There is no index of a name.
+    CorruptFileError
+        Two segments have one folder: the same files would be merged for each of the names.
     OptionError
         ``names`` is a single text.
     """
@@ -105,10 +107,19 @@ def index_segments(
     positions = FragmentPositions(ids)
     by_name: dict[str, tuple[IndexKind, list[StoredSegment]]] = {}
     absent: dict[str, Flags] = {}
+    owners: dict[bytes, str] = {}
     for entry in followed(entries):
         kind = None if entry.name == REUSE_INDEX else kind_of(entry)
         if kind is None:
             continue
+        if entry.uuid.uuid in owners:
+            raise CorruptFileError(
+                f"folder of a segment of index {entry.name!r}",
+                expected="one of its own",
+                found=f"that of index {owners[entry.uuid.uuid]!r}",
+                where=manifest.where,
+            )
+        owners[entry.uuid.uuid] = entry.name
         covered = covered_fragments(entry) or frozenset()
         present = positions.of(covered)
         fragments = frozenset(ids[present].tolist())
