@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 import glaive
 from glaive.errors import GlaiveError
@@ -203,6 +205,29 @@ def test_no_log_has_the_key_of_a_uri(printed: Printed) -> None:
     store.put("_versions/latest_version_hint.json", [b"{"])
     assert read_hint(store) is None
     assert any("says nothing" in line for line in printed.lines)
+    check(printed.lines)
+
+
+class _Telling(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """A file system that has the password of a URI in the path of its errors."""
+
+    protocol = "telling"
+    cachable = False
+
+    def __init__(self, username: str = "", password: str = "", **_: Any) -> None:
+        raise ValueError(f"nothing at /{username}/{password}/x")
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        url = fsspec.utils.infer_storage_options(path)
+        return {key: url[key] for key in ("username", "password")}
+
+
+def test_no_error_of_a_file_system_has_the_password_of_a_uri(printed: Printed) -> None:
+    fsspec.register_implementation("telling", _Telling, clobber=True)
+    message = failure_of(lambda: glaive.dataset(f"fsspec+telling://u:{SECRETS[1]}@h/x"))
+    assert "nothing at /u/***/x" in message
+    check(message)
     check(printed.lines)
 
 

@@ -81,7 +81,10 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
     except ImportError as error:
         raise MissingDependencyError(f"{uri} needs another package: {error}") from None
     except Exception as error:
-        raise OptionError(f"fsspec cannot open {uri}: {error}. Check storage_options.") from None
+        reason, (_, secret) = str(error), _split_secret(uri)
+        if secret:  # as a part of a path, where nothing else shows what it is
+            reason = reason.replace(secret, "***")
+        raise OptionError(f"fsspec cannot open {uri}: {reason}. Check storage_options.") from None
     return FsspecStore(system, uri.rstrip("/"), str(root).rstrip("/"), options)
 
 
