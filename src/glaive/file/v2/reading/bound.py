@@ -290,8 +290,9 @@ class FieldColumns(BoundField):
                 return self._no_rows()
             return self._take_segment(rows, bisect_right(self._cuts, int(rows[0])) - 1)
         if self._apart:
-            order = np.argsort(rows, kind="stable")
-            ascending = rows[order]
+            is_ascending = bool((rows[1:] >= rows[:-1]).all())
+            order = None if is_ascending else np.argsort(rows, kind="stable")
+            ascending = rows if order is None else rows[order]
             step = self._by_leaf(len(rows), lambda column: column.take(ascending))
             return and_then(step, lambda array: _restore(order, [array]))
         segments = np.searchsorted(self._cuts, rows, side="right") - 1
