@@ -1,7 +1,8 @@
 """Columns of a file bound to fields: read and take whole fields.
 
 Every field is divided into *segments*, ranges of rows in which each of its leaves has a single
-page. A flat field has one segment per page.
+page. A flat field has one segment per page. A field of many leaves whose pages end at different
+rows has far more segments than pages: its leaves are read page by page, and their pages joined.
 """
 
 from __future__ import annotations
