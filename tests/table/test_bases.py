@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +17,8 @@ import pytest
 from glaive.errors import CorruptFileError
 from glaive.format.manifest import Manifest
 from glaive.io.local import LocalStore
+from glaive.io.location import Location
+from glaive.table.base_locations import BaseLocations
 from glaive.table.bases import locate_data_file
 from glaive.table.deletions import load_deletions
 from glaive.table.load import open_latest
@@ -72,3 +78,77 @@ def test_files_of_a_clone_are_found_where_they_came_from(tmp_path: Path) -> None
     assert one.files[0].version == V2_2
     assert place.head(path).size == one.files[0].size
     assert load_deletions(store, manifest, one).tolist() == [2, 5]
+
+
+def lines_run(work: Callable[[], object]) -> int:
+    """Lines of Python that a call runs."""
+    lines = 0
+
+    def count(_frame: FrameType, event: str, _arg: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+@pytest.mark.parametrize("bases", [50, 5000])
+def test_the_last_of_many_bases_is_found_without_a_look_at_the_others(
+    tmp_path: Path, bases: int
+) -> None:
+    store = LocalStore(tmp_path / "t")
+    manifest = Manifest(create(store).wire, where="here")
+    for number in range(bases):
+        manifest.wire.base_paths.add(id=number, path=f"{tmp_path}/{number}")
+    manifest.wire.base_paths.add(id=7, path="/of the same id")
+    (file,) = fragment().files
+    locate_data_file(store, manifest, replace(file, base_id=3))
+    last = replace(file, base_id=bases - 1)
+    assert lines_run(lambda: locate_data_file(store, manifest, last)) < 2000
+    place, _ = locate_data_file(store, manifest, replace(file, base_id=7))
+    assert place.uri == f"{tmp_path}/7"
+    with pytest.raises(CorruptFileError, match=rf"18, 19\] and {bases - 19} others") as error:
+        locate_data_file(store, manifest, replace(file, base_id=bases))
+    assert len(str(error.value)) < 1000
+
+
+def test_a_value_is_found_below_the_first_base_that_contains_it(tmp_path: Path) -> None:
+    manifest = Manifest(create(LocalStore(tmp_path / "t")).wire, where="here")
+    uris = [
+        "/a/b/c",
+        "/a/b",
+        "/a/b",
+        "/a",
+        "s3://a/b",
+        "s3://a",
+        "az://one/x",
+        "az://two/x",
+        "abfss://two@account.dfs.core.windows.net/x",
+        "memory://m/b",
+        *(f"/n/{number}" for number in range(3000)),
+    ]
+    for number, uri in enumerate(uris, 1):
+        manifest.wire.base_paths.add(id=number, path=uri)
+    places = BaseLocations(f"{tmp_path}/t", manifest)
+    asked = [
+        *("/a/b/c/d", "/a/b/c", "/a/b/d", "/a/bc", "/a", "/b", "/n/2999/x", "/n/3000/x"),
+        *("s3://a/b/c", "s3://a/c", "s3://b/c", "s3://a/b/../c", "az://two/x/y", "az://one/y"),
+        *("abfss://two@account.dfs.core.windows.net/x/y", "memory://m/b/c", "http://a/b/c"),
+        *(f"{tmp_path}/t/data/x", f"/{'a/' * 5000}"),
+    ]
+    for uri in asked:
+        location = Location.parse(uri)
+        containing = [
+            id for id in (None, *range(1, len(uris) + 1)) if places[id].contains(location)
+        ]
+        found = places.above(location)
+        assert (found and found[0]) == (containing[0] if containing else None), uri
+        assert (found is None) == (not containing)
+    last = Location.parse("/n/2999/x")
+    assert lines_run(lambda: places.above(last)) < 200

@@ -99,11 +99,9 @@ class Manifest:
         wire = self.wire
         schema = LanceSchema.from_wire(wire.fields, wire.schema_metadata, where=self.where)
         if schema.repeated_name is not None:
+            expected, found = "unique names among siblings", f"{schema.repeated_name!r:.100} twice"
             raise CorruptFileError(
-                "names of columns",
-                expected="unique names among siblings",
-                found=f"{schema.repeated_name!r:.100} twice",
-                where=self.where,
+                "names of columns", expected=expected, found=found, where=self.where
             )
         return schema
 
@@ -178,6 +176,11 @@ class Manifest:
         """First field id of an overwrite: 0 unless ids must not be reused."""
         wire = self.wire
         return wire.max_allocated_field_id + 1 if wire.HasField("max_allocated_field_id") else 0
+
+    @cached_property
+    def base_paths(self) -> dict[int, table_pb2.BasePath]:
+        """Base paths by their ids; the first of those with the same one."""
+        return {base.id: base for base in reversed(self.wire.base_paths)}
 
     def uses(self, feature: Feature) -> bool:
         """Whether a flag is set in one of the two words."""
@@ -315,10 +318,8 @@ def decode_manifest(
     end = data.size - ManifestFooter.SIZE
     raw = _section(view, footer.position, end, "manifest", where)
     if (room := end - footer.position - _LENGTH.size) != len(raw):  # no bytes are a message, too
-        expected, found = f"{room} bytes, those before the footer", str(len(raw))
-        raise CorruptFileError(
-            "length of the manifest", expected=expected, found=found, where=where
-        )
+        what, exact = "length of the manifest", f"{room} bytes, those before the footer"
+        raise CorruptFileError(what, expected=exact, found=str(len(raw)), where=where)
     wire = parse(table_pb2.ManifestOutline(), raw, "manifest", where)
     if to_read:
         check_readable(wire.reader_feature_flags, wire.writer_feature_flags, where=where)
@@ -356,14 +357,13 @@ def decode_manifest(
 def _section(view: memoryview, at: int, end: int, name: str, where: str) -> memoryview:
     """Bytes of the section whose length is at ``at``; it must not extend beyond ``end``."""
     if at + _LENGTH.size > end:
-        raise CorruptFileError(
-            f"position of the {name}", expected=f"below {end}", found=f"{at}", where=where
-        )
+        what = f"position of the {name}"
+        raise CorruptFileError(what, expected=f"below {end}", found=f"{at}", where=where)
     (size,) = _LENGTH.unpack_from(view, at)
     start = at + _LENGTH.size
     if start + size > end:
-        expected, found = f"at most {end - start} bytes", f"{size}"
-        raise CorruptFileError(f"length of the {name}", expected=expected, found=found, where=where)
+        what, most = f"length of the {name}", f"at most {end - start} bytes"
+        raise CorruptFileError(what, expected=most, found=f"{size}", where=where)
     return view[start : start + size]
 
 

@@ -229,11 +229,17 @@ class Location:
         """Whether it is the root of a local disk."""
         return self.is_local and os.path.dirname(self.path) == self.path
 
+    @property
+    def store_key(self) -> str:
+        """Equal for locations of one directory tree, bucket, container or server."""
+        container = ""
+        if self.scheme == "az":
+            container = self.authority.rpartition("@")[0] or self.authority
+        return f"{self.scheme}\0{self.origin}\0{container}"
+
     def contains(self, other: Location) -> bool:
         """Whether ``other`` is this location or lies below it."""
-        if (self.scheme, self.origin) != (other.scheme, other.origin):
-            return False
-        if self.scheme == "az" and _container(self) != _container(other):
+        if self.store_key != other.store_key:
             return False
         if other.climbs or other.is_chained:
             return False
@@ -253,7 +259,3 @@ class Location:
         if scheme == "az" and "@" in self.authority:
             scheme = "abfss"
         return f"{scheme}://{self.authority}/{self.path}".rstrip("/")
-
-
-def _container(location: Location) -> str:
-    return location.authority.rpartition("@")[0] or location.authority

@@ -24,6 +24,9 @@ __all__ = [
     "open_base",
 ]
 
+_NAMED = 20
+"""Ids of base paths in a message, at most."""
+
 
 def locate_data_file(
     store: ObjectStore, manifest: Manifest, file: DataFile
@@ -99,12 +102,14 @@ def find_base(manifest: Manifest, base_id: int) -> table_pb2.BasePath:
     CorruptFileError
         There is none.
     """
-    for base in manifest.wire.base_paths:
-        if base.id == base_id:
-            return base
+    base = manifest.base_paths.get(base_id)
+    if base is not None:
+        return base
+    some = [base.id for base in manifest.wire.base_paths[:_NAMED]]
+    more = len(manifest.wire.base_paths) - len(some)
     raise CorruptFileError(
         "base path of a file",
-        expected=f"one of {[base.id for base in manifest.wire.base_paths]}",
+        expected=f"one of {some}" + (f" and {more} others" if more else ""),
         found=f"{base_id}",
         where=manifest.where,
     )

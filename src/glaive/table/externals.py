@@ -19,6 +19,7 @@ from glaive.io.access import AS_OPTION, AccessPolicy, open_external
 from glaive.io.confined import is_link
 from glaive.io.location import Location
 from glaive.io.store import ObjectStore
+from glaive.table.base_locations import BaseLocations
 from glaive.table.bases import base_of
 from glaive.table.refs import root_store
 from glaive.table.root import access_of
@@ -27,18 +28,23 @@ __all__ = ["ExternalValues", "refuse_link_out"]
 
 
 class ExternalValues:
-    """The external blob values of one version."""
+    """The external blob values of one version.
 
-    def __init__(self, store: ObjectStore, manifest: Manifest) -> None:
+    Parameters
+    ----------
+    store, manifest
+        The root, and the version.
+    places
+        Where these and the base paths lie.
+    """
+
+    def __init__(self, store: ObjectStore, manifest: Manifest, places: BaseLocations) -> None:
         self._store = store
         self._manifest = manifest
         self._access = access_of(store)
         self._home: Location | None = None
         self._folders: dict[str, str] = {}
-        self._own: dict[int | None, Location] = {None: Location.parse(store.uri)}
-        for base in manifest.wire.base_paths:
-            subject = f"base path {base.id} of {manifest.where}: "
-            self._own.setdefault(base.id, Location.parse(base.path, subject))
+        self._own = places
 
     def locate(self, uri: str, source: str) -> tuple[ObjectStore, str]:
         """Store and path of the object at a URI; no request.
@@ -59,9 +65,10 @@ class ExternalValues:
         """
         location = Location.parse(uri, f"{source}: ")
         if not location.user:
-            for base_id, base in self._own.items():
-                if base.contains(location):
-                    return self.below_base(base_id, base.below(location), source)
+            above = self._own.above(location)
+            if above is not None:
+                base_id, base = above
+                return self.below_base(base_id, base.below(location), source)
         return open_external(self._store, uri, self._access, subject=source)
 
     def below_base(self, base_id: int | None, path: str, source: str) -> tuple[ObjectStore, str]:

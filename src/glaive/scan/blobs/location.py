@@ -30,12 +30,16 @@ from glaive.format.paths import blob_file_path
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore, RangeReader
 from glaive.scan.snapshot import Snapshot
+from glaive.table.base_locations import BaseLocations
 from glaive.table.bases import locate_data_file
 from glaive.table.externals import ExternalValues, refuse_link_out
 from glaive.table.root import access_of
 from glaive.types import ByteRange
 
 __all__ = ["BlobHome", "BlobLocation", "open_location", "read_locations", "refuse_links"]
+
+_PLACES = "places of base paths"
+"""In the memo of a snapshot: base paths are parsed once, not for each data file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +346,12 @@ class BlobHome:
     def _external(self, base_id: int, uri: str) -> tuple[ObjectStore, str]:
         """Store and path of a value that lies below a base path, or has an absolute URI."""
         if self._elsewhere is None:
-            self._elsewhere = ExternalValues(self._snapshot.store, self._snapshot.manifest)
+            snapshot = self._snapshot
+            places = snapshot.memo.get(_PLACES)
+            if places is None:
+                places = BaseLocations(snapshot.store.uri, snapshot.manifest)
+                snapshot.memo[_PLACES] = places
+            self._elsewhere = ExternalValues(snapshot.store, snapshot.manifest, places)
         what = f"column {self._column!r}: the URI of a value"
         if base_id:
             return self._elsewhere.below_base(base_id, uri, what)
