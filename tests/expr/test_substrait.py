@@ -56,3 +56,16 @@ def test_numbers_have_the_lowest_bits_of_longer_ones(field: int) -> None:
     assert bind_filter(whole, SCHEMA).text == (
         bind_filter(is_equal_to_itself(number(field, b"\xff" * 9 + b"\1")), SCHEMA).text
     )
+
+
+@pytest.mark.parametrize("reference", [b"", part(2, b"")], ids=["nothing", "the first column"])
+def test_a_reference_names_a_column(reference: bytes) -> None:
+    columns = part(4, part(1, b"a") + part(2, part(1, part(1, b""))))
+    column = part(2, part(1, reference) + part(4, b""))
+    whole = columns + part(3, part(1, column) + part(3, b"x"))
+    schema = LanceSchema.from_arrow(pa.schema([("a", pa.bool_())]))
+    if reference:
+        assert bind_filter(whole, schema).text == "`a`"
+        return
+    with pytest.raises(FilterError, match="damaged: a reference names no column"):
+        bind_filter(whole, schema)

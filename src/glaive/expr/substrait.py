@@ -167,6 +167,8 @@ class _Reader:
             name, among = among[index]
             parts.append(name)
             segment = as_message(step, 2)
+        if not parts:
+            raise FilterError("the Substrait bytes are damaged: a reference names no column")
         return tree.Name(tuple(parts), exact=True)
 
     def _function(self, call: Message) -> Node:
