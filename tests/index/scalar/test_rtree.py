@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -76,3 +77,19 @@ def test_a_tree_that_claims_too_many_geometries_is_damaged(
     replaced(path, "page_data.lance", lambda rows: rows, num_items=str(claimed))
     with pytest.raises(CorruptFileError, match=message):
         opened(path)
+
+
+def test_points_that_are_infinitely_far_away_raise_no_warning(tmp_path: Path) -> None:
+    far = float("inf")
+    kind = pa.struct([("x", pa.float64()), ("y", pa.float64())])
+    said = {"ARROW:extension:name": "geoarrow.point", "ARROW:extension:metadata": "{}"}
+    places = [far] * 4 + [-far, far] * 4 + [3.0] * 8
+    points = pa.array([{"x": place, "y": 3.0} for place in places], kind)
+    schema = pa.schema([pa.field("x", kind, metadata=said)])
+    made = glaive.write_dataset(pa.table([points], schema=schema), tmp_path / "d")
+    made.create_scalar_index("x", IndexConfig("rtree", {"page_size": 4}))
+    (index,) = opened(tmp_path / "d")
+    with np.errstate(all="raise"):
+        estimate = index.estimate(BOX)
+        assert index.search(BOX).rows.rows().tolist() == list(range(12, 20))
+    assert 0 < estimate <= len(places)

@@ -124,8 +124,8 @@ class OpenedRTree(ScalarIndex):
         if not len(boxes):
             return items
         low, high = _cut(boxes, query)
-        extents = np.maximum(boxes[:, 2:] - boxes[:, :2], np.finfo(np.float64).tiny)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # bounds may be infinite, and as far apart as numbers are
+            extents = np.maximum(boxes[:, 2:] - boxes[:, :2], np.finfo(np.float64).tiny)
             shares = np.clip((high - low) / extents, 0.0, 1.0).prod(axis=1)
         # Points, and lines along an axis, have boxes without extent.
         shares = np.where(_meeting(boxes, query), np.maximum(np.nan_to_num(shares), 1 / size), 0.0)
