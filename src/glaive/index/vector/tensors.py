@@ -25,6 +25,9 @@ _TYPES: Final = {
     index_pb2.Tensor.UINT8: "u1",
 }
 
+_MAX_SIZES, _MAX_EMPTY = 4, 1 << 15
+"""Sizes in a shape, and the largest beside a 0, at most: NumPy refuses far more, or larger ones."""
+
 
 def tensor_values(tensor: index_pb2.Tensor, part: str, path: str) -> NDArray[Any]:
     """The numbers of a tensor, one after the other: a view of the message's bytes.
@@ -54,7 +57,9 @@ def read_tensor(tensor: index_pb2.Tensor, part: str, file: IndexFile) -> NDArray
     """
     numbers = tensor_values(tensor, part, file.path)
     shape = [int(size) for size in tensor.shape]
-    if not shape or prod(shape) != len(numbers):  # Python numbers, which do not wrap
+    # The product is one of Python numbers, which do not wrap; a size of 0 allows any others.
+    known = len(shape) <= _MAX_SIZES and not (0 in shape and max(shape) > _MAX_EMPTY)
+    if not shape or not known or prod(shape) != len(numbers):
         found = f"{len(numbers)} for shape {shape[:8]}"
         raise file.corrupt(part, "as many numbers as the shape says", found)
     return numbers.reshape(shape)
