@@ -17,7 +17,7 @@ from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
 from glaive.index.queries import HasTokens
 from glaive.index.segment import Segment
-from glaive.index.text.bm25 import TextStatistics
+from glaive.index.text.bm25 import TextStatistics, length_shares, weights_of
 from glaive.index.text.edit_distance import near_tokens
 from glaive.index.text.fst_lookup import Fst
 from glaive.index.text.fst_write import write_fst
@@ -143,3 +143,13 @@ def test_rows_with_all_words_of_a_text_are_candidates(segment: Segment) -> None:
     assert found.rows.count == 429
     assert not found.exact
     assert not opened.answers(HasTokens("?!"))
+
+
+def test_documents_of_any_length_have_weights_where_there_are_said_to_be_no_tokens() -> None:
+    mean = TextStatistics(documents=3, tokens=0).mean_length
+    with np.errstate(all="raise"):
+        shares = length_shares(np.array([0, 1, 2**32 - 1], np.uint32), mean)
+        weights = weights_of(np.ones(3, np.uint32), shares)
+    assert bool(np.isfinite(shares).all())
+    assert weights[0] > 1
+    assert weights[1:].tolist() == pytest.approx([0, 0], abs=1e-6)

@@ -17,7 +17,8 @@ __all__ = ["TextStatistics", "length_shares", "quantized_lengths", "rarity", "we
 
 _K1: Final = np.float32(1.2)
 _B: Final = np.float32(0.75)
-_SHORTEST: Final = 1e-30
+_SHORTEST: Final = 1e-12
+"""Documents have more tokens on the average, if any has one: there are fewer than 2^32."""
 
 
 class TextStatistics(NamedTuple):
