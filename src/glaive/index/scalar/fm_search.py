@@ -47,11 +47,11 @@ class OpenedFM(ScalarIndex):
 
     def __init__(self, partitions: Sequence[FMPartition], keep: Keep) -> None:
         self._partitions, self._keep = partitions, keep
-        counts = np.zeros(256, np.int64)
+        counts = np.zeros(256)  # what damaged partitions say together may be more than an integer
         for partition in partitions:
             if partition.size:
                 counts += np.diff(partition.counts)
-        self._shares = counts / max(1, int(counts.sum()))
+        self._shares = counts / max(1.0, counts.sum())
         self._size = int(counts.sum())
         self._texts = sum(len(partition.rows) for partition in partitions)
 
