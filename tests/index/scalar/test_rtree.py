@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import glaive
 from glaive.errors import CorruptFileError
 from glaive.index.queries import MeetsBox
+from glaive.index.scalar.rowsets import encode_rowset
 from glaive.indices import IndexConfig
 
 from .built import opened
@@ -93,3 +96,34 @@ def test_points_that_are_infinitely_far_away_raise_no_warning(tmp_path: Path) ->
         estimate = index.estimate(BOX)
         assert index.search(BOX).rows.rows().tolist() == list(range(12, 20))
     assert 0 < estimate <= len(places)
+
+
+def repeated(rows: pa.Table, times: int) -> pa.Table:
+    return rows.take(pa.array([0] * times))
+
+
+def test_null_rows_that_are_told_again_and_again_are_joined_once(path: Path) -> None:
+    calls = []
+    for repeats in (1, 5_000):
+        replaced(path, "nulls.lance", partial(repeated, times=repeats))
+        profile = cProfile.Profile()
+        (index,) = profile.runcall(opened, path)
+        calls.append(sum(entry.callcount for entry in profile.getstats()))
+        found = index.search(BOX, nulls=True).nulls
+        assert found is not None
+        assert found.rows().tolist() == [3, 10, 17]
+    assert calls[1] < calls[0] + 1_000
+
+
+def test_null_rows_of_several_sets_are_all_null(path: Path) -> None:
+    more = [encode_rowset(np.array(rows, np.uint64)) for rows in ([1], [2, 3], [1 << 32])]
+
+    def told(rows: pa.Table) -> pa.Table:
+        sets = pa.array([*rows["nulls"].to_pylist(), *more], pa.binary())
+        return pa.table([sets], schema=rows.schema)
+
+    replaced(path, "nulls.lance", told)
+    (index,) = opened(path)
+    found = index.search(BOX, nulls=True).nulls
+    assert found is not None
+    assert found.rows().tolist() == [1, 2, 3, 10, 17, 1 << 32]

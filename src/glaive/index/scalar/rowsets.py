@@ -237,10 +237,18 @@ def union_of_rowsets(sets: Sequence[bytes]) -> bytes:
     if len(sets) == 1:
         return sets[0]
     bitmaps: dict[int, bytes] = {}
+    several: dict[int, BitMap] = {}
     for data in sets:
         for fragment, bitmap in _entries(data, "a set of rows"):
-            known = bitmaps.get(fragment)
-            bitmaps[fragment] = bitmap if known is None else _union(known, bitmap, "a set of rows")
+            first = bitmaps.setdefault(fragment, bitmap)
+            if bitmap == first:
+                continue
+            if fragment not in several:
+                several[fragment] = parse_bitmap(first, "row set", "a set of rows")
+            several[fragment] |= parse_bitmap(bitmap, "row set", "a set of rows")
+    for fragment, joined in several.items():
+        joined.run_optimize()
+        bitmaps[fragment] = joined.serialize()
     return _joined(bitmaps)
 
 

@@ -173,7 +173,8 @@ def _nulls_of(file: IndexFile) -> bytes:
     file.check(nulls=pa.binary())
     sets: Any = file.read(["nulls"])["nulls"]
     file.check_present(sets)
-    return union_of_rowsets(sets.to_pylist())
+    # Equal ones are a few bytes, however many they are.
+    return union_of_rowsets(sets.unique().to_pylist())
 
 
 def _stored(file: IndexFile) -> Iterator[tuple[Boxes, RowNumbers]]:
