@@ -13,11 +13,13 @@ import pytest
 
 import glaive
 from glaive.arrow.conditions import HasText, IsNull
+from glaive.errors import CorruptFileError
 from glaive.index.queries import HasLabels
 from glaive.index.scalar.key_sets import KeyBatch, merged_keys
 
 from .built import answers, build, check, merge, opened, segments
 from .test_btree import EVERY_TYPE, write
+from .test_damage import replaced
 from .values import conditions, values_of
 
 
@@ -135,3 +137,17 @@ def test_decimals_of_a_negative_scale_are_grouped(tmp_path: Path) -> None:
     dataset = glaive.write_dataset(rows, tmp_path / "t")
     dataset.create_scalar_index("d", "BITMAP")
     assert dataset.to_table(filter="d IS NULL").num_rows == 1
+
+
+@pytest.mark.parametrize("kind", ["BITMAP", "LABEL_LIST"])
+def test_equal_keys_are_damage_before_their_sets_are_rebuilt(tmp_path: Path, kind: Any) -> None:
+    values: Any = [f"v{at % 7}" for at in range(200)]
+    rows = pa.table({"x": values if kind == "BITMAP" else [[value] for value in values]})
+    dataset = glaive.write_dataset(rows, tmp_path / "d")
+    dataset.create_scalar_index("x", kind)
+    dataset.delete("_rowid < 20")
+    replaced(
+        tmp_path / "d", "bitmap_page_lookup.lance", lambda rows: rows.take(pa.array([2] * 5_000))
+    )
+    with pytest.raises(CorruptFileError, match=r"distinct keys in ascending order.*_indices"):
+        glaive.dataset(tmp_path / "d").optimize.compact_files(materialize_deletions_threshold=0.0)

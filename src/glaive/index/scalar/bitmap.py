@@ -61,6 +61,9 @@ class Bitmap(IndexKind):
         lookup = segment.open(LOOKUP)
         lookup.check(keys=None, bitmaps=pa.binary())
         schema = pa.schema([lookup.schema.field(name) for name in ("keys", "bitmaps")])
+        if is_sortable(schema.field("keys").type):
+            # A few bytes can stand for many equal keys, which are not rebuilt one by one.
+            KeySets.open(lookup)
         file = out.create(LOOKUP, schema.with_metadata(lookup.schema.metadata))
         for key, data in _nulls(lookup, address_map).items():
             file.add_metadata({key: str(file.add_buffer(data))})
