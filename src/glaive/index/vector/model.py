@@ -22,6 +22,7 @@ from glaive.index.vector.rabit_coder import RabitCoder
 from glaive.index.vector.rotation import Rotation
 from glaive.index.vector.scalar_coder import ScalarCoder
 from glaive.index.vector.storage import ADDRESSES
+from glaive.index.vector.tensors import single_precision
 from glaive.index.vector.vector_column import VectorBlock, VectorColumn
 from glaive.types import Float32s
 
@@ -104,7 +105,7 @@ def clusters_of(centroids: NDArray[Any], column: VectorColumn) -> Clusters:
     """Stored centroids, ready to be assigned to."""
     if column.metric == "hamming":
         centroids = np.unpackbits(centroids, axis=1, bitorder="little")
-    return Clusters(centroids.astype(np.float32), column.metric)
+    return Clusters(single_precision(centroids), column.metric)
 
 
 def train_centroids(

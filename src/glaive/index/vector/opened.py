@@ -24,7 +24,7 @@ from glaive.index.vector.graph import Graphs
 from glaive.index.vector.opened_graph import PartitionGraph, read_graph
 from glaive.index.vector.partitions import Partitions
 from glaive.index.vector.search_defaults import SearchDefaults
-from glaive.index.vector.tensors import read_tensor
+from glaive.index.vector.tensors import read_tensor, single_precision
 from glaive.kernels.code_scan import CodeRows
 from glaive.kernels.distances import METRICS, Element, Metric, VectorBlock
 from glaive.kernels.graph_search import (
@@ -279,4 +279,4 @@ def read_centroids(
         raise file.corrupt("centroids of an index", f"{partitions} vectors", found)
     if metric == "hamming":
         return np.ascontiguousarray(centroids)
-    return np.ascontiguousarray(centroids, np.float32)
+    return single_precision(centroids)

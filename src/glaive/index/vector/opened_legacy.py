@@ -18,7 +18,7 @@ from glaive.index.vector.legacy import legacy_description
 from glaive.index.vector.opened import OpenedVectorIndex
 from glaive.index.vector.partitions import Partitions
 from glaive.index.vector.product_codes import ProductCodes
-from glaive.index.vector.tensors import tensor_values
+from glaive.index.vector.tensors import single_precision, tensor_values
 from glaive.kernels.codes import MAX_WIDTH
 from glaive.kernels.distances import METRICS
 from glaive.memory import as_array
@@ -98,4 +98,4 @@ def _numbers(tensor: index_pb2.Tensor, listed: Any, shape: tuple[int, ...], path
             found=f"{numbers.size}",
             where=path,
         )
-    return np.ascontiguousarray(numbers.reshape(shape), np.float32)
+    return single_precision(numbers.reshape(shape))

@@ -11,7 +11,7 @@ import numpy as np
 
 from glaive.dataclass import dataclass
 from glaive.index.vector.storage import Storage
-from glaive.index.vector.tensors import stored_tensor
+from glaive.index.vector.tensors import single_precision, stored_tensor
 from glaive.index.vector.vectors import stored_integer
 from glaive.kernels.rotation import ROUNDS, rotate
 from glaive.types import Float32s, UInt8s
@@ -65,4 +65,4 @@ def read_rotation(storage: Storage, dimension: int) -> Rotation:
     if matrix.shape != (dimension, dimension) or matrix.dtype.kind != "f":
         expected = f"a matrix of {dimension} rows and columns"
         raise file.corrupt("rotation of an index", expected, f"{matrix.dtype} {matrix.shape}")
-    return Rotation(None, np.ascontiguousarray(matrix, np.float32))
+    return Rotation(None, single_precision(matrix))

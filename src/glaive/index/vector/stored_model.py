@@ -251,7 +251,8 @@ class StoredIndex:
                 dot = self.column.metric == "dot"
                 return ScalarCoder(self.column.dimension, start, end, dot=dot)
             case name if name == PRODUCT:
-                codebook = read_codebook(self.storage).astype(self.column.dtype)
+                with np.errstate(over="ignore"):  # of damaged ones
+                    codebook = read_codebook(self.storage).astype(self.column.dtype)
                 return ProductCoder(
                     codebook,
                     self._bits(),

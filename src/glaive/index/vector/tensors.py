@@ -15,8 +15,9 @@ from glaive.errors import CorruptFileError
 from glaive.format.pb import index_pb2
 from glaive.format.wire import parse
 from glaive.index.index_file import IndexFile
+from glaive.types import Float32s
 
-__all__ = ["read_tensor", "stored_tensor", "tensor_values"]
+__all__ = ["read_tensor", "single_precision", "stored_tensor", "tensor_values"]
 
 _TYPES: Final = {
     index_pb2.Tensor.FLOAT16: "<f2",
@@ -63,6 +64,12 @@ def read_tensor(tensor: index_pb2.Tensor, part: str, file: IndexFile) -> NDArray
         found = f"{len(numbers)} for shape {shape[:8]}"
         raise file.corrupt(part, "as many numbers as the shape says", found)
     return numbers.reshape(shape)
+
+
+def single_precision(numbers: NDArray[Any]) -> Float32s:
+    """Numbers as ``float32``, without a copy if they are; those beyond its largest are infinite."""
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(numbers, np.float32)
 
 
 def stored_tensor(file: IndexFile, position: int, part: str) -> NDArray[Any]:

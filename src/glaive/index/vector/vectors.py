@@ -17,6 +17,7 @@ from glaive.format.pb import index_pb2
 from glaive.format.wire import parse
 from glaive.index.vector.layouts import row_major
 from glaive.index.vector.storage import PLAIN, PRODUCT, SCALAR, Storage, bytes_of
+from glaive.index.vector.tensors import single_precision
 from glaive.types import Float32s, UInt8s
 
 __all__ = ["Vectors", "read_bounds", "read_codebook", "stored_integer"]
@@ -54,12 +55,13 @@ class Vectors:
             codes = bytes_of(column)
             return self._from_products(row_major(codes) if self._transposed else codes)
         if self.column == SCALAR:
-            return bytes_of(column) * np.float32(self._step) + np.float32(self._start)
+            with np.errstate(over="ignore", invalid="ignore"):  # of bounds near the largest number
+                return bytes_of(column) * np.float32(self._step) + np.float32(self._start)
         array: Any = one_array(column)
         flat = array.flatten().to_numpy(zero_copy_only=False)
         if flat.dtype == np.uint8:
             flat = np.unpackbits(flat)
-        vectors: Float32s = np.ascontiguousarray(flat, np.float32).reshape(len(column), -1)
+        vectors: Float32s = single_precision(flat).reshape(len(column), -1)
         return vectors
 
     @property
@@ -99,7 +101,7 @@ def read_codebook(storage: Storage) -> Float32s:
         found = f"{len(tensor.data)} bytes for {details}"[:200]
         raise file.corrupt("codebook of an index", f"one for {stored} bits per row", found)
     values = np.frombuffer(tensor.data, np.dtype(dtype).newbyteorder("<"))
-    return values.astype(np.float32).reshape(parts, 1 << bits, -1)
+    return single_precision(values).reshape(parts, 1 << bits, -1)
 
 
 def _codebook_message(storage: Storage) -> pa.Buffer | bytes:
