@@ -33,6 +33,7 @@ _REMEDIES = {
     errno.EROFS: "The file system is read-only; choose another location",
     errno.ENOSPC: "The disk is full; free some space and try again",
     errno.EDQUOT: "The disk quota is used up; free some space and try again",
+    errno.EFBIG: "Files of this process or place have a limit of size; raise it (ulimit -f)",
     errno.EISDIR: "It is a directory where a file was expected; check the path",
     errno.ENOTDIR: "A part of the path is a file, not a directory; check the path",
     errno.EMFILE: "Too many files are open in this process; raise the limit (ulimit -n)",
