@@ -159,6 +159,7 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, ending: str
     target = tmp_path / f"made.{ending}"
     command = [
         sys.executable,
+        "-B",  # half a file of bytecode would stay
         "-c",
         code,
         "convert",
@@ -170,7 +171,8 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, ending: str
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr == (
-        f"Error: cannot write {target}: File too large. Check the location and try again.\n"
+        f"Error: cannot write {target}: File too large. Files of this process or place have a "
+        "limit of size; raise it (ulimit -f).\n"
     )
     assert list(tmp_path.glob("*made*")) == []
 
@@ -188,14 +190,24 @@ def test_a_command_whose_output_is_closed_ends_without_a_traceback(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", [["--help"], ["scan", "--help"], ["ls", "."]])
-def test_a_command_that_cannot_print_ends_with_one_line(tmp_path: Path, words: list[str]) -> None:
+def test_a_command_that_cannot_print_ends_with_one_line(
+    tmp_path: Path, words: list[str], unbuffered: str
+) -> None:
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "glaive", *words]
         if words[0] == "ls":
             glaive.write_dataset({"n": [1]}, tmp_path / "t.lance")
         ended = subprocess.run(
-            command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            command,
+            cwd=tmp_path,
+            env=environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert ended.returncode == 1
     assert ended.stderr == "Error: [Errno 28] No space left on device\n"

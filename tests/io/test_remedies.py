@@ -23,7 +23,10 @@ def test_a_file_beyond_the_limit_of_a_process_is_told_apart_from_a_full_disk(
     tmp_path: Path,
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WRITE, str(tmp_path)], capture_output=True, text=True, check=True
+        [sys.executable, "-B", "-c", WRITE, str(tmp_path)],  # else half of a file of bytecode stays
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "File too large. Files of this process or place have a limit of size" in done.stdout
     assert "ulimit -f" in done.stdout

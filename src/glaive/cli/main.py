@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from glaive.cli.output import examples, say, visible, write_out_others
+from glaive.cli.output import examples, leave_unprinted, say, visible, write_out_others
 from glaive.errors import GlaiveError
 
 __all__ = ["COMMANDS", "Commands", "cli", "main", "print_traceback"]
@@ -158,6 +158,7 @@ def main() -> None:
         say(visible(f"Error: {error}"), err=True)
         sys.exit(1)
     finally:
+        leave_unprinted()
         # Ending, the interpreter looks for garbage among all objects twice: 30 to 50 ms of a
         # command. Frozen ones are not looked at.
         gc.freeze()

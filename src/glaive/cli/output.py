@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -29,6 +29,7 @@ __all__ = [
     "human_bytes",
     "human_count",
     "json_line",
+    "leave_unprinted",
     "print_facts",
     "print_json",
     "print_rows",
@@ -70,6 +71,23 @@ def write_out_others() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="glaive.cli")
+
+
+def leave_unprinted() -> None:
+    """Have what could not be printed, as to a full disk, not be tried again as the process ends.
+
+    The interpreter would print a second error, and end with a code of its own.
+    """
+    output: TextIO | None = sys.stdout
+    if output is None:
+        return
+    try:
+        output.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, output.fileno())
+            os.close(nowhere)
 
 
 def _written_out(error: UnicodeError) -> tuple[str, int]:

@@ -21,6 +21,7 @@ from glaive.arrow.utf8 import refuse_half_characters
 from glaive.errors import (
     CommitContentionError,
     CorruptFileError,
+    GlaiveError,
     ObjectNotFoundError,
     RefNotFoundError,
 )
@@ -176,7 +177,8 @@ def read_refs(
         if not is_valid_name(name):
             raise damaged(f"name of a file in {folder}", "a valid name", name, root.full(meta.path))
         if not meta.size:
-            _logger.warning("%s", _unfinished(f"{meta.path} of {root.public_uri}"))
+            where = GlaiveError.without_secrets(root.full(meta.path))
+            _logger.warning("%s", _unfinished(where))
     from glaive.io.pool import map_requests
 
     names = [name for name, meta in files.items() if meta.size and name != without]
