@@ -180,7 +180,7 @@ def test_a_column_without_chunks_is_an_empty_array() -> None:
     assert join_column(column).equals(pa.array([], pa.string()))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly(reason="takes four gigabytes")
 def test_values_of_a_dictionary_get_the_room_they_need() -> None:
     array = pa.DictionaryArray.from_arrays(pa.array([0] * 33, pa.int8()), LARGE)
     with pytest.raises(CapacityError, match="large type"):

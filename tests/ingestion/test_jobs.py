@@ -131,7 +131,7 @@ def test_a_job_whose_end_was_not_written_down_is_found_by_its_commit(
     assert glaive.dataset(uri).count_rows() == FILES * 10 + 1
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("mode", "jobs"), [("append", 1), ("append", MOST), ("overwrite", 1), ("overwrite", MOST)]
 )
@@ -398,7 +398,7 @@ def test_rows_and_bad_records_of_a_job_killed_at_any_step_are_there_once(
     assert step > 10
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("rel-6")
 @pytest.mark.parametrize("rule", ["fail", "widen", "add"])
 def test_a_merge_into_a_new_dataset_with_chosen_columns_is_finished_by_the_same_call(

@@ -431,6 +431,7 @@ def test_a_job_that_was_stopped_before_its_commit_runs_again_after_a_clean_up(
     assert len(rows_of(uri)) == 10 + 3 + 2  # of the table, new ones, and those whose key is null
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("stable", [False, True])
 def test_a_job_killed_at_any_step_merges_once(tmp_path: Path, *, stable: bool) -> None:
     """Whether it is stopped before the files are written, between, or before its end is noted."""

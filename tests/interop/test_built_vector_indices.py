@@ -100,7 +100,7 @@ def recall(dataset: Any, vectors: Any, metric: str, **search: Any) -> float:
     return hits / len(queries) / 10
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_pylance_finds_neighbours_with_each_kind(tmp_path: Path, kind: str, metric: str) -> None:
@@ -116,7 +116,7 @@ def test_pylance_finds_neighbours_with_each_kind(tmp_path: Path, kind: str, metr
     assert told.num_rows_indexed == ROWS
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", TYPES)
 def test_pylance_finds_neighbours_in_each_type(tmp_path: Path, kind: str, number: str) -> None:

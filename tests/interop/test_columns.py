@@ -155,7 +155,7 @@ ADDED: dict[str, Change] = {
 
 
 class TestAdd:
-    @pytest.mark.sampled(every=3)
+    @pytest.mark.sampled(every=6)
     @STABLE
     @VERSIONS
     @pytest.mark.parametrize("name", ADDED)
@@ -511,7 +511,7 @@ glaive.dataset({path!r}).add_columns(udf, batch_size=2)
 
 
 class TestDrop:
-    @pytest.mark.sampled(every=3)
+    @pytest.mark.sampled(every=6)
     @KINDS
     @pytest.mark.parametrize(
         "columns",
@@ -601,7 +601,7 @@ APART: dict[str, tuple[dict[str, Any], ...]] = {
 
 
 class TestAlter:
-    @pytest.mark.sampled(every=3)
+    @pytest.mark.sampled(every=6)
     @KINDS
     @pytest.mark.parametrize("name", ALTERED)
     def test_both_leave_the_same(self, pair: Any, name: str, version: str, stable: bool) -> None:
@@ -827,7 +827,7 @@ class TestAlter:
 
 
 class TestMerge:
-    @pytest.mark.sampled(every=3)
+    @pytest.mark.sampled(every=6)
     @KINDS
     @pytest.mark.parametrize("name", MERGES)
     def test_both_leave_the_same(self, pair: Any, name: str, version: str, stable: bool) -> None:

@@ -256,7 +256,7 @@ def _cases() -> Iterator[Any]:
                 yield pytest.param(kind, stable, version, id=ids)
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.spec("segment-2")
 @pytest.mark.spec("remap-1")
 @pytest.mark.spec("remap-2")

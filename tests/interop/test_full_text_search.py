@@ -157,7 +157,7 @@ def assert_alike(path: Path, query: Query, **options: Any) -> None:
     )
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("kind", "history"),
     [
@@ -175,7 +175,7 @@ def test_the_same_rows_are_found_with_the_same_scores(
         assert_alike(tmp_path / "d", query, limit=10)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("history", ["new", "deleted", "unindexed rows", "updated", "compacted"])
 def test_rows_with_stable_ids_are_found_where_they_are_now(tmp_path: Path, history: str) -> None:
     HISTORIES[history](new_dataset(tmp_path / "d", {}, enable_stable_row_ids=True))
@@ -186,7 +186,7 @@ def test_rows_with_stable_ids_are_found_where_they_are_now(tmp_path: Path, histo
             assert_alike(tmp_path / "d", query, limit=10)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("history", ["new", "unindexed rows", "two segments", "compacted"])
 @pytest.mark.parametrize("prefilter", [True, False])
 def test_filters_come_before_or_after(tmp_path: Path, history: str, *, prefilter: bool) -> None:

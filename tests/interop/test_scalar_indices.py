@@ -72,7 +72,7 @@ def check_theirs(path: Path, filters: list[str]) -> None:
         assert found == sorted(plain["_rowid"].to_pylist()), text
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.spec("btree-1")
 @pytest.mark.spec("btree-2")
 @STABLE
@@ -101,7 +101,7 @@ def test_b_trees_are_those_of_pylance(tmp_path: Path, kind: Any, stable: bool) -
     check_theirs(ours, questions(kind))
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.spec("bitmap-1")
 @STABLE
 @EVERY_TYPE
@@ -181,7 +181,7 @@ def rows_of(data: bytes) -> list[int]:
     return row_set_of(pa.array([data], pa.binary()), "here", 99).rows().tolist()
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.spec("zonemap-1")
 @STABLE
 @EVERY_TYPE
@@ -198,7 +198,7 @@ def test_zone_maps_are_those_of_pylance(tmp_path: Path, kind: Any, stable: bool)
     check_theirs(ours, [text for text in questions(kind) if "!=" not in text])
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.spec("bloom-1")
 @pytest.mark.spec("bloom-2")
 @STABLE

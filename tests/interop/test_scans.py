@@ -148,7 +148,7 @@ CUTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("text", FILTERS)
 def test_filtered_scans(both: Both, text: str) -> None:
     for at, columns in enumerate(PROJECTIONS):
@@ -217,7 +217,7 @@ def test_deleted_rows_pass_filters(both: Both) -> None:
     same(both, scan(**options, with_row_id=True))
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("column", ["f", "name", "s.x", "v", "s", "b", "t"])
 @pytest.mark.parametrize("ascending", [True, False])
 @pytest.mark.parametrize("nulls_first", [True, False])
@@ -294,7 +294,7 @@ def test_format_2_0_has_no_null_structs_in_pylance_either(tmp_path: Path, name: 
         lance.write_dataset(beside_ids(name), tmp_path / "t", data_storage_version="2.0")
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize(
     ("version", "name"),
     [

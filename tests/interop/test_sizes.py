@@ -119,6 +119,7 @@ def _sizes(
     return sizes, path.stat().st_size
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_no_column_is_larger_than_with_pylance(tmp_path: Path, version: str) -> None:
     _compare(_table(), tmp_path, version)

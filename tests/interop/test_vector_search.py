@@ -320,7 +320,7 @@ def test_graphs_want_as_many_candidates_as_rows(tmp_path: Path) -> None:
         ours.scanner(nearest={"column": "v", "q": vectors(1, 1)[0], "k": 20, "ef": 10})
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", ["IVF_HNSW_FLAT", "IVF_HNSW_SQ", "IVF_HNSW_PQ"])
 def test_graphs_lead_to_what_is_near(tmp_path: Path, name: str, metric: str) -> None:

@@ -54,7 +54,7 @@ def test_index_files_of_few_bytes_take_little_memory_and_time() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="measures by files of Linux")
 def test_tables_of_few_bytes_take_little_memory_and_time() -> None:
-    status, report = read_some("--tables", "--trials", "12", "--seed", "5", "--seconds", "30")
+    status, report = read_some("--tables", "--trials", "6", "--seed", "5", "--seconds", "30")
     assert report["found"] == []
     assert status == 0
     assert report["outcomes"]["read"] > 100

@@ -190,6 +190,7 @@ def test_what_it_costs_is_asked_of_each_file_once(dataset: glaive.LanceDataset) 
 EXTREMES = (0, 1, -1, -(2**63), 2**63 - 1, 2**31, 2**31 - 1, -(2**31), 2**32, 255, 65_535)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
 def test_damaged_files_among_joined_ones_give_an_error_or_rows(
     tmp_path: Path, version: str

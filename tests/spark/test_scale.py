@@ -127,7 +127,7 @@ def export(opened: OpenedVersion) -> Sequence[Any]:
     return runner.tasks
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize(
     "plan", [deletion, update, added_columns, merge, index_build, index_update, clustering, export]
 )

@@ -341,7 +341,7 @@ COUNTS = [
 ]
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize(("kind", "count"), COUNTS)
 def test_a_job_on_many_fragments_holds_little(kind: str, count: int, tmp_path: Path) -> None:
     prepare, more = JOBS[kind]

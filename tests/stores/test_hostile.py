@@ -70,6 +70,7 @@ class TestDataFiles:
         data_file(place).unlink()
         assert dataset.to_table() == ROWS
 
+    @pytest.mark.sampled(every=3)
     @pytest.mark.spec("rel-47")
     @pytest.mark.parametrize("size", [0, 100, 4096, 1_000_000])
     @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ QUERIES = {
 }
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("tier", ["numba", "numpy"])
 @pytest.mark.parametrize("source", [RowsInMemory, ScatteredRows])
 def test_the_best_rows_are_those_of_all_partitions_with_ties_by_row(
