@@ -167,7 +167,7 @@ def test_damage_of_number_sequences_never_crashes(tmp_path: Path, name: str) -> 
     _damage_2_3(tmp_path, pa.table([array], schema=schema), seed=4, times=40)
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", COLUMNS)
@@ -175,6 +175,7 @@ def test_much_damage_never_crashes(tmp_path: Path, name: str, version: str) -> N
     _damage(tmp_path, name, version, times=60 if NIGHTLY else 15, seed=2)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2", "2.3", "2.3 sparse"])
 @pytest.mark.parametrize("name", ["string", "list_list", "vector_holes"])
 def test_memory_is_bounded_by_the_size_of_the_file(tmp_path: Path, name: str, version: str) -> None:

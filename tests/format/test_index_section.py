@@ -11,7 +11,7 @@ from pyroaring import BitMap
 from glaive.errors import CorruptFileError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
-from glaive.format.transaction import WireOperation
+from glaive.format.transaction import WireOperation, decode_transaction
 from glaive.table.registry import read_operation
 
 
@@ -84,6 +84,15 @@ def test_entries_of_a_transaction_are_checked_too(list_name: str) -> None:
     message = table_pb2.Transaction.CreateIndex(**{list_name: [wrong]})
     with pytest.raises(CorruptFileError, match=r"uuid of index 'i'.*in the transaction"):
         read_operation(WireOperation("create_index", message))
+
+
+def test_damage_of_a_transaction_is_named_with_the_file_it_was_read_from() -> None:
+    message = table_pb2.Transaction.Rewrite()
+    message.rewritten_indices.add().old_id.uuid = bytes(3)
+    data = table_pb2.Transaction(read_version=1, rewrite=message).SerializeToString()
+    found = decode_transaction(data, where="t/_transactions/1-a.txn")
+    with pytest.raises(CorruptFileError, match=r"in t/_transactions/1-a\.txn, the transaction"):
+        read_operation(found.operation)
 
 
 def test_uuids_of_rewritten_indices_are_checked() -> None:

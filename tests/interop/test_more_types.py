@@ -160,6 +160,7 @@ def pylance_takes(source: pa.Table, folder: Path, version: str) -> bool:
     return bool(found.to_pylist() == source.to_pylist())
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("type-3", "type-7")
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 @pytest.mark.parametrize("name", EXAMPLES)

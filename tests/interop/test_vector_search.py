@@ -75,6 +75,7 @@ def same(both: Any, *, rtol: float = 1e-4, options: Any = None, **nearest: Any) 
     assert len(set(ours) & set(theirs)) >= 0.85 * len(set(theirs)), (ours, theirs)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", KINDS)
 def test_kinds_and_distances(tmp_path: Path, name: str, metric: str) -> None:

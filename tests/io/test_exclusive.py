@@ -119,6 +119,7 @@ def test_who_tries_again_gets_the_name_in_the_end(tmp_path: Path, system: System
     assert (tmp_path / "v/1").read_bytes() == b"%d" % first
 
 
+@pytest.mark.sampled(every=2)
 @every_system
 @pytest.mark.parametrize("begun", [False, True], ids=["nothing there", "an empty file there"])
 def test_a_writer_killed_at_every_step_shows_no_part(

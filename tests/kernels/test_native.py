@@ -120,6 +120,7 @@ def test_only_the_first_process_compiles(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("damage", ["cut off", "changed", "empty"])
 def test_damaged_code_is_compiled_again(kept: Path, first: str, damage: str) -> None:
     (file,) = kept.iterdir()

@@ -66,7 +66,7 @@ def check_what_is_left(place: Path, told: object) -> None:
     assert 1000 in dataset.to_table()["id"].to_pylist()
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("rel-17")
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_writer_killed_at_every_step(

@@ -125,6 +125,7 @@ def test_indices_are_whole_whichever_request_goes_wrong(
     assert outcomes > 10
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_indices_are_whole_after_a_kill_at_any_step(base: Path, tmp_path: Path) -> None:
     rows = sorted_rows(glaive.dataset(base).to_table())

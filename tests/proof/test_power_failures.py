@@ -116,6 +116,7 @@ def check_all_is_there(base: Path, folder: Path, operation: Operation) -> int:
     return (steps + 1) * TRIALS
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-18")
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_what_was_forced_to_disk_survives(

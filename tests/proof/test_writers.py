@@ -76,6 +76,7 @@ class Writer:
         return [(version, tuple(map(tuple, rows))) for version, rows in lines]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-1", "rel-2", "rel-13")
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
 def test_every_version_is_what_was_acknowledged(tmp_path: Path, stable: bool) -> None:

@@ -206,6 +206,7 @@ def base(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     "kind",
     [

@@ -123,6 +123,7 @@ def test_a_kept_type_that_values_do_not_fit_is_named(spark: SparkSession, uri: s
 # --- options ----------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

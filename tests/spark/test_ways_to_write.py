@@ -380,6 +380,7 @@ def test_a_plan_is_small_however_large_the_dataset(tmp_path: Path) -> None:
 # --- in a session -----------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["errorifexists", "overwrite"])
 @pytest.mark.parametrize("name", ["_rowid", "_rowaddr", "a.b", ""])

@@ -203,6 +203,7 @@ except glaive.errors.StoreError as error:
         assert left == []
         assert glaive.write_dataset({"id": [4]}, place, mode="append").version == 2
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize("limit", [0, 10, 100, 1000, 50_000, 500_000])
     def test_a_write_that_does_not_fit_leaves_the_version_before(
         self, before: Path, limit: int

@@ -49,10 +49,11 @@ class Operation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WireOperation:
-    """An operation that was read: its name, ``None`` if unknown, and its message."""
+    """An operation that was read: its name, ``None`` if unknown, its message and its file."""
 
     wire_name: str | None
     message: Any = None
+    where: str | None = field(default=None, compare=False, repr=False)
 
     def to_wire(self) -> Any:
         """The message that was read."""
@@ -123,7 +124,7 @@ def decode_transaction(data: bytes, *, where: object) -> Transaction:
     name = wire.WhichOneof("operation")
     return Transaction(
         read_version=wire.read_version,
-        operation=WireOperation(name, getattr(wire, name) if name else None),
+        operation=WireOperation(name, getattr(wire, name) if name else None, str(where)),
         uuid=wire.uuid,
         properties=dict(wire.transaction_properties),
     )

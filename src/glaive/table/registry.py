@@ -11,7 +11,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TypeVar
 
-from glaive.errors import UnsupportedFeatureError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.transaction import Operation
 from glaive.table.protocol import TableOperation
 
@@ -44,6 +44,8 @@ def read_operation(read: Operation) -> TableOperation:
 
     Raises
     ------
+    CorruptFileError
+        Its message cannot be right.
     UnsupportedFeatureError
         This version of glaive does not support the operation.
     """
@@ -55,4 +57,14 @@ def read_operation(read: Operation) -> TableOperation:
             f"{', '.join(known)}. Use the library that created the transaction, or upgrade glaive."
         )
     cls = known[name]
-    return read if isinstance(read, cls) else cls.from_wire(read.to_wire())
+    if isinstance(read, cls):
+        return read
+    try:
+        return cls.from_wire(read.to_wire())
+    except CorruptFileError as error:
+        place = getattr(read, "where", None)
+        if place is None:
+            raise
+        where = f"{place}, {error.where}"
+        what, expected, found = error.what, error.expected, error.found
+        raise CorruptFileError(what, expected=expected, found=found, where=where) from error

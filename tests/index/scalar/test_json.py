@@ -113,6 +113,7 @@ QUESTIONS = (
 )
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("json-index-4")
 @pytest.mark.parametrize("target", ["btree", "bitmap", "zonemap", "bloomfilter"])
 @pytest.mark.parametrize("first", DOCUMENTS)
