@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Final
+from weakref import finalize
 
 import pyarrow as pa
 
@@ -11,9 +16,16 @@ from glaive.dataset.interop import ArrowDataset, ScannedDataset
 from glaive.dataset.query_columns import for_duckdb
 from glaive.dataset.query_names import named_columns, with_columns
 from glaive.dataset.query_types import with_declared_types
+from glaive.entropy import random_bytes
 from glaive.errors import GlaiveError, MissingDependencyError, OptionError
 
 __all__ = ["SqlQuery", "SqlQueryBuilder"]
+
+_CONFINED: Final = {"enable_external_access": "false", "lock_configuration": "true"}
+"""A query sees its tables and nothing else: no files, no network, no extensions. Nor does it change
+settings: a log in a file that it may not write would end the process. They are set once DuckDB is
+open: set before, they allow a query to write files that are called as a database in memory is.
+"""
 
 
 class SqlQueryBuilder:
@@ -109,10 +121,10 @@ class SqlQuery:
             raise MissingDependencyError(
                 f'sql: queries run in DuckDB ({error}). Install it: pip install "glaive[sql]"'
             ) from error
-        # A query sees these tables and nothing else: no files, no network, no extensions. Nor does
-        # it change settings: a log in a file that it may not write would end the process.
-        config: dict[str, Any] = {"enable_external_access": "false", "lock_configuration": "true"}
-        connection = duckdb.connect(config=config)
+        folder = _TemporaryFolder()
+        connection = duckdb.connect(config={"temp_directory": folder.path})
+        for name, value in _CONFINED.items():
+            connection.execute(f"SET {name} = {value}")
         schemas = [getattr(table, "schema", None) for table in self._tables.values()]
         failures: list[GlaiveError] = []
         try:
@@ -135,8 +147,32 @@ class SqlQuery:
             # DuckDB's messages show values: texts of a stranger may be any bytes.
             except (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise _cause(error, failures) from error
+            finally:
+                folder.remove()
 
         return pa.RecordBatchReader.from_batches(reader.schema, rows())
+
+
+class _TemporaryFolder:
+    """A folder in the working directory, which DuckDB makes once it needs one.
+
+    A query may read and write what is in it. So it has a name that no query knows before, and is
+    removed with this object: DuckDB leaves files there that a query has written by itself.
+    """
+
+    __slots__ = ("__weakref__", "path", "remove")
+
+    def __init__(self) -> None:
+        self.path = f".tmp-{random_bytes(16).hex()}"
+        with suppress(FileNotFoundError):  # somebody has removed the working directory
+            self.path = str(Path(self.path).absolute())
+        self.remove = finalize(self, _remove, self.path, os.getpid())
+
+
+def _remove(folder: str, owner: int) -> None:
+    """Remove a folder; not in a child that was forked, whose parent still reads."""
+    if os.getpid() == owner:
+        rmtree(folder, ignore_errors=True)
 
 
 def _cause(error: Exception, failures: list[GlaiveError]) -> GlaiveError:

@@ -1,0 +1,65 @@
+"""What a query reaches besides its tables: nothing that it did not write itself."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import OptionError
+
+duckdb: Any = pytest.importorskip("duckdb", reason="install the 'interop' group")
+
+pytestmark = pytest.mark.spec("sec-12")
+
+FOLDER = "(SELECT value FROM duckdb_settings() WHERE name = 'temp_directory')"
+
+
+@pytest.fixture
+def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with files of other queries."""
+    others = tmp_path / ".tmp"
+    others.mkdir()
+    (others / "rows.csv").write_text("a\nof others\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM read_text('.tmp/rows.csv')",
+        "SELECT * FROM '.tmp/rows.csv'",
+        "SELECT * FROM glob('.tmp/*')",
+        "COPY (SELECT 1) TO '.tmp/made.csv'",
+        "COPY (SELECT 1) TO ':memory:' (FORMAT csv)",
+        "COPY (SELECT 1) TO ':memory:.wal' (FORMAT csv)",
+        "ATTACH '.tmp/made.db' AS made; SELECT 1",
+        "EXPORT DATABASE '.tmp/made'",
+        "SELECT 1; COPY (SELECT 1) TO 'made.csv'; SELECT 2",
+    ],
+)
+def test_a_query_has_no_access_to_files_of_the_working_directory(working: Path, query: str) -> None:
+    before = sorted(working.rglob("*"))
+    with pytest.raises(OptionError, match="sql: Permission Error"):
+        glaive.sql(query, t=pa.table({"a": [1]})).read_all()
+    assert sorted(working.rglob("*")) == before
+
+
+def test_what_a_query_has_written_beside_its_temporary_files_goes_with_it(
+    working: Path,
+) -> None:
+    name = f"SET VARIABLE folder = {FOLDER}; SELECT getvariable('folder') AS folder"
+    reader = glaive.sql(f"{name} FROM t", t=pa.table({"a": [1]}))
+    folder = Path(reader.read_next_batch()["folder"][0].as_py())
+    assert folder.parent == working
+    assert not folder.exists()  # a query that fits into memory needs none
+    folder.mkdir()
+    (folder / "written.csv").write_text("a\n1\n")
+    del reader
+    gc.collect()
+    assert not folder.exists()
