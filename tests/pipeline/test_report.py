@@ -88,3 +88,12 @@ def test_the_page_is_whole_and_asks_for_nothing_from_elsewhere(tmp_path: Path) -
     assert {("td", "1 → 2"), ("td", "2 → 1,200"), ("td", "3 → 9")} <= set(page.texts)
     assert page.texts.count(("td", HOSTILE)) == 2
     assert ("pre", HOSTILE) in page.texts
+
+
+def test_the_page_shows_names_of_files_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "shop.toml").write_text(PIPELINE)
+    step = StepRecord(kind="ingest", state="failed", error="goods\udcff.csv, line 3: no number")
+    record = RunRecord(id="r1", pipeline="shop", steps={"load": step})
+    read = RunRecord.of_json(record.to_json(), "run.json")
+    page = Page(render_report(load(tmp_path / "shop.toml"), read).encode().decode())
+    assert ("pre", "goods\\udcff.csv, line 3: no number") in page.texts

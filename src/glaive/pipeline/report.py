@@ -37,7 +37,8 @@ def render_report(pipeline: Pipeline, record: RunRecord) -> str:
         "steps": "\n".join(_step(name, step) for name, step in record.steps.items()),
     }
     page = files("glaive.pipeline").joinpath("report.html").read_text("utf-8")
-    return _PLACEHOLDER.sub(lambda found: replaced[found[1]], page)
+    text = _PLACEHOLDER.sub(lambda found: replaced[found[1]], page)
+    return text.encode(errors="backslashreplace").decode()  # names of files may be no text
 
 
 def _facts(record: RunRecord) -> str:
