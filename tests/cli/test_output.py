@@ -97,6 +97,26 @@ def test_an_error_that_no_command_expected_is_written_out_likewise(
 
 
 @pytest.mark.spec("rel-36")
+@pytest.mark.parametrize(
+    "command",
+    [["tag", "PLACE", "a", EVIL], ["show", "PLACE", EVIL], ["head", "PLACE", "-n", EVIL], [EVIL]],
+    ids=["tag", "show", "head", "no command"],
+)
+def test_names_that_a_shell_has_found_are_written_out_likewise(
+    place: str, command: list[str]
+) -> None:
+    result = CliRunner().invoke(cli, [place if word == "PLACE" else word for word in command])
+    assert result.exit_code == 2
+    assert "\\x1b]0;owned" in result.output
+    assert [mark for mark in result.output if not mark.isprintable() and mark != "\n"] == []
+
+
+def test_help_of_a_group_has_lines() -> None:
+    result = CliRunner().invoke(cli, ["namespace"])
+    assert "\nCommands:\n" in result.output
+
+
+@pytest.mark.spec("rel-36")
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8:surrogateescape", "latin-1"])
 def test_characters_that_the_terminal_lacks_are_written_out(tmp_path: Path, encoding: str) -> None:
     glaive.write_dataset(pa.table({"a": ["\u65e5"]}), tmp_path / os.fsdecode(b"t\x9b2J.lance"))

@@ -106,8 +106,12 @@ class Commands(click.Group):
             if isinstance(error, BrokenPipeError):
                 raise
             raise click.ClickException(visible(str(error))) from error
+        except click.exceptions.NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:  # what the caller wrote, or a shell found: glaive show *
+            raise click.UsageError(visible(error.format_message()), error.ctx) from error
         except click.ClickException as error:
-            if type(error) is not click.ClickException:  # about what the caller wrote
+            if type(error) is not click.ClickException:
                 raise
             raise click.ClickException(visible(error.message)) from error
         except UnicodeEncodeError as error:
