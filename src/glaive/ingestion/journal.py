@@ -43,6 +43,11 @@ NotedCommit: TypeAlias = Literal["rows", "bad"]
 
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
+_ENTRY: Final = re.compile(r"(?:[0-9a-f]{32}|(?:rows|bad)-[0-9a-f]{16}|committing)\.json")
+"""Names of entries that go once there is a version; earlier releases wrote the last one. The folder
+may have others: it may be a link to another one of the dataset.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Journal:
@@ -168,7 +173,7 @@ class Journal:
 
     def _entries(self) -> Iterator[str]:
         for meta in self.store.list(self._folder):
-            if not meta.path.endswith("/committed.json"):
+            if _ENTRY.fullmatch(meta.path.rpartition("/")[2]):
                 yield meta.path
 
     def _version(self, path: str) -> int | None:
