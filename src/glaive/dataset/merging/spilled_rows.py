@@ -7,18 +7,18 @@ however the process ends. Its format is Arrow's stream format, uncompressed.
 from __future__ import annotations
 
 import tempfile
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import Any, Final
 
 import pyarrow as pa
 
-from glaive.io.failures import from_system
 from glaive.io.mapping import advise, map_file
+from glaive.io.spilling import spilling
 from glaive.types import ByteRange
 
-if TYPE_CHECKING:
-    from glaive.errors import StoreError
-
 __all__ = ["SpilledRows"]
+
+_ROWS: Final = "rows of the source, which exceed memory_limit,"
 
 
 class SpilledRows:
@@ -31,10 +31,8 @@ class SpilledRows:
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        try:
+        with spilling(_ROWS):
             self._file: Any = tempfile.TemporaryFile(prefix="glaive-")  # noqa: SIM115  # closed by close()
-        except OSError as error:
-            raise _failure(error) from None
         self._writer: Any = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema)
         self._map: pa.Buffer | None = None
 
@@ -46,10 +44,8 @@ class SpilledRows:
         StoreError
             They could not be written; the disk may be full.
         """
-        try:
+        with spilling(_ROWS):
             self._writer.write_batch(batch)
-        except OSError as error:
-            raise _failure(error) from None
 
     def finish(self) -> pa.Table:
         """All rows, as views of the file; no more can be written.
@@ -59,12 +55,10 @@ class SpilledRows:
         StoreError
             They could not be written; the disk may be full.
         """
-        try:
+        with spilling(_ROWS):
             self._writer.close()
             self._file.flush()
             self._map = map_file(self._file.fileno(), self._file.tell())
-        except OSError as error:
-            raise _failure(error) from None
         return pa.ipc.open_stream(pa.BufferReader(self._map)).read_all()
 
     def let_go(self) -> None:
@@ -75,16 +69,5 @@ class SpilledRows:
     def close(self) -> None:
         """Release the file; its disk space is free once no view is left."""
         self._map = None
-        self._file.close()
-
-
-def _failure(error: OSError) -> StoreError:
-    where = f"rows of the source, which exceed memory_limit, to a file in {_folder()}"
-    return from_system(error, f"{where} (TMPDIR chooses the folder)", "write")
-
-
-def _folder() -> str:
-    try:
-        return tempfile.gettempdir()
-    except OSError:
-        return "a temporary folder"
+        with suppress(OSError):  # rows that were not written yet, which nobody needs
+            self._file.close()

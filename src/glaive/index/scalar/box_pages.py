@@ -9,6 +9,7 @@ Specification: "RTREE" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from tempfile import TemporaryFile
 from typing import IO, Any, Final, Self
 
@@ -20,6 +21,7 @@ from glaive.index.row_set import RowNumbers
 from glaive.index.scalar.geometries import Boxes
 from glaive.index.scalar.sorted_runs import merged, sorted_runs
 from glaive.index.source import ValueBatch
+from glaive.io.spilling import spilling
 
 __all__ = ["BOXES", "ROW", "BoxCollector", "SortedBoxes", "hilbert_order"]
 
@@ -28,6 +30,7 @@ ROW: Final = "row"
 _RECORD: Final = np.dtype([(BOXES, np.float64, 4), (ROW, np.uint64)])
 _AXIS_BITS: Final = 16
 _READ: Final = 1 << 16
+_WHAT: Final = "boxes of an index"
 
 
 class BoxCollector:
@@ -37,11 +40,17 @@ class BoxCollector:
     ----------
     memory_limit
         Bytes that sorting may hold.
+
+    Raises
+    ------
+    StoreError
+        The temporary file cannot be made, or be written.
     """
 
     def __init__(self, memory_limit: int) -> None:
         self._limit = memory_limit
-        self._file: IO[bytes] = TemporaryFile(prefix="glaive-boxes-")  # noqa: SIM115  # closed by __exit__
+        with spilling(_WHAT):
+            self._file: IO[bytes] = TemporaryFile(prefix="glaive-boxes-")  # noqa: SIM115  # closed by __exit__
         self._bounds = np.array([np.inf, np.inf, -np.inf, -np.inf])
         self._count = 0
 
@@ -49,7 +58,8 @@ class BoxCollector:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with suppress(OSError):  # boxes that were not written yet, which nobody needs
+            self._file.close()
 
     def add(self, boxes: Boxes, rows: RowNumbers) -> None:
         """Add boxes; none has a NaN."""
@@ -57,17 +67,19 @@ class BoxCollector:
             return
         records = np.empty(len(boxes), _RECORD)
         records[BOXES], records[ROW] = boxes, rows
-        self._file.write(records.tobytes())
+        with spilling(_WHAT):
+            self._file.write(records.tobytes())
         self._count += len(records)
         self._bounds[:2] = np.minimum(self._bounds[:2], boxes[:, :2].min(axis=0))
         self._bounds[2:] = np.maximum(self._bounds[2:], boxes[:, 2:].max(axis=0))
 
     def sorted(self) -> SortedBoxes:
         """All boxes, to be read in order before this is closed."""
-        self._file.flush()
         records: Any = np.empty(0, _RECORD)
-        if self._count:
-            records = np.memmap(self._file, _RECORD, "r")
+        with spilling(_WHAT):
+            self._file.flush()
+            if self._count:
+                records = np.memmap(self._file, _RECORD, "r")
         return SortedBoxes(records, self._bounds, self._limit)
 
 

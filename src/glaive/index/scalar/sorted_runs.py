@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,12 @@ from glaive.dataclass import dataclass
 from glaive.index.scalar.ordering import is_number, sort_keys
 from glaive.index.scalar.sorting import sorted_batch
 from glaive.index.source import ValueBatch
+from glaive.io.spilling import spilling
 from glaive.named_tuple import NamedTuple
 
 __all__ = ["SortedRun", "merged", "sorted_runs"]
 
+_WHAT: Final = "values of an index, which exceed memory_limit,"
 _COPIES = 5
 """Memory that sorting takes, as a multiple of the values with their rows, about."""
 
@@ -91,6 +93,11 @@ def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[li
 
     Spilled runs are Arrow IPC files in a temporary folder, which is made with the first of them
     and removed at the end.
+
+    Raises
+    ------
+    StoreError
+        They could not be written there.
     """
     folder: Path | None = None
     runs: list[SortedRun] = []
@@ -100,7 +107,8 @@ def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[li
         for batch in batches:
             if pending.nbytes and not pending.has_room(batch, limit):
                 if folder is None:
-                    made = TemporaryDirectory(prefix="glaive-sort-")
+                    with spilling(_WHAT):
+                        made = TemporaryDirectory(prefix="glaive-sort-")
                     folder = Path(stack.enter_context(made))
                 runs.append(_spilled(pending.sorted(), folder / f"{len(runs)}.arrow"))
                 pending = _Pending()
@@ -136,10 +144,11 @@ class _Pending:
 
 
 def _spilled(rows: pa.Table, path: Path) -> SortedRun:
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    mapped: Any = pa.memory_map(str(path))
-    return _Run(pa.ipc.open_file(mapped).read_all())
+    with spilling(_WHAT):
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        mapped: Any = pa.memory_map(str(path))
+        return _Run(pa.ipc.open_file(mapped).read_all())
 
 
 # --- merging ------------------------------------------------------------------------------

@@ -6,20 +6,22 @@ Specification: "Partitions" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from tempfile import TemporaryFile
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.io.spilling import spilling
 from glaive.memory import as_buffer
 from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
 __all__ = ["PartitionSort", "SortedPartitions"]
 
+_WHAT: Final = "records of an index, which exceed its memory,"
 _RUN_BYTES = 64 << 20
 _GROUP_BYTES = 64 << 20
 
@@ -91,7 +93,8 @@ class PartitionSort(AbstractContextManager["PartitionSort"]):
         trace: TracebackType | None,
     ) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # records that were not written yet, which nobody needs
+                self._file.close()
 
     def add(self, partitions: NDArray[np.int32], records: Records) -> None:
         """Add records, and the partition of each."""
@@ -114,10 +117,11 @@ class PartitionSort(AbstractContextManager["PartitionSort"]):
             self._kept_rows += len(records)
             self._runs.append(_Run(starts, records, 0))
             return
-        if self._file is None:
-            self._file = TemporaryFile()  # noqa: SIM115  # closed by __exit__
-        self._runs.append(_Run(starts, None, self._file.tell()))
-        self._file.write(as_buffer(records.view(np.uint8)))
+        with spilling(_WHAT):
+            if self._file is None:
+                self._file = TemporaryFile(prefix="glaive-")  # noqa: SIM115  # closed by __exit__
+            self._runs.append(_Run(starts, None, self._file.tell()))
+            self._file.write(as_buffer(records.view(np.uint8)))
 
     def groups(self) -> Iterator[SortedPartitions]:
         """All partitions in order, some at a time; a large partition alone."""
@@ -154,9 +158,11 @@ class PartitionSort(AbstractContextManager["PartitionSort"]):
         if self._file is None:
             raise ValueError("the file of a run is closed")
         size = self._dtype.itemsize
-        self._file.seek(run.position + start * size)
         records = np.empty(stop - start, self._dtype)
-        read = self._file.readinto(as_buffer(records.view(np.uint8)))
-        if read != records.nbytes:
-            raise OSError(f"a temporary file was cut: {read} of {records.nbytes} bytes at {start}")
+        with spilling(_WHAT):  # the last ones are written here
+            self._file.seek(run.position + start * size)
+            read = self._file.readinto(as_buffer(records.view(np.uint8)))
+            if read != records.nbytes:
+                cut = f"a temporary file was cut: {read} of {records.nbytes} bytes at {start}"
+                raise OSError(cut)
         return records
