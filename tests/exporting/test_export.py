@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -17,10 +18,11 @@ from pyarrow import csv
 import glaive
 from glaive.dataset.tasks import FragmentRange, InProcess, SharingTask, Task
 from glaive.dataset.version import OpenedVersion
-from glaive.errors import DatasetExistsError, OptionError, SchemaError
+from glaive.errors import DatasetExistsError, OptionError, SchemaError, StoreError
 from glaive.exporting import export_files
 from glaive.exporting.json_text import json_lines
 from glaive.testing.crashes import killed_at_step
+from glaive.testing.system_errors import failing_from
 
 ROWS = 30
 TABLE = pa.table(
@@ -319,3 +321,34 @@ def test_files_that_another_export_is_writing_stay(opened: OpenedVersion, tmp_pa
     assert hidden(folder) == [writing.name]
     export_files(opened, str(folder), "json", "overwrite")
     assert hidden(folder) == []
+
+
+@pytest.mark.spec("rel-20")
+@pytest.mark.parametrize("mode", ["errorifexists", "append", "overwrite"])
+def test_a_disk_that_is_full_before_the_end_leaves_nothing_of_an_export(
+    opened: OpenedVersion, tmp_path: Path, mode: Any
+) -> None:
+    """Also where only the mark found no place: what is tried again then is not there twice."""
+    at, failed, without_mark = 0, True, 0
+    while failed:
+        at += 1
+        folder = tmp_path / f"out{at}"
+
+        def run(folder: Path = folder) -> dict[str, int]:
+            return export_files(opened, str(folder), "arrow", mode, runner=OneForEach())
+
+        if mode == "append":
+            run()
+        before = parts(folder) if mode == "append" else []
+        with failing_from(str(folder), errno.ENOSPC, at) as calls:
+            try:
+                run()
+            except StoreError as error:
+                without_mark += "_SUCCESS" in str(error)
+        failed = calls.failed
+        if failed:
+            assert (parts(folder) if folder.exists() else []) == before
+            run()
+        assert names(folder) == ["_SUCCESS", *["part.arrow"] * (len(before) + 3)]
+    assert at > 5
+    assert without_mark

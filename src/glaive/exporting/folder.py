@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Literal, TypeAlias
 
 from glaive.dataclass import dataclass
@@ -119,6 +120,14 @@ class ReplacedFiles:
         return path in self.paths or (part is not None and (part[1] == job or part[2] in self.runs))
 
 
+class _NoMarkError(Exception):
+    """A store refused the mark, and there is none."""
+
+    def __init__(self, reason: StoreError) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 def begin(run: ExportRun, mode: ExportMode) -> ReplacedFiles | None:
     """Claim the folder; ``None`` if there are files and ``mode`` is ``ignore``.
 
@@ -186,15 +195,25 @@ def finish(
     ------
     CommitConflictError
         Another run took the place of this one, or somebody removed its files.
+    StoreError
+        The store failed. If there certainly is no mark, the files of the run are removed, unless
+        others were removed for them.
     """
     try:
         left = _settle(run, names, replaced)
     except CommitConflictError:
         run.withdraw(names)
         raise
-    # From here on the files stay: there may be a mark whatever becomes of writing it.
-    _write_mark(run, {"job": run.job, "run": run.id, **facts}, left)
-    run.folder.delete([run.claim])
+    try:
+        _write_mark(run, {"job": run.job, "run": run.id, **facts}, left)
+    except _NoMarkError as error:
+        if not replaced.paths:
+            with suppress(StoreError):
+                run.withdraw(names)
+        raise error.reason from None
+    # From here on the files stay: there may be a mark.
+    with suppress(StoreError):  # the next run removes it
+        run.folder.delete([run.claim])
     _complete_mark(run.folder, names)
 
 
@@ -236,7 +255,13 @@ def read_mark(folder: ObjectStore) -> dict[str, Any]:
 
 
 def _write_mark(run: ExportRun, facts: Mapping[str, object], left: Sequence[str]) -> None:
-    """Write the mark; ``left`` are the paths of all files."""
+    """Write the mark; ``left`` are the paths of all files.
+
+    Raises
+    ------
+    _NoMarkError
+        There is none, and will be none.
+    """
     folder = run.folder
 
     def mark(files: Sequence[str]) -> list[bytes]:
@@ -251,7 +276,9 @@ def _write_mark(run: ExportRun, facts: Mapping[str, object], left: Sequence[str]
             return
         run.check()
         if not isinstance(error, ObjectExistsError):
-            raise
+            if error.is_unanswered:  # it may be under way
+                raise
+            raise _NoMarkError(error) from None
         # It is of an export that appended since the listing, and may have its claim still.
         listed, ended = _listed(folder), found.get("files")
         also = set(listed).intersection(ended if isinstance(ended, list) else ())
