@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -20,6 +21,7 @@ from glaive.errors import (
     FormatError,
     OptionError,
     SchemaError,
+    StoreError,
     VersionNotFoundError,
 )
 from glaive.ingestion import IngestResult, IngestTask, ingest
@@ -28,6 +30,7 @@ from glaive.ingestion.job import Driver
 from glaive.io.uri import open_store
 from glaive.table.named_jobs import MOST, NamedJob
 from glaive.testing.crashes import killed_at_step
+from glaive.testing.system_errors import failing_from
 
 FILES = 5
 
@@ -129,6 +132,27 @@ def test_a_job_whose_end_was_not_written_down_is_found_by_its_commit(
     again = run(source, uri, recording([]), "append")
     assert (again.version, again.repeated) == (made.version, True)
     assert glaive.dataset(uri).count_rows() == FILES * 10 + 1
+
+
+@pytest.mark.spec("rel-20")
+def test_a_job_that_made_its_version_says_so_on_a_full_disk(tmp_path: Path, source: Path) -> None:
+    at, failed, made = 0, True, 0
+    while failed:
+        at += 1
+        uri = tmp_path / f"{at}.lance"
+        glaive.write_dataset(pa.table({"n": [99]}), uri)
+        with failing_from(str(uri), errno.ENOSPC, at) as calls:
+            try:
+                result = run(source, uri, recording([]), "append")
+            except StoreError:
+                assert glaive.dataset(uri).version == 1
+            else:
+                made += calls.failed
+                assert (result.version, glaive.dataset(uri).version) == (2, 2)
+        failed = calls.failed
+        again = run(source, uri, recording([]), "append")
+        assert (again.version, glaive.dataset(uri).count_rows()) == (2, FILES * 10 + 1)
+    assert made
 
 
 @pytest.mark.sampled(every=4)

@@ -159,17 +159,30 @@ class Journal:
         return self._version(f"{self._folder}/committed.json") or None
 
     def commit(self, version: int) -> None:
-        """Write down the version, and remove the entries of the tasks."""
-        self.store.put(
-            f"{self._folder}/committed.json", [json.dumps({"version": version}).encode()]
-        )
-        self.clear()
+        """Write down the version, and remove the entries of the tasks.
+
+        A store that fails is no error: there is a version, which the next run of the job finds.
+        """
+        try:
+            self.store.put(
+                f"{self._folder}/committed.json", [json.dumps({"version": version}).encode()]
+            )
+        except StoreError as error:
+            _not_noted(error)
+        else:
+            self.clear()
 
     def clear(self) -> None:
-        """Remove the entries of the tasks, which nothing needs once there is a version."""
-        entries = list(self._entries())
-        if entries:
-            self.store.delete(entries)
+        """Remove the entries of the tasks, which nothing needs once there is a version.
+
+        Those that cannot be removed stay for the next run of the job.
+        """
+        try:
+            entries = list(self._entries())
+            if entries:
+                self.store.delete(entries)
+        except StoreError as error:
+            _not_noted(error)
 
     def _entries(self) -> Iterator[str]:
         for meta in self.store.list(self._folder):
@@ -187,6 +200,12 @@ class Journal:
         except (ObjectNotFoundError, ValueError, RecursionError):
             return None
         return entry if isinstance(entry, dict) else None
+
+
+def _not_noted(error: StoreError) -> None:
+    import logging
+
+    logging.getLogger(__name__).debug("the end of a job was not written down: %s", error)
 
 
 def _decoded(texts: object) -> tuple[bytes, ...]:
