@@ -100,7 +100,8 @@ def test_systems_without_descriptors_of_folders_look_at_each_name(tmp_path: Path
     code = f"""
 import os, sys, pytest
 os.supports_dir_fd = set()
-chosen = ["-k", "not meanwhile and not back and not without_descriptors and not deep"]
+others = ("meanwhile", "back", "without_descriptors", "deep", "on_the_way")
+chosen = ["-k", " and ".join(f"not {{name}}" for name in others)]
 sys.exit(pytest.main([{__file__!r}, "-q", "--basetemp", {str(tmp_path / "t")!r}, *chosen]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -381,3 +382,26 @@ def test_unusual_names_are_names(tmp_path: Path, path: str) -> None:
     assert [meta.path for meta in store.list("d")] == [f"d/{path}"]
     store.delete([f"d/{path}"])
     assert list(store.walk("")) == []
+
+
+@pytest.mark.spec("rel-20")
+def test_a_folder_on_the_way_to_a_deletion_that_cannot_be_opened_is_no_file_in_it(
+    tmp_path: Path,
+) -> None:
+    resource = pytest.importorskip("resource", reason="limits of POSIX")
+    store = LocalStore(tmp_path)
+    store.put("a/b/c/file", [b"1"])
+    before, refused = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    for more in range(5):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + more, before[1]))
+        try:
+            store.delete(["a/b/c/file"])
+        except StoreError as error:
+            refused.append(str(error))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(refused) == 4
+    assert all(f"cannot delete {tmp_path}/a/b/c: Too many" in message for message in refused)
+    assert not (tmp_path / "a/b/c/file").exists()

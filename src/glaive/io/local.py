@@ -328,7 +328,8 @@ class LocalStore(ObjectStore):
             except FileNotFoundError:
                 continue  # the folder does not exist
             except OSError as error:
-                path = f"{full}/{os.path.basename(error.filename or '')}"
+                name = os.path.basename(error.filename or "")  # or a folder on the way there
+                path = f"{full}/{name}" if name in names else full
                 raise from_system(error, path, "delete") from None
 
     def discard(self, paths: Sequence[str]) -> None:
