@@ -338,13 +338,11 @@ class TestReading:
         os.mkfifo(tmp_path / "pipe")
         (tmp_path / "zero").symlink_to("/dev/zero")
         store = LocalStore(tmp_path)
-        assert store.get("pipe").size == 0
         assert store.get_into("pipe", memoryview(bytearray(4))) == 0
-        with pytest.raises(StoreError, match="zero: it is a pipe, a socket or a device"):
-            store.get("zero")
         for name in ("pipe", "zero"):
-            with pytest.raises(StoreError, match=f"{name}: it is a pipe, a socket or a device"):
-                store.open(name)
+            for read in (store.get, store.open):
+                with pytest.raises(StoreError, match=f"{name}: it is a pipe, a socket or a device"):
+                    read(name)
 
 
 @pytest.mark.parametrize(

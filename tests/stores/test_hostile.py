@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import CorruptFileError, DataFileMissingError, StoreError
+from glaive.errors import CorruptFileError, DataFileMissingError, GlaiveError, StoreError
+from glaive.format.paths import manifest_path
 from glaive.io.local import LocalStore
 from glaive.types import ByteRange
 
@@ -173,6 +174,19 @@ except glaive.errors.CorruptFileError as error:
         for read in (store.get, store.open):
             with pytest.raises(StoreError, match="it is a pipe, a socket or a device"):
                 read(f"data/{file.name}")
+
+    def test_a_pipe_in_the_place_of_a_manifest_is_not_one_that_is_not_finished(
+        self, place: Path
+    ) -> None:
+        """It would be taken for that of a writer to whom every other one has to give way."""
+        dataset = glaive.dataset(place)
+        manifest = place / manifest_path(dataset.version + 1, dataset.manifest.scheme)
+        os.mkfifo(manifest)
+        for change in (lambda: dataset.delete("true"), lambda: glaive.dataset(place)):
+            with pytest.raises(GlaiveError, match=rf"{manifest.name}: it is a pipe, a socket or"):
+                change()
+        manifest.unlink()
+        assert glaive.dataset(place).version == dataset.version
 
 
 class TestFullDisks:

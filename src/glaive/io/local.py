@@ -129,7 +129,7 @@ class LocalStore(ObjectStore):
             try:
                 # Enough for most manifests: saves a system call for the size.
                 data = os.read(fd, _FIRST_READ)
-                if len(data) == _FIRST_READ:
+                if not data or len(data) == _FIRST_READ:
                     status = os.fstat(fd)
                     if not S_ISREG(status.st_mode):
                         raise not_a_file(full, status.st_mode)
