@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.strangers import below_base
 
 import glaive
 from glaive.errors import AccessError
@@ -105,6 +106,45 @@ def test_a_blob_file_that_is_a_link_to_another_file_is_not_read(
     (blobs / "0123").unlink()
     key.rename(blobs / "0123")
     assert glaive.dataset(where).read_blobs("b", indices=[0]) == value
+
+
+@pytest.mark.spec("rel-26", "rel-46", "sec-5")
+@pytest.mark.parametrize("size", [120_000, 6_000_000])
+def test_a_base_path_above_the_dataset_lets_no_blob_file_lead_to_other_files_below_it(
+    size: int, key: Path
+) -> None:
+    """The link stays below the base path, and would lead out of the dataset."""
+    key.write_bytes(SECRET * (size // len(SECRET) + 1))
+    where = key.parent / "d"
+    home = str(key.parent)
+    below_base(where, home, rows([b"v" * size]), name="d/data/x.lance", is_root=False)
+    (file,) = (where / "data").glob("*.lance")
+    (blob,) = (where / "data").rglob("*.blob")
+    shutil.copy(file, where / "data" / "x.lance")
+    (where / "data" / "x").mkdir()
+    link = where / "data" / "x" / blob.name
+    link.symlink_to(Path("..", "..", "..", "id_rsa"))
+    for name in ("files", "values", "parts", "a table", "a frame of files", "a frame"):
+        with pytest.raises(AccessError, match=r"'b': .*\.blob was not read: it is a link to"):
+            READS[name](glaive.dataset(where), 1)
+    value = [(1 << 32, key.read_bytes()[:size])]
+    options: list[dict[str, Any]] = [
+        {"allow_external_blobs": [str(key)]},
+        {"base_store_params": {str(key.parent): {}}},
+        {"storage_options": {"delete_through_links": "true"}},
+    ]
+    for allowed in options:
+        assert glaive.dataset(where, **allowed).read_blobs("b", indices=[1]) == value
+    with pytest.raises(AccessError, match="holds values of a blob column, but it is a link to"):
+        glaive.dataset(where, **options[0]).optimize.compact_files()
+    # A link between files of blobs, and one into the dataset, lead to nobody else's.
+    for target in (blob, where / "own.bin"):
+        link.unlink()
+        link.symlink_to(target)
+        (where / "own.bin").write_bytes(blob.read_bytes())
+        assert glaive.dataset(where).read_blobs("b", indices=[1]) == [(1 << 32, b"v" * size)]
+    branch = glaive.dataset(where).create_branch("dev")
+    assert glaive.dataset(branch.uri).read_blobs("b", indices=[1]) == [(1 << 32, b"v" * size)]
 
 
 @pytest.mark.spec("rel-26")

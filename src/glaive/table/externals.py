@@ -15,9 +15,11 @@ from dataclasses import replace
 from glaive.errors import AccessError
 from glaive.format.limits import check_file_name
 from glaive.format.manifest import Manifest
-from glaive.io.access import AS_OPTION, AccessPolicy, open_external
+from glaive.format.names import is_blob_file_name
+from glaive.io.access import AS_OPTION, open_external
 from glaive.io.confined import is_link
 from glaive.io.location import Location
+from glaive.io.storage_options import read_switch
 from glaive.io.store import ObjectStore
 from glaive.table.base_locations import BaseLocations
 from glaive.table.bases import base_of
@@ -127,29 +129,62 @@ class ExternalValues:
         return f"{self._folders[folder]}/{name}"
 
 
-def refuse_link_out(store: ObjectStore, path: str, access: AccessPolicy, subject: str) -> None:
+def refuse_link_out(
+    home: ObjectStore, branch: str | None, store: ObjectStore, path: str, subject: str
+) -> str | None:
     """Refuse a blob file of a directory that is a link out of it.
 
     Links come with directories of others, as in archives, and may lead to any file of this
     machine. Not refused are links to where ``allow_external_blobs`` allows reading, and those of a
     download folder of ``huggingface_hub``. Links of folders do not count: what they hold has a
-    name that only writers use. One system call; none in buckets.
+    name that only writers use. Below a base path, which may be any directory above the dataset,
+    a link may lead only to a file of such a name, or into the dataset or a place that the caller
+    named. One system call; none in buckets.
+
+    Parameters
+    ----------
+    home, branch
+        The root of the branch that is read, and its name.
+    store
+        The root, or a base path, that has the file.
+
+    Returns
+    -------
+    str or None
+        Why the file is not copied, for links out that may be read.
 
     Raises
     ------
     AccessError
-        There is such a link.
+        There is such a link, and it may not be read.
     """
-    why = store.file_link_out(path) if store.is_local else None
+    if not store.is_local:
+        return None
+    why = store.file_link_out(path)
+    if why is None and store.uri != home.uri and store.is_link(path):
+        why = _leads_to_others(home, branch, store.full(path))
     if why is None:
-        return
+        return None
+    access = access_of(home)
     real = Location.parse(os.path.realpath(store.full(path)))
     if access.allows_external(real) or _is_downloaded(Location.parse(store.uri), real):
-        return
+        return why
     raise AccessError(
         f"{subject}: {store.full(path)} was not read: {why}. To read what is there, open the "
         f"dataset with allow_external_blobs=[{real.uri!r}], or a location above it. {AS_OPTION}"
     )
+
+
+def _leads_to_others(home: ObjectStore, branch: str | None, full: str) -> str | None:
+    """Why a link below a base path, which stays there, may lead to a file of somebody else."""
+    real = Location.parse(os.path.realpath(full))
+    name = real.path.rpartition("/")[2]
+    if is_blob_file_name(name) or read_switch(home.options, "delete_through_links"):
+        return None
+    own = Location.parse(os.path.realpath(root_store(home, branch).uri))
+    if own.contains(real) or access_of(home).place_of(real) is not None:
+        return None
+    return f"it is a link to {real.uri}, which is no file of blobs, and not in the dataset"
 
 
 def _is_downloaded(home: Location, real: Location) -> bool:

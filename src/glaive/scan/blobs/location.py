@@ -33,7 +33,6 @@ from glaive.scan.snapshot import Snapshot
 from glaive.table.base_locations import BaseLocations
 from glaive.table.bases import locate_data_file
 from glaive.table.externals import ExternalValues, refuse_link_out
-from glaive.table.root import access_of
 from glaive.types import ByteRange
 
 __all__ = ["BlobHome", "BlobLocation", "open_location", "read_locations", "refuse_links"]
@@ -48,7 +47,7 @@ class BlobLocation:
 
     ``shared`` is an opened reader of the object, if there is one. ``own`` is False for
     objects that are not the dataset's: several values may then lie in the same bytes.
-    ``beside`` says that it is a file of values beside a data file.
+    ``link`` says why the object may be read, but not copied: it is a link out of the dataset.
     """
 
     store: ObjectStore
@@ -57,7 +56,7 @@ class BlobLocation:
     size: int | None
     own: bool = True
     shared: RangeReader | None = field(default=None, compare=False)
-    beside: bool = field(default=False, compare=False)
+    link: str | None = field(default=None, compare=False)
 
 
 def open_location(location: BlobLocation) -> RangeReader:
@@ -132,11 +131,10 @@ def refuse_links(locations: Iterable[BlobLocation | None]) -> None:
     AccessError
         There is such a link; nothing was read.
     """
-    files = {(at.store.uri, at.path): at.store for at in locations if at and at.beside}
-    for (_, path), store in files.items():
-        why = store.file_link_out(path)
-        if why is not None:
-            raise AccessError(f"{store.full(path)} holds values of a blob column, but {why}")
+    for at in locations:
+        if at is not None and at.link is not None:
+            full = at.store.full(at.path)
+            raise AccessError(f"{full} holds values of a blob column, but {at.link}")
 
 
 def _is_local(location: BlobLocation | None) -> bool:
@@ -222,9 +220,8 @@ class BlobHome:
         self._file = file
         self._column = column
         self._store, self._path = locate_data_file(snapshot.store, snapshot.manifest, file)
-        self._readers: dict[int, RangeReader] = {}
+        self._readers: dict[int, tuple[RangeReader, str | None]] = {}
         self._elsewhere: ExternalValues | None = None
-        self._access = access_of(snapshot.store)
 
     def locations(self, descriptions: Any) -> list[BlobLocation | None]:
         """The location of each value; None for nulls.
@@ -321,14 +318,15 @@ class BlobHome:
         if kind in (PACKED_FILE, OWN_FILE):
             path = blob_file_path(self._path, blob_id)
             if kind == OWN_FILE:
-                self._refuse_link(path)
-                return BlobLocation(self._store, path, 0, size, beside=True)
-            shared = self._readers.get(blob_id)
-            if shared is None:
-                self._refuse_link(path)
-                shared = open_location(BlobLocation(self._store, path, 0, None))
-                self._readers[blob_id] = shared
-            return BlobLocation(self._store, path, position, size, shared=shared, beside=True)
+                link = self._refuse_link(path)
+                return BlobLocation(self._store, path, 0, size, link=link)
+            known = self._readers.get(blob_id)
+            if known is None:
+                link = self._refuse_link(path)
+                known = open_location(BlobLocation(self._store, path, 0, None)), link
+                self._readers[blob_id] = known
+            shared, link = known
+            return BlobLocation(self._store, path, position, size, shared=shared, link=link)
         if kind == EXTERNAL:
             if not uri or not (blob_id or "://" in uri):
                 raise self._no_uri(repr(uri))
@@ -339,9 +337,10 @@ class BlobHome:
             "The file was probably written by a newer Lance: upgrade glaive."
         )
 
-    def _refuse_link(self, path: str) -> None:
+    def _refuse_link(self, path: str) -> str | None:
         """Refuse a file of values that is a link to any other file of this machine."""
-        refuse_link_out(self._store, path, self._access, f"column {self._column!r}")
+        home, branch = self._snapshot.store, self._snapshot.manifest.wire.branch or None
+        return refuse_link_out(home, branch, self._store, path, f"column {self._column!r}")
 
     def _external(self, base_id: int, uri: str) -> tuple[ObjectStore, str]:
         """Store and path of a value that lies below a base path, or has an absolute URI."""
