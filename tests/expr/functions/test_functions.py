@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pyarrow as pa
@@ -90,6 +91,29 @@ def test_distances_of_long_texts_are_refused_as_they_take_the_square_of_the_time
     assert values("levenshtein(s, repeat('b', 3000))", s=["a" * 3000]) == [3000]
     with pytest.raises(FilterError, match="levenshtein: texts of 40000 and 40000 characters"):
         values("levenshtein(s, repeat('b', 40000))", s=["a" * 40000])
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [("replace({}, {}, 'x')", "a" * 100_000 + "x"), ("split_part({}, {}, 2)", "")],
+)
+def test_a_long_pattern_is_not_compared_at_each_place_of_a_text(call: str, expected: str) -> None:
+    # Arrow compares 100,000 characters at 200,000 places: half a minute, and an hour for 1 MB.
+    text, pattern = "concat(repeat('a', 200000), s)", "concat(repeat('a', 100000), 'b')"
+    started = process_time()
+    assert values(call.format(text, pattern), s=["b", "b"]) == [expected] * 2
+    assert process_time() - started < 1
+
+
+@pytest.mark.spec("rel-25")
+def test_words_that_are_looked_for_are_limited_as_each_takes_a_pass_over_a_text() -> None:
+    many = "contains_tokens(s, '{}')".format(" ".join(f"w{n}" for n in range(1001)))
+    with pytest.raises(FilterError, match=r"contains_tokens: 1001 different words, at most 1000"):
+        values(many, s=["a"])
+    started = process_time()
+    assert values("contains_tokens(s, repeat('a ', 100000))", s=["a", "b"]) == [True, False]
+    assert process_time() - started < 1
 
 
 @pytest.mark.spec("rel-25")

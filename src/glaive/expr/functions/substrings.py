@@ -1,7 +1,7 @@
 """Substrings: extract, search, replace, split. Positions count characters from 1.
 
 Row by row: ``overlay``, ``substr_index``, replacing the empty string, and calls whose pattern is
-a column.
+a column, or is long: at each place of a text Arrow may compare all of it, Python does not.
 """
 
 from __future__ import annotations
@@ -31,6 +31,18 @@ __all__: list[str] = []
 
 _FAR = 1 << 40
 """A position beyond the end of every string; sums of such positions do not overflow."""
+
+
+_LONG = 256
+"""Bytes of a pattern from which on Python looks for it, in a time that does not grow with it."""
+
+_MOST_WORDS = 1_000
+"""Different words that `contains_tokens` looks for: each text is passed over once for each."""
+
+
+def _is_short(pattern: Any) -> bool:
+    """Whether a pattern is a constant that Arrow may look for."""
+    return is_constant(pattern) and 0 < scalar_bytes(pattern) < _LONG
 
 
 def _positions(number: Any, rows: int) -> Any:
@@ -161,7 +173,12 @@ def _contains_tokens(text: Any, tokens: Any) -> Any:
     if not is_constant(tokens):
         raise FilterError("contains_tokens: the words must be a constant, not a column")
     passing = _with_nulls(pa.repeat(pa.scalar(True), len(text)), pa.bool_(), text)
-    for word in _words(tokens.as_py() or ""):
+    words = dict.fromkeys(_words(tokens.as_py() or ""))
+    if len(words) > _MOST_WORDS:
+        raise FilterError(
+            f"contains_tokens: {len(words)} different words, at most {_MOST_WORDS} are supported"
+        )
+    for word in words:
         # Words consist of letters and digits, which need no escape.
         passing = pc.and_(passing, pc.match_substring_regex(text, rf"(^|{_WORD}){word}($|{_WORD})"))
     return passing
@@ -178,7 +195,7 @@ def _replaced_type(counted: Any) -> Any:
 
 @function("replace", takes=signature(TEXT, TEXT, TEXT, result=_replaced_type))
 def _replace(text: Any, pattern: Any, other: Any) -> Any:
-    if is_constant(pattern) and is_constant(other) and pattern.as_py() and other.is_valid:
+    if _is_short(pattern) and is_constant(other) and other.is_valid:
         size, added = bytes_of(text, len(text)), scalar_bytes(other)
         if size * (1 + added) > MAX_BATCH_BYTES:
             size += added * int(pc.sum(pc.count_substring(text, pattern.as_py())).as_py() or 0)
@@ -203,7 +220,7 @@ def _split_part(text: Any, separator: Any, number: Any) -> Any:
     zero = pc.if_else(all_valid(text, separator), pc.equal(number, 0), False)
     if pc.any(zero).as_py():
         raise FilterError("split_part: parts count from 1, or from -1 at the end, found 0")
-    if is_constant(separator) and separator.as_py() and is_constant(number) and number.is_valid:
+    if _is_short(separator) and is_constant(number) and number.is_valid:
         parts = pc.split_pattern(text, separator.as_py())
         begin, end = _bounds(parts)
         wanted = number.as_py()
