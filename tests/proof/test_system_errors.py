@@ -153,6 +153,31 @@ def test_a_name_that_was_taken_is_no_failure_where_nothing_may_be_deleted(
     assert (newest.version, newest.count_rows(), [*newest.tags.list()]) == (2, 6, ["name"])
 
 
+@pytest.mark.spec("rel-20")
+@pytest.mark.parametrize("name", ["append", "index"])
+def test_what_cannot_be_removed_then_hides_no_error(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As in a directory whose permissions were withdrawn."""
+
+    def refused(path: str, **_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+    failed, at = True, 0
+    while failed:
+        at += 1
+        place = tmp_path / str(at)
+        shutil.copytree(base, place)
+        dataset = glaive.dataset(place)
+        with failing_from(str(place), errno.EDQUOT, at) as calls, monkeypatch.context() as patch:
+            patch.setattr(os, "unlink", refused)
+            error = failure(OPERATIONS[name], dataset)
+        failed = calls.failed
+        assert error is None or "quota" in error
+        shutil.rmtree(place)
+    assert at > 3
+
+
 def failure(operation: Callable[[LanceDataset], object], dataset: LanceDataset) -> str | None:
     """The message of the error that an operation ends in, if it does."""
     try:

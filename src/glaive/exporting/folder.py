@@ -95,8 +95,9 @@ class ExportRun:
             ) from None
 
     def withdraw(self, names: Iterable[str]) -> None:
-        """End the run, and remove its files."""
-        self.folder.delete([self.claim, *sorted(names)])
+        """End the run, and remove its files; failures of the store are ignored."""
+        with suppress(StoreError):
+            self.folder.delete([self.claim, *sorted(names)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +209,7 @@ def finish(
         _write_mark(run, {"job": run.job, "run": run.id, **facts}, left)
     except _NoMarkError as error:
         if not replaced.paths:
-            with suppress(StoreError):
-                run.withdraw(names)
+            run.withdraw(names)
         raise error.reason from None
     # From here on the files stay: there may be a mark.
     with suppress(StoreError):  # the next run removes it

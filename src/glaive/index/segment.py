@@ -6,6 +6,7 @@ Specification: "Segments" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from glaive.errors import (
     DataFileMissingError,
     GlaiveError,
     ObjectNotFoundError,
+    StoreError,
 )
 from glaive.file.open import create_writer
 from glaive.format.fields import LanceSchema
@@ -291,8 +293,9 @@ class SegmentWriter:
         ]
 
     def abort(self) -> None:
-        """Remove what was written."""
+        """Remove what was written; failures of the store are ignored."""
         for file in self._open.values():
             file.abort()
-        self.store.discard([f"{self.folder}/{name}" for name in self._sizes])
+        with suppress(StoreError):
+            self.store.discard([f"{self.folder}/{name}" for name in self._sizes])
         self._open, self._sizes = {}, {}
