@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import time
 from pathlib import Path
@@ -11,7 +13,8 @@ import pytest
 
 import glaive
 from glaive.dataset.columns.checkpoint_folder import CheckpointFolder
-from glaive.udf import batch_udf
+from glaive.errors import StoreError
+from glaive.udf import BatchUDFCheckpoint, batch_udf
 
 
 def test_results_from_another_column_of_the_same_name_are_not_taken(tmp_path: Path) -> None:
@@ -51,6 +54,31 @@ def test_a_checkpoint_in_a_folder_removes_its_own_files_only(tmp_path: Path) -> 
     checkpoint.remove()
     left = {str(path.relative_to(folder)) for path in folder.rglob("*.json")}
     assert left == set(others)
+
+
+@pytest.mark.spec("rel-20")
+def test_columns_are_there_though_the_file_of_results_cannot_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = glaive.write_dataset({"a": [1, 2]}, tmp_path / "t")
+    results = tmp_path / "results"
+
+    def refused(path: str, **_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    @batch_udf(output_schema=pa.schema([("b", pa.int64())]), checkpoint_file=results)
+    def same(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({"b": batch["a"]})
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(os, "unlink", refused)
+        dataset.add_columns(same)
+    assert (dataset.version, dataset.to_table()["b"].to_pylist()) == (2, [1, 2])
+    assert f"{results} is no longer needed, and could not be deleted: Perm" in caplog.text
+    kept = BatchUDFCheckpoint(results)
+    kept.cleanup()
+    with pytest.raises(StoreError, match=r"cannot delete .*results: there is no such file"):
+        kept.cleanup()
 
 
 @pytest.mark.spec("rel-15", "rel-39")

@@ -10,13 +10,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, Self
 
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.dataset.fragments.data_files import DataFile
-from glaive.errors import ObjectNotFoundError, OptionError
+from glaive.errors import ObjectNotFoundError, OptionError, StoreError
 from glaive.format import fragment as stored
 from glaive.format.fragment import Fragment
 from glaive.io.store import ObjectStore
@@ -89,6 +90,10 @@ class CheckpointFolder:
         self.store.put(self._name(fragment), [text.encode()])
 
     def remove(self) -> None:
-        """Delete the files of the folder that checkpoints made: the columns are committed."""
-        names = [meta.path for meta in self.store.list("")]
-        self.store.discard(list(filter(_NAME.fullmatch, names)))
+        """Delete the files of the folder that checkpoints made, if that is possible.
+
+        The columns are committed.
+        """
+        with suppress(StoreError):
+            names = [meta.path for meta in self.store.list("")]
+            self.store.discard(list(filter(_NAME.fullmatch, names)))

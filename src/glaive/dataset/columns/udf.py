@@ -214,5 +214,14 @@ class Checkpoint:
             connection.execute("DELETE FROM batches WHERE work = ?", (work,))
 
     def remove(self) -> None:
-        """Delete the file: the columns are committed."""
-        Path(self.path).unlink()
+        """Delete the file, if that is possible: the columns are committed."""
+        try:
+            Path(self.path).unlink()
+        except OSError as error:
+            import logging
+
+            logging.getLogger(__name__).warning(
+                "checkpoint_file %s is no longer needed, and could not be deleted: %s",
+                self.path,
+                error.strerror,
+            )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from glaive.dataset.columns.checkpoint_file import checkpoint_file, read_batch
+from glaive.io.failures import from_system
 from glaive.named_tuple import NamedTuple
 
 __all__ = ["BatchUDFCheckpoint"]
@@ -85,5 +86,14 @@ class BatchUDFCheckpoint:
             connection.execute("DELETE FROM kept_batches WHERE fragment_id = ?", (fragment_id,))
 
     def cleanup(self) -> None:
-        """Delete the file."""
-        Path(self.path).unlink()
+        """Delete the file.
+
+        Raises
+        ------
+        StoreError
+            The system refuses, or there is none.
+        """
+        try:
+            Path(self.path).unlink()
+        except OSError as error:
+            raise from_system(error, os.fspath(self.path), "delete") from None
