@@ -18,6 +18,7 @@ from glaive.errors import (
     OptionError,
     RowIndexError,
     SchemaError,
+    StoreError,
 )
 from glaive.file import LanceFileReader, LanceFileSession, LanceFileWriter
 
@@ -185,6 +186,10 @@ def test_sessions_open_files_below_one_place(tmp_path: Path) -> None:
     assert session.read_range("deep/a.lance", 0, 4) == (tmp_path / "deep/a.lance").read_bytes()[:4]
     session.download_file("deep/a.lance", tmp_path / "copy.lance")
     session.upload_file(tmp_path / "copy.lance", "again.lance")
+    with pytest.raises(ObjectNotFoundError, match=r"cannot read .*gone"):
+        session.upload_file(tmp_path / "gone", "gone.lance")
+    with pytest.raises(StoreError, match=r"cannot write .*deep: Is a directory"):
+        session.download_file("again.lance", tmp_path / "deep")
     assert session.open_reader("again.lance").read_all().to_table().equals(ROWS)
     session.delete_file("again.lance")
     assert not session.contains("again.lance")
