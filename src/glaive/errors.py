@@ -106,7 +106,7 @@ _SECRETS: Final = (
     r"|(?:(?<=http://)|(?<=https://))[^/\s@:]+(?=@)"
     r"|((?:[?&#;]|%3F|%26|%23|%3B)"
     r"(?:[\w.-]*?(?:sig|signature|token|secret|passw(?:or)?d|pwd|passphrase|auth|authorization|jwt|key"
-    r"|credential|sessionid)|x-amz-[a-z-]+)=)[^&\s'\")]+?(?=[&\s'\")]|/_|/data/|/tree/|$)"
+    r"|credential|sessionid)|x-amz-[a-z-]+)(?:=|%3D))[^&\s'\")]+?(?=[&\s'\")]|/_|/data/|/tree/|$)"
 )
 """Passwords or tokens before the host of a URL, and keys among its parameters; slashes, too."""
 

@@ -206,6 +206,9 @@ class TestCounters:
         assert CountingStore(store).counters is store.counters
 
 
+NO_RETRIES = {"client_max_retries": "0", "max_retries": "0"}
+
+
 @pytest.mark.parametrize(
     "uri",
     [
@@ -221,8 +224,20 @@ def test_messages_hold_no_password_of_a_url(uri: str) -> None:
         assert "hush" not in shown
         assert "127.0.0.1:9/x" in shown or "place/x" in shown
     with pytest.raises(GlaiveError) as caught:
-        open_store(uri, {"client_max_retries": "0", "max_retries": "0"}).get("a")
+        open_store(uri, NO_RETRIES).get("a")
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.spec("rel-27")
+@pytest.mark.parametrize("key", ["sig", "token", "X-Amz-Signature"])
+def test_messages_hold_no_key_of_a_url_that_is_a_parameter_of_another(key: str) -> None:
+    """As the prefix of a listing is, in which servers get the parameters of a URL."""
+    place = {"aws_endpoint": "http://127.0.0.1:9", "aws_skip_signature": "true", "aws_region": "x"}
+    for rest in ("", "&v=1", "/t.lance"):
+        store = open_store(f"s3://bucket/x?{key}=hush%2B1{rest}", NO_RETRIES | place)
+        with pytest.raises(StoreError, match=r"cannot list .*prefix=x") as caught:
+            list(store.list("_versions"))
+        assert "hush" not in str(caught.value)
 
 
 @pytest.mark.spec("rel-27")
