@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.dataset.test_claimed_rows import rewrite
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
@@ -154,3 +155,20 @@ def test_streams_see_one_window_before_others_are_fetched(is_stream: bool, tmp_p
     assert next(done) == 1
     assert begun == (1 if is_stream else 8)
     assert list(done) == [*range(2, 9)]
+
+
+@pytest.mark.spec("rel-25")
+def test_the_size_that_a_manifest_claims_for_a_file_makes_no_windows_of_one_row(
+    tmp_path: Path,
+) -> None:
+    glaive.write_dataset(pa.table({"text": ["same"] * ROWS}), tmp_path)
+    usual = len(list(glaive.dataset(tmp_path).to_batches(batch_size=ALL_IN_ONE)))
+
+    def change(_: Any, fragments: list[Any]) -> None:
+        fragments[0].files[0].file_size_bytes = 2**60
+
+    rewrite(tmp_path, change)
+    claimed = glaive.dataset(tmp_path)
+    assert len(list(claimed.to_batches(batch_size=ALL_IN_ONE))) == usual
+    reader = claimed.scanner(filter="text = 'same'", batch_size=ALL_IN_ONE).to_reader()
+    assert len(list(reader)) < 10

@@ -203,7 +203,9 @@ def row_bytes(bound: BoundFragment) -> int:
     row = max(int(width.total), sizes.seen)
     if width.variable and bound.rows:
         # Strings on disk are often half their size in memory; whole files are taken to be strings.
+        # What a manifest claims may be any number: rows would be read one at a time.
         stored = sum(file.size or 0 for file in bound.fragment.files)
+        stored = min(stored, sum(reader.size for reader in bound.readers))
         row = max(row, 2 * stored // bound.rows)
     # Values of blobs are in files of their own: their column knows how large they are.
     blobs = bound.projection.blob_contents
