@@ -5,6 +5,7 @@ Specification: "Where values lie" in ``docs/format/blobs.md``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import Any
@@ -19,6 +20,7 @@ from glaive.errors import (
     AccessError,
     CorruptFileError,
     DataFileMissingError,
+    GlaiveError,
     LimitError,
     ObjectNotFoundError,
     UnsupportedFeatureError,
@@ -26,7 +28,7 @@ from glaive.errors import (
 from glaive.file.blob_references import BlobReference
 from glaive.format.blobs import DESCRIPTION, EXTERNAL, INLINE, OWN_FILE, PACKED_FILE
 from glaive.format.fragment import DataFile
-from glaive.format.paths import blob_file_path
+from glaive.format.paths import blob_file_path, blob_folder
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore, RangeReader
 from glaive.scan.snapshot import Snapshot
@@ -274,6 +276,26 @@ class BlobHome:
         for row in np.flatnonzero(rows).tolist():
             position, size, base_id = (column[row] for column in numbers)
             yield row, BlobReference(position, size, base_id, uris[row])
+
+    def held_bytes(self) -> float:
+        """Bytes of the data file and of the blob files beside it: no values are more.
+
+        Infinite where that is unknown: web servers list nothing. One listing.
+        """
+        beside = sum(meta.size for meta in self._store.list(blob_folder(self._path)))
+        if not beside and not self._store.is_local:
+            return math.inf
+        return float(self._data_reader().size + beside)
+
+    def is_there(self, description: Any) -> bool:
+        """Whether an external value may be read, and its object has so many bytes. One request."""
+        try:
+            (location,) = self.locations(description)
+            if location is None or location.size is None:
+                return True
+            return location.offset + location.size <= open_location(location).size
+        except GlaiveError:  # reading the value says what is wrong
+            return False
 
     def _uris(self, descriptions: Any) -> list[str]:
         try:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import ascending, pack_flags
+from glaive.config import settings
 from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import SchemaError
 from glaive.file.protocol import BoundColumn, Searchable
@@ -78,13 +79,9 @@ class BlobContentsColumn(Searchable):
     plan_take = take
 
     def _content_bytes(self, field: Field, array: Any) -> float:
-        """Bytes of all blobs at or below a field, as the descriptions say: sizes may be wrong."""
+        """Bytes of all blobs at or below a field, as the descriptions say: about, if wrong."""
         if field.is_blob_v2:
-            present = array.drop_null()
-            sizes = np.asarray(present.field("size"))
-            unknown = (sizes == 0) & (np.asarray(present.field("kind")) == EXTERNAL)
-            sizes = np.where(unknown, _UNKNOWN_BYTES, sizes)
-            return float(sizes[self._is_fetched(present)].sum(dtype=np.float64))
+            return self._blob_bytes(field, array.drop_null())
         if not has_blobs_v2(field):
             return 0.0
         struct = field.logical_type == "struct"
@@ -92,9 +89,30 @@ class BlobContentsColumn(Searchable):
         pairs = zip(field.children, members, strict=True)
         return sum(self._content_bytes(child, member) for child, member in pairs)
 
-    def _is_fetched(self, descriptions: Any) -> NDArray[np.bool_]:
-        """Which values become part of the column."""
-        return np.ones(len(descriptions), np.bool_)
+    def _blob_bytes(self, field: Field, present: Any) -> float:
+        """The same of the blobs of a field: windows have fewer rows, the more this is.
+
+        What is said to be much is compared with the files: a listing, and one request if values
+        lie elsewhere.
+        """
+        sizes = np.asarray(present.field("size"))
+        external = np.asarray(present.field("kind")) == EXTERNAL
+        sizes = np.where(external & (sizes == 0), _UNKNOWN_BYTES, sizes)
+        own, far = (float(sizes[part].sum(dtype=np.float64)) for part in (~external, external))
+        far = far if self._fetches_external else 0.0
+        home = self._home(field, self._column.name)
+        if home is None:
+            return 0.0
+        most = settings.max_decoded_bytes_per_page
+        if own > most:
+            own = min(own, home.held_bytes())
+        if far > most:
+            largest = int(np.where(external, sizes, 0).argmax())
+            far = far if home.is_there(present.slice(largest, 1)) else 0.0
+        return own + far
+
+    _fetches_external = True
+    """Whether values that lie elsewhere become part of the column."""
 
     def _resolve(self, field: Field, array: Any, path: str, *, distinct: bool) -> Any:
         """Values in place of the descriptions at or below a field."""
@@ -143,10 +161,7 @@ class LogicalColumn(BlobContentsColumn):
     """The same with values that lie elsewhere as references: rows to be written again."""
 
     _result = staticmethod(logical)
-
-    def _is_fetched(self, descriptions: Any) -> NDArray[np.bool_]:
-        external: NDArray[np.bool_] = np.asarray(descriptions.field("kind")) == EXTERNAL
-        return ~external
+    _fetches_external = False
 
     def _values(self, field: Field, descriptions: Any, path: str, *, distinct: bool) -> Any:
         rows = len(descriptions)
