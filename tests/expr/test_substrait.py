@@ -50,6 +50,20 @@ def test_a_decimal_has_no_more_bytes_than_decimals_have() -> None:
     ).to_pylist() == [True]
 
 
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("scale", [2_000_000_000, 39, 2**64 - 39])
+def test_decimals_have_a_scale_that_arrow_has_powers_for(scale: int) -> None:
+    # Casts to others read beyond them.
+    kind = part(24, number(1, varint(scale)) + number(2, b"\x0a"))
+    one = part(3, part(1, number(7, b"\1")))
+    cast = part(3, part(1, part(11, part(1, kind) + part(2, one[2:]))))
+    literal = part(24, part(1, b"\1") + number(2, b"\x0a") + number(3, varint(scale)))
+    columns = part(4, part(1, b"a") + part(2, part(1, part(7, b""))))
+    for whole in (columns + part(3, cast[2:] + part(3, b"x")), is_equal_to_itself(literal)):
+        with pytest.raises(FilterError, match="damaged: decimals of 128 bits have up to 38"):
+            bind_filter(whole, SCHEMA)
+
+
 @pytest.mark.parametrize("field", [2, 3, 5, 7, 14, 16, 17])
 def test_numbers_have_the_lowest_bits_of_longer_ones(field: int) -> None:
     whole = is_equal_to_itself(number(field, _LONGEST))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.decimals import decimal_type
 from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import FilterError
 from glaive.expr import tree
@@ -220,7 +221,7 @@ def _type(message: Message) -> Any:
             return kind
     if 24 in message:
         decimal = as_message(message, 24)
-        return _checked(pa.decimal128, as_int(decimal, 2), as_int(decimal, 1))
+        return _checked(decimal_type, 128, as_int(decimal, 2), as_int(decimal, 1))
     if 23 in message:
         return _checked(pa.binary, as_int(as_message(message, 23), 1))
     for number, zone in ((33, None), (34, "UTC")):
@@ -281,7 +282,7 @@ def _timed(message: Message) -> Literal:
             return Literal(as_int(timestamp, 2), pa.timestamp(_unit(timestamp), zone))
     if 24 in message:
         decimal = as_message(message, 24)
-        type_number = _checked(pa.decimal128, as_int(decimal, 2), as_int(decimal, 3))
+        type_number = _checked(decimal_type, 128, as_int(decimal, 2), as_int(decimal, 3))
         raw = as_bytes(decimal, 1)
         if len(raw) > _DECIMAL_BYTES:  # Numbers of many digits take time by their square.
             raise FilterError(f"a decimal has {len(raw)} bytes, at most {_DECIMAL_BYTES}")

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
+from glaive.arrow.decimals import MAX_SCALE, decimal_type
 from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.types import MAX_OFFSET, MAX_WIDTH
@@ -82,12 +83,6 @@ _NAMES: Final[dict[pa.DataType, str]] = {
     pa.binary_view(): "binary",
 }
 
-_MAX_SCALE: Final = {128: 38, 256: 76}
-"""Largest scale of decimals, and without its sign the smallest, by bits.
-
-Arrow has powers of 10 up to there: it writes no value of another scale, and casts read beyond them.
-"""
-
 ZONE_FILE: Final = "dateutil/"
 """How the name of a time zone begins behind which pandas opens any path."""
 _VARIABLE: Final = frozenset({"string", "large_string", "binary", "large_binary", "json", "blob"})
@@ -122,10 +117,7 @@ def leaf_type(text: str) -> Any:
             return pa.timestamp(_UNITS[_UNITS.index(unit)], zone)
         if head == "decimal":
             bits, precision, scale = rest.split(":")
-            make: Any = {"128": pa.decimal128, "256": pa.decimal256}[bits]
-            if abs(int(scale)) > _MAX_SCALE[int(bits)]:
-                raise ValueError(text)
-            return make(int(precision), int(scale))
+            return decimal_type({"128": 128, "256": 256}[bits], int(precision), int(scale))
         if head == "fixed_size_binary":
             return pa.binary(_count(rest, MAX_WIDTH))
         if head == "fixed_size_list":
@@ -189,7 +181,7 @@ def logical_type(arrow: Any, column: str) -> str:
             )
         return f"timestamp:{arrow.unit}:{arrow.tz}"
     if types.is_decimal128(arrow) or types.is_decimal256(arrow):
-        most = _MAX_SCALE[arrow.bit_width]
+        most = MAX_SCALE[arrow.bit_width]
         if abs(arrow.scale) > most:
             raise SchemaError(
                 f"column {column!r}: expected a scale from {-most} to {most}, found {arrow}. Cast "

@@ -106,6 +106,32 @@ def test_a_long_pattern_is_not_compared_at_each_place_of_a_text(call: str, expec
     assert process_time() - started < 1
 
 
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "Decimal128(10, 2000000000)",  # Arrow read beyond its powers of 10
+        "Decimal128(10, -2000000000)",
+        "Decimal256(10, 77)",
+        "Decimal128(39, 0)",
+        "Decimal128(10, 9999999999)",
+        "Decimal128(99999999999, 1)",
+        "FixedSizeBinary(999999999999)",
+        "FixedSizeBinary(-1)",
+        "Dictionary(Utf8, Utf8)",
+        "Dictionary(Int8, Dictionary(Int8, Utf8))",
+        "Dictionary(Int8, List(Int64))",
+        f"Decimal128({'9' * 100_000}, 0)",
+    ],
+)
+def test_types_that_arrow_does_not_have_are_no_types_of_a_cast(kind: str) -> None:
+    for call in ("arrow_cast", "arrow_try_cast"):
+        with pytest.raises(FilterError, match="unknown type") as refused:
+            values(f"{call}(n, '{kind}')", n=[1, 2])
+        assert len(str(refused.value)) < 1000
+    assert values("arrow_cast(n, 'Decimal128(38, 3)')", n=[2000]) == [2000]
+
+
 @pytest.mark.spec("rel-25")
 def test_words_that_are_looked_for_are_limited_as_each_takes_a_pass_over_a_text() -> None:
     many = "contains_tokens(s, '{}')".format(" ".join(f"w{n}" for n in range(1001)))

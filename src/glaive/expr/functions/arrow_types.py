@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from glaive.arrow.capacity import too_large
+from glaive.arrow.decimals import decimal_type
 from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import FilterError
 from glaive.expr.casts import cast
@@ -13,6 +14,7 @@ from glaive.expr.functions.coercion import TEXT, check_count, refuse, signature
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa
 from glaive.expr.rows import array_of, broadcast, count_rows
+from glaive.types import MAX_WIDTH
 
 __all__ = ["named_type", "type_name"]
 
@@ -109,11 +111,11 @@ def named_type(name: str) -> Any:
     match = _CALLED.match(name)
     try:
         data_type = _built(match[1], match[2]) if match is not None else None
-    except (ValueError, KeyError, IndexError, pa.ArrowException):
+    except (ValueError, KeyError, IndexError, TypeError, pa.ArrowException):
         data_type = None
     if data_type is None:
         raise FilterError(
-            f"unknown type {name!r}; there are {', '.join(_PLAIN)}, Timestamp(Second, None), "
+            f"unknown type {name!r:.100}; there are {', '.join(_PLAIN)}, Timestamp(Second, None), "
             'Timestamp(Microsecond, Some("UTC")), Time64(Nanosecond), Duration(Second), '
             "Decimal128(10, 2), FixedSizeBinary(16), List(Int64), Dictionary(Int32, Utf8)"
         )
@@ -133,18 +135,34 @@ def _built(name: str, inside: str) -> Any:  # noqa: PLR0911  # A table of types.
         case "Duration":
             return pa.duration(_UNITS[parts[0]])
         case "Decimal128":
-            return pa.decimal128(int(parts[0]), int(parts[1]))
+            return decimal_type(128, int(parts[0]), int(parts[1]))
         case "Decimal256":
-            return pa.decimal256(int(parts[0]), int(parts[1]))
+            return decimal_type(256, int(parts[0]), int(parts[1]))
         case "FixedSizeBinary":
-            return pa.binary(int(parts[0]))
+            return pa.binary(_width(parts[0]))
         case "List":
             return pa.list_(pa.field("item", named_type(inside)))
         case "LargeList":
             return pa.large_list(pa.field("item", named_type(inside)))
         case "Dictionary":
-            return pa.dictionary(named_type(parts[0]), named_type(parts[1]))
+            return pa.dictionary(named_type(parts[0]), _dictionary_values(parts[1]))
     return None
+
+
+def _width(text: str) -> int:
+    """Bytes of a value; a negative number would be any number of them."""
+    width = int(text)
+    if not 0 <= width <= MAX_WIDTH:
+        raise ValueError(text)
+    return width
+
+
+def _dictionary_values(text: str) -> Any:
+    """The type of a dictionary's values: Arrow has no casts to dictionaries of nested ones."""
+    values = named_type(text)
+    if is_kind.is_dictionary(values) or is_kind.is_nested(values):
+        raise ValueError(text)
+    return values
 
 
 def _zone(text: str) -> str:
