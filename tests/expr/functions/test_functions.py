@@ -132,6 +132,31 @@ def test_types_that_arrow_does_not_have_are_no_types_of_a_cast(kind: str) -> Non
     assert values("arrow_cast(n, 'Decimal128(38, 3)')", n=[2000]) == [2000]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "named_struct({})".format(", ".join(["'a', n"] * 4000)),
+        "to_timestamp(s, {})".format(", ".join(["'%Y-%m-%d'"] * 9000)),
+        f"to_timestamp(s, '{'x' * 900}')",
+        f"from_unixtime(n, '{'x' * 100_000}')",
+        f"date_part('{'x' * 100_000}', t)",
+        f"date_trunc('{'x' * 100_000}', t)",
+        f"encode(s, '{'x' * 100_000}')",
+        f"digest(s, '{'x' * 100_000}')",
+        f"{'x' * 100_000}(n)",
+        f"st_{'x' * 100_000}(n)",
+    ],
+    ids=range(10),
+)
+def test_an_error_of_a_call_shows_the_first_of_many_and_the_beginning_of_long_texts(
+    call: str,
+) -> None:
+    times = pa.array([0], pa.timestamp("s"))
+    with pytest.raises(FilterError) as refused:
+        values(call, s=["a"], n=[1], t=times)
+    assert len(str(refused.value)) < 1000
+
+
 @pytest.mark.spec("rel-25")
 def test_words_that_are_looked_for_are_limited_as_each_takes_a_pass_over_a_text() -> None:
     many = "contains_tokens(s, '{}')".format(" ".join(f"w{n}" for n in range(1001)))

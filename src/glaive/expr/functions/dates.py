@@ -71,7 +71,7 @@ def _word(call: Call, number: int, known: dict[str, str], noun: str) -> str:
     if word is None or word.lower() not in known:
         given_word = "a column" if given is None else repr(word)
         names = ", ".join(dict.fromkeys(known.values()))
-        raise FilterError(f"{call.name}: no {noun} {given_word}; there are {names}")
+        raise FilterError(f"{call.name}: no {noun} {given_word:.100}; there are {names}")
     return known[word.lower()]
 
 

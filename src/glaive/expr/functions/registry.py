@@ -200,8 +200,8 @@ def find(name: str) -> Function:
     if named is None and name.lower().startswith(_GEOMETRY):
         there = ", ".join(one for one in known if one.startswith(_GEOMETRY))
         raise FilterError(
-            f"unknown function {name!r}: of the functions of geometries there are {there}. Others "
-            "are in libraries for geometries: read the rows, and compute with one of those."
+            f"unknown function {name!r:.100}: of the functions of geometries there are {there}. "
+            "Others are in libraries for geometries: read the rows, and compute with one of those."
         )
     if named is None:
         elsewhere = _ELSEWHERE.get(name.lower())
@@ -210,6 +210,7 @@ def find(name: str) -> Function:
         close = get_close_matches(name.lower(), known, n=3)
         hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
         raise FilterError(
-            f"unknown function {name!r}{hint} docs/guide/functions.md lists all {len(known)} names."
+            f"unknown function {name!r:.100}{hint} docs/guide/functions.md lists all "
+            f"{len(known)} names."
         )
     return named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import reduce
 from typing import Any
 
@@ -53,7 +54,10 @@ def _named_types(call: Call) -> Types:
         )
     names = [_word(call, number, "a name") for number in range(0, len(call.types), 2)]
     if len(set(names)) < len(names):
-        raise FilterError(f"named_struct: names must be distinct, found {', '.join(names)}")
+        twice, times = Counter(names).most_common(1)[0]
+        raise FilterError(
+            f"named_struct: names must be distinct, found {twice!r:.100} {times} times"
+        )
     fields = [pa.field(n, kind) for n, kind in zip(names, call.types[1::2], strict=True)]
     return tuple(call.types), pa.struct(fields)
 

@@ -27,6 +27,9 @@ __all__: list[str] = []
 
 is_kind = pa.types
 
+_SHOWN_FORMATS = 4
+"""Formats that an error shows: a call may have thousands."""
+
 _DAY = r"\d{4}-\d{2}-\d{2}"
 _CLOCK = r"\d{2}:\d{2}:\d{2}(\.\d+)?"
 _ZONE = r"([zZ]| ?[+-]\d{2}(:?\d{2})?)"
@@ -73,7 +76,9 @@ def _read_one(name: str, value: str, *formats: str | None) -> int | None:
             raise FilterError(f"{name}: nanoseconds range from 1677 to 2262")
         if nanos is not None:
             return nanos
-    raise FilterError(f"{name}: {value[:40]!r} does not follow {', '.join(map(repr, formats))}")
+    first = ", ".join(f"{pattern!r:.100}" for pattern in formats[:_SHOWN_FORMATS])
+    others = f" and {len(formats) - _SHOWN_FORMATS} others" * (len(formats) > _SHOWN_FORMATS)
+    raise FilterError(f"{name}: {value[:40]!r} does not follow {first}{others}")
 
 
 def _source_types(call: Call, *, days: bool) -> tuple[Any, ...]:
@@ -167,7 +172,7 @@ def _from_types(call: Call) -> Types:
         pa.scalar(0, pa.timestamp("s")).cast(pa.timestamp("s", zone))
         pc.local_timestamp(pa.scalar(0, pa.timestamp("s", zone)))
     except pa.ArrowInvalid:
-        raise FilterError(f"from_unixtime: no time zone {zone!r}") from None
+        raise FilterError(f"from_unixtime: no time zone {zone!r:.80}") from None
     return (pa.int64(), pa.string()), pa.timestamp("s", zone)
 
 

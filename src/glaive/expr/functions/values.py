@@ -42,7 +42,7 @@ def constant_name(part: str, argument: Any, known: Collection[str]) -> str:
     constant = isinstance(argument, pa.Scalar)
     name = argument.as_py() if constant else None
     if name not in known:
-        found = repr(name) if constant else "a column"
+        found = f"{name!r:.100}" if constant else "a column"
         raise FilterError(f"{part} must be one of {', '.join(known)}, found {found}")
     return str(name)
 
