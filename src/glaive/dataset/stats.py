@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, NoReturn
 
 from glaive.dataclass import dataclass
@@ -85,12 +86,21 @@ class LanceStats:
 
         manifest = self._snapshot.manifest
         sizes = dict.fromkeys(sorted(manifest.schema.field_ids()), 0)
-        for at in range(manifest.num_fragments):
+        positions = range(manifest.num_fragments)
+        named = Counter(file.path for at in positions for file in manifest.fragment(at).files)
+        kept: dict[tuple[str, int | None], list[int]] = {}  # of files that several fragments name
+        for at in positions:
             for file in manifest.fragment(at).files:
                 if file.version == LEGACY:
                     continue
-                columns = file_layout(self._snapshot.open_file(file)).columns
+                place = file.path, file.base_id
+                columns = kept.get(place)
+                if columns is None:
+                    layout = file_layout(self._snapshot.open_file(file))
+                    columns = [column.size for column in layout.columns]
+                if named[file.path] > 1:
+                    kept[place] = columns
                 for number, column in file.columns().items():
                     if number in sizes and 0 <= column < len(columns):
-                        sizes[number] += columns[column].size
+                        sizes[number] += columns[column]
         return DataStatistics([FieldStatistics(number, size) for number, size in sizes.items()])

@@ -13,6 +13,7 @@ from glaive.dataset.versions.checksums import (
     compare_segment,
 )
 from glaive.dataset.versions.validate import (
+    Place,
     check_fragment_ids,
     check_index,
     check_row_ids,
@@ -80,10 +81,11 @@ class VersionCheck:
 
     def _of_fragments(self, version: LanceDataset) -> Iterator[Problem]:
         snapshot, row_ids = version.snapshot, []
+        parsed: set[Place] = set()
         for position, fragment_id in enumerate(snapshot.manifest.fragment_ids.tolist()):
 
             def check(position: int = position, fragment_id: int = fragment_id) -> None:
-                row_ids.append(validate_fragment(snapshot, position))
+                row_ids.append(validate_fragment(snapshot, position, parsed))
                 compare_fragment(snapshot, position, self._compared)
                 if self._deep:
                     _decode_rows(version, fragment_id)

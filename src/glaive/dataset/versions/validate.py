@@ -19,12 +19,17 @@ from glaive.table.index_coverage import covered_fragments
 from glaive.table.lineage import load_lineage
 
 __all__ = [
+    "Place",
     "check_fragment_ids",
     "check_index",
     "check_row_ids",
     "validate_fragment",
     "validate_version",
 ]
+
+
+Place = tuple[str, int | None]
+"""Path of a data file, and its base."""
 
 
 def validate_version(snapshot: Snapshot) -> None:
@@ -36,7 +41,9 @@ def validate_version(snapshot: Snapshot) -> None:
     """
     check_fragment_ids(snapshot)
     positions = range(len(snapshot.manifest.fragment_ids))
-    check_row_ids(snapshot, [validate_fragment(snapshot, position) for position in positions])
+    parsed: set[Place] = set()
+    ids = [validate_fragment(snapshot, position, parsed) for position in positions]
+    check_row_ids(snapshot, ids)
     for index in snapshot.manifest.indices:
         check_index(snapshot, index)
 
@@ -54,8 +61,16 @@ def check_fragment_ids(snapshot: Snapshot) -> None:
         raise _wrong(snapshot, "highest fragment id", f"{max(ids)} or more", found)
 
 
-def validate_fragment(snapshot: Snapshot, position: int) -> IdRuns | None:
-    """The same for one fragment; returns the stable row ids of its live rows, if they have any."""
+def validate_fragment(
+    snapshot: Snapshot, position: int, parsed: set[Place] | None = None
+) -> IdRuns | None:
+    """The same for one fragment; returns the stable row ids of its live rows, if they have any.
+
+    Parameters
+    ----------
+    parsed
+        Data files whose page tables were parsed, added to: many fragments may name one.
+    """
     manifest = snapshot.manifest
     fragment = manifest.fragment(position)
     seen: dict[int, str] = {}
@@ -71,7 +86,7 @@ def validate_fragment(snapshot: Snapshot, position: int) -> IdRuns | None:
                     f"in {seen[number]} and {file.path}",
                 )
             seen[number] = file.path
-        _check_file(snapshot, fragment, file)
+        _check_file(snapshot, fragment, file, set() if parsed is None else parsed)
     deleted = load_deleted_runs(snapshot.store, manifest, fragment)
     if not manifest.uses(Feature.STABLE_ROW_IDS):
         return None
@@ -89,7 +104,7 @@ def validate_fragment(snapshot: Snapshot, position: int) -> IdRuns | None:
     return runs_of_ids(ids, LiveRows(deleted, fragment.physical_rows), manifest.where)
 
 
-def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile) -> None:
+def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile, parsed: set[Place]) -> None:
     columns = file.columns()
     reader = snapshot.open_file(file)
     where = f"fragment {fragment.id}, data file {file.path}"
@@ -112,7 +127,10 @@ def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile) -> None:
     mixed = manifest.uses(Feature.MIXED_FILE_VERSIONS) or manifest.data_format == LEGACY
     if file.version != manifest.data_format and not mixed:
         raise _wrong(snapshot, f"format of {where}", f"{manifest.data_format}", f"{file.version}")
-    reader.bind(reader.schema.fields)  # parses the page tables, and compares places and rows
+    place = file.path, file.base_id
+    if place not in parsed:
+        reader.bind(reader.schema.fields)  # parses the page tables, and compares places and rows
+        parsed.add(place)
 
 
 def check_row_ids(snapshot: Snapshot, row_ids: Sequence[IdRuns | None]) -> None:
