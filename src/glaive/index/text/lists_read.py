@@ -16,7 +16,7 @@ from glaive.errors import CorruptFileError
 from glaive.index.index_file import IndexFile
 from glaive.index.segment import batches
 from glaive.index.text.columns import elements_of, lists_of, numbers_of
-from glaive.index.text.positions import decode_positions, occurrences
+from glaive.index.text.positions import check_positions, decode_positions, occurrences
 from glaive.index.text.posting_layout import PostingLayout
 from glaive.index.text.postings import WINDOW, Elements, blocks_of, decode_postings
 from glaive.index.text.text_format import ELEMENT
@@ -134,8 +134,9 @@ def read_positions(
     Raises
     ------
     CorruptFileError
-        A stream has another number of positions.
+        A stream has another number of positions, or all have more than the file can hold.
     """
+    check_positions(frequencies, file)
     column = "_position_block_offset"
     stream = "_compressed_position"
     streams = elements_of(one_array(rows[stream]), stream, file)

@@ -19,7 +19,7 @@ from glaive.index.text.bm25 import TextStatistics, length_shares, quantized_leng
 from glaive.index.text.columns import elements_of, lists_of
 from glaive.index.text.edit_distance import near_tokens
 from glaive.index.text.fst_lookup import Fst
-from glaive.index.text.positions import decode_document_positions
+from glaive.index.text.positions import check_positions, decode_document_positions
 from glaive.index.text.posting_layout import PostingLayout
 from glaive.index.text.term_search import TokenPositions
 from glaive.index.text.tokens import Tokens, read_tokens
@@ -282,6 +282,7 @@ class OpenedPartition:
 
     def _read_positions(self, place: int, frequencies: UInt32s) -> tuple[Int64s, UInt32s]:
         file = self._lists
+        check_positions(frequencies, file)
         if _POSITION in file.schema.names:
             return self._read_document_positions(place, frequencies.astype(np.int64))
         self.check_positions()

@@ -11,13 +11,14 @@ import numpy as np
 
 from glaive.arrow.buffers import spread
 from glaive.errors import CorruptFileError
-from glaive.index.segment import batches
+from glaive.index.segment import IndexFile, batches
 from glaive.index.text.bit_blocks import MAX_BITS, bits_of, pack, unpack
 from glaive.index.text.postings import WINDOW, Blocks, Elements
 from glaive.index.text.varints import MAX_VARINT, decode_varints, encode_varints
 from glaive.types import Int64s, UInt8s, UInt32s
 
 __all__ = [
+    "check_positions",
     "decode_document_positions",
     "decode_positions",
     "encode_document_positions",
@@ -30,6 +31,26 @@ GROUP: Final = 128
 _LANES = 4
 _UNIT = 16
 _GROUP_HEAD = 5
+
+_FEW_POSITIONS: Final = 1 << 20
+_POSITIONS_PER_BYTE: Final = 256
+"""Positions of some lists of a small file, and those for each byte of others, at most: as many as
+postings. Positions of a document differ, so that all but its first take a bit at least."""
+
+
+def check_positions(frequencies: Int64s | UInt32s, file: IndexFile) -> None:
+    """Check that a file can hold the positions of documents, before memory is taken for them.
+
+    Raises
+    ------
+    CorruptFileError
+        There are more: 128 of them are one byte, which is compressed.
+    """
+    most = max(_FEW_POSITIONS, _POSITIONS_PER_BYTE * file.size)
+    count = int(frequencies.sum(dtype=np.int64))
+    if count > most:
+        expected = f"at most {most} in {file.size} bytes"
+        raise file.corrupt("positions of an index", expected, f"{count}")
 
 
 def occurrences(blocks: Blocks, frequencies: Int64s | UInt32s) -> Int64s:
