@@ -34,6 +34,8 @@ MAX_TERMS: Final = 1024
 
 _BLOCK: Final = 64
 _WINDOW: Final = 1024
+_NOWHERE: Final = 1 << 62
+"""Beyond each position of a phrase."""
 
 
 class WeightedList(NamedTuple):
@@ -194,7 +196,8 @@ def top_all(
     _check_phrase(lists, phrase)
     if not lists or not search.most:
         return _found(np.zeros(0, np.uint32), np.zeros(0, np.float32))
-    if not use_compiled(sum(len(one.documents) for one in lists)):
+    work = sum(len(one.documents) for one in lists) + sum(len(one.positions) for one in phrase)
+    if not use_compiled(work):
         documents = lists[0].documents.astype(np.int64)
         for one in lists[1:]:
             documents = np.intersect1d(documents, one.documents, assume_unique=True)
@@ -306,19 +309,21 @@ def _has_phrase(
 ) -> bool:
     """Whether a document has a phrase: where the terms so far can end, for more and more."""
     capacity = max(min(term.most, len(term.positions)) for term in phrase)
-    reached: list[int] | None = None
+    reached: Int64s | None = None
     for term in phrase:
         at = int(np.searchsorted(lists[term.of].documents, document))
         begin, end = int(term.starts[at]), int(term.starts[at + 1])
         if not 0 <= begin < end <= len(term.positions) or end - begin > capacity:
             return False
-        places = (term.positions[begin:end].astype(np.int64) - term.offset).tolist()
-        reached = [
-            here
-            for here in places
-            if reached is None or any(here - slop <= before <= here for before in reached)
-        ]
-    return bool(reached)
+        places = term.positions[begin:end].astype(np.int64) - term.offset
+        if reached is not None:
+            # Each place is looked up, not compared with all: a document may be one word a million
+            # times.
+            first = np.searchsorted(reached, places - slop)
+            near = np.append(reached, _NOWHERE)[first]
+            places = places[near <= places]
+        reached = places
+    return reached is not None and len(reached) > 0
 
 
 def exercise() -> None:
