@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import pickle
 from pathlib import Path
@@ -60,6 +61,27 @@ def test_images_are_read_from_where_they_are(tmp_path: Path) -> None:
         ImageURIArray.from_uris([tmp_path / "b.bin"]).read_uris()
     with pytest.raises(SchemaError, match="Download it"):
         ImageURIArray.from_uris(["https://127.0.0.1/a.png"]).read_uris()
+
+
+@pytest.mark.spec("rel-24")
+def test_packed_images_are_read_as_far_as_images_go(tmp_path: Path) -> None:
+    image, wrong, bomb = (tmp_path / f"{name}.png.gz" for name in ("image", "wrong", "bomb"))
+    image.write_bytes(gzip.compress(b"image"))
+    wrong.write_bytes(b"image")
+    with gzip.open(bomb, "wb", 1) as out:
+        for _ in range(257):
+            out.write(bytes(1 << 20))
+
+    def read(path: Path) -> Any:
+        found: Any = ImageURIArray.from_uris([path]).read_uris(below=str(tmp_path))
+        return found.to_pylist()
+
+    assert read(image) == [b"image"]
+    with pytest.raises(SchemaError, match=r"wrong\.png\.gz: no gzip file"):
+        read(wrong)
+    assert bomb.stat().st_size < 2 << 20
+    with pytest.raises(SchemaError, match=r"bomb\.png\.gz: \d+ bytes, of which gzip makes more"):
+        read(bomb)
 
 
 @pytest.mark.spec("rel-26", "sec-11")

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -17,6 +17,16 @@ __all__ = ["confined", "decode", "encode_png", "open_image", "read"]
 
 _BY_PROGRAMS = frozenset({"EPS"})
 """Formats for which Pillow starts another program: images come from anybody."""
+
+_PACKED: Final[dict[str, Literal["bz2", "gzip", "lz4", "zstd"]]] = {
+    ".bz2": "bz2", ".gz": "gzip", ".lz4": "lz4", ".zst": "zstd",
+}  # fmt: skip
+"""Codecs of Arrow by the end of a name."""
+
+_MOST_UNPACKED: Final = 1 << 28
+"""Bytes that an image may have whose file is packed."""
+
+_PIECE: Final = 1 << 20
 
 _LEADS_ELSEWHERE = re.compile(r"(?:^|/)\.\.?(?:/|$)|[?#%\\]")
 """What part of an address may mean another object, or another server, than it says."""
@@ -28,7 +38,8 @@ def read(uri: str) -> bytes:
     Raises
     ------
     SchemaError
-        The scheme is ``http`` or another one that pyarrow does not open.
+        The scheme is ``http`` or another one that pyarrow does not open; or a file that is packed,
+        such as ``a.png.gz``, has other bytes than its name says, or more than 256 MiB.
     OSError
         pyarrow's, for a file that cannot be read.
     """
@@ -44,8 +55,25 @@ def read(uri: str) -> bytes:
             ) from error
     else:
         system, path = fs.LocalFileSystem(), uri
-    with system.open_input_stream(path) as stream:
-        return stream.read()
+    # By its name Arrow unpacks a file, such as a.png.gz: some kilobytes stand for gigabytes.
+    with system.open_input_stream(path, compression=None) as stream:
+        data = stream.read()
+    ending = PurePath(path).suffix
+    if ending not in _PACKED:
+        return data
+    image = io.BytesIO()
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), _PACKED[ending]) as unpacked:
+            while image.tell() <= _MOST_UNPACKED and (piece := unpacked.read(_PIECE)):
+                image.write(piece)
+    except OSError as error:
+        raise SchemaError(f"{uri}: no {_PACKED[ending]} file as its name says: {error}") from error
+    if image.tell() > _MOST_UNPACKED:
+        raise SchemaError(
+            f"{uri}: {len(data)} bytes, of which {_PACKED[ending]} makes more than "
+            f"{_MOST_UNPACKED}. Unpack it, if it is to be read"
+        )
+    return image.getvalue()
 
 
 def _has_scheme(uri: str) -> bool:
