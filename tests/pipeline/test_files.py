@@ -240,6 +240,22 @@ def test_a_record_that_is_none_is_refused(tmp_path: Path) -> None:
         runs.latest()
 
 
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("entry", ['"after": 3', '"after": null', '"error": 0', '"error": []'])
+def test_a_record_with_a_step_of_other_types_is_refused(tmp_path: Path, entry: str) -> None:
+    pipeline = load(written(tmp_path))
+    record = Runs.of(pipeline).start(pipeline, "first")
+    text = (
+        record.to_json()
+        .decode()
+        .replace('"steps": {}', f'"steps": {{"merge": {{"kind": "merge", {entry}}}}}')
+    )
+    (tmp_path / "shop.runs" / "first" / "run.json").write_text(text)
+    failed = CliRunner().invoke(main, ["pipeline", "status", f"{pipeline.file}"])
+    assert failed.exit_code == 1
+    assert "run.json: no record of a run. Delete the file" in failed.output
+
+
 @pytest.mark.parametrize("other", ["second", "../../elsewhere"])
 def test_a_record_of_another_run_is_refused(tmp_path: Path, other: str) -> None:
     pipeline = load(written(tmp_path))

@@ -67,12 +67,14 @@ class StepRecord:
 
     def is_sound(self) -> bool:
         """Whether values are of the types that a report shows."""
-        texts = (self.kind, self.summary, self.digest, self.state, self.error or "", *self.after)
+        if type(self.after) is not list:
+            return False
+        error = "" if self.error is None else self.error
+        texts = (self.kind, self.summary, self.digest, self.state, error, *self.after)
         figures = (self.before, self.after_it)
         sample = {"columns": [], "rows": []} if self.sample is None else self.sample
         return (
-            type(self.after) is list
-            and all(isinstance(text, str) for text in texts)
+            all(isinstance(text, str) for text in texts)
             and (type(self.seconds) is float or _is_number(self.seconds))
             and _is_number(self.attempts)
             and all(map(_is_mapping, (self.counts, sample, *figures)))
