@@ -167,6 +167,51 @@ def test_long_cells_and_lists_are_cut(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.spec("rel-20")
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
+def test_a_page_that_finds_no_place_leaves_the_one_before(tmp_path: Path) -> None:
+    glaive.write_dataset({"t": [1]}, tmp_path / "t")
+    page = tmp_path / "page.html"
+    page.write_text("before")
+    code = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)\n"
+        "from glaive.cli.main import main\n"
+        "main()\n"
+    )
+
+    def inspect(limit: int, page: Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-B", "-c", code, f"{limit}", "inspect", f"{tmp_path}/t"]
+        command += ["--html", str(page)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    ended = inspect(100, page)
+    assert (ended.returncode, page.read_text()) == (1, "before")
+    assert ended.stderr.startswith(f"Error: cannot write {page}: File too large. Files of this ")
+    gone = tmp_path / "gone" / "page.html"
+    assert f"cannot write {gone}: its directory was removed" in inspect(1 << 30, gone).stderr
+    assert inspect(1 << 30, page).returncode == 0
+    assert "<html" in page.read_text()
+    assert "<html" in inspect(1 << 30, Path("/dev/stdout")).stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "t"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
+def test_trials_without_a_temporary_folder_say_how_to_choose_one(tmp_path: Path) -> None:
+    glaive.write_dataset({"t": [1]}, tmp_path / "t")
+    code = (
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "from glaive.cli.main import main\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-B", "-c", code, "adviser", f"{tmp_path}/t"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("Error: cannot write trials of encodings to a file in ")
+    assert "TMPDIR chooses the folder" in ended.stderr
+
+
+@pytest.mark.spec("rel-20")
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
 @pytest.mark.parametrize("ending", ["arrow", "csv", "json", "parquet"])
 def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, ending: str) -> None:
     glaive.write_dataset({"t": [f"{number * 7919}" for number in range(50_000)]}, tmp_path / "t")

@@ -60,10 +60,15 @@ def command(
     In a temporary folder; the dataset stays as it is. Times are of this machine, the best of three.
     Set an encoding with `lance-encoding:compression` in the metadata of a field.
     """
+    from glaive.io.spilling import spilling
+
     at = opened(dataset, version, storage_options)
     table = at.scanner(columns=names_of(columns), limit=rows).to_table()
     found: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="glaive-adviser-") as folder:
+    with (
+        spilling("trials of encodings"),
+        tempfile.TemporaryDirectory(prefix="glaive-adviser-") as folder,
+    ):
         for name in table.schema.names:
             tried = [
                 one

@@ -202,11 +202,13 @@ def _on_spark(
     from rich.console import Console
 
     from glaive.cli.progress import Steps, start_spark
+    from glaive.io.spilling import spilling
     from glaive.spark import ingest
 
     steps = Steps(Console(stderr=True))
     settings = {"spark.log.level": "ERROR"} | conf
-    handle, log = tempfile.mkstemp(prefix="glaive-ingest-", suffix=".log")  # of this user alone
+    with spilling("the log of Spark"):
+        handle, log = tempfile.mkstemp(prefix="glaive-ingest-", suffix=".log")  # of this user alone
     os.close(handle)
     spark = start_spark(steps, master, "glaive ingest", Path(log), settings)
     try:

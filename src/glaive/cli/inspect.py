@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glaive.cli.options import storage_option, storage_pairs
-from glaive.cli.output import examples, say
+from glaive.cli.output import examples, replacing, say
 
 if TYPE_CHECKING:
     from glaive.dataset.layout import DatasetLayout
@@ -82,7 +82,8 @@ def command(
     if html is not None:
         from glaive.cli.inspect_page import write_page
 
-        size = write_page(layout, html, versions)
+        with replacing(html, or_itself=True) as page:
+            size = write_page(layout, page, versions)
         say(f"{html} written, {size:,} bytes; open it in a browser")
     elif as_json:
         say(json.dumps(layout.to_dict(), ensure_ascii=False))

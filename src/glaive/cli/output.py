@@ -108,31 +108,35 @@ def examples(*lines: str) -> str:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, or_itself: bool = False) -> Iterator[Path]:
     """A file to write beside ``path``, which takes its place when the block ends.
 
     Nobody knows its name before, so that none can have put a link there. What is no file, such as
-    a pipe or ``/dev/stdout``, is not replaced.
+    a pipe or ``/dev/stdout``, is not replaced; with ``or_itself`` it is what is to be written.
     """
     folder = Path(os.path.realpath(path.absolute().parent))
     special = any(map(folder.is_relative_to, ("/dev", "/proc")))
     in_memory = folder.is_relative_to("/dev/shm")  # noqa: S108  # what the caller names
-    if (special and not in_memory) or (path.exists() and not path.is_file()):
+    replaced = not ((special and not in_memory) or (path.exists() and not path.is_file()))
+    if not replaced and not or_itself:
         raise click.ClickException(f"{path} is no file that can be replaced: give the name of one")
-    unfinished = Path(temporary_path(str(path.absolute())))
+    unfinished = Path(temporary_path(str(path.absolute()))) if replaced else path
     try:
         yield unfinished
-        unfinished.replace(path)
+        if replaced:
+            unfinished.replace(path)
     except OSError as error:
-        if error.errno not in _FULL or isinstance(error, GlaiveError):
+        known = error.errno in _FULL or error.filename == str(unfinished)
+        if not known or isinstance(error, GlaiveError):
             raise
         from glaive.io.failures import from_system  # loads NumPy, which --help does not
 
         # Arrow and Python do not say which file they were writing.
-        full = OSError(error.errno, os.strerror(error.errno))
-        raise from_system(full, str(path), "write") from error
+        plain = OSError(error.errno, os.strerror(error.errno or 0))
+        raise from_system(plain, str(path), "write") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        if replaced:
+            unfinished.unlink(missing_ok=True)
 
 
 def human_count(count: int) -> str:

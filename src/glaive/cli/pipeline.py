@@ -18,6 +18,7 @@ from glaive.cli.output import (
     human_count,
     print_json,
     print_table,
+    replacing,
     say,
     visible,
 )
@@ -158,7 +159,9 @@ def report_command(file: str, *, run_id: str | None, html: Path | None, as_json:
     pipeline = _loaded(file, {})
     record = _record(pipeline, run_id)
     if html is not None:
-        html.write_text(render_report(pipeline, record), "utf-8")
+        text = render_report(pipeline, record)
+        with replacing(html, or_itself=True) as page:
+            page.write_text(text, "utf-8")
         say(f"{html}: run {record.id}")
     elif as_json:
         print_json(asdict(record))
@@ -178,10 +181,12 @@ def run_with_progress(
     from rich.console import Console
 
     from glaive.cli.progress import Steps, start_spark
+    from glaive.io.spilling import spilling
     from glaive.pipeline import run
 
     steps = Steps(Console(stderr=to_stderr))
-    handle, log = tempfile.mkstemp(prefix="glaive-pipeline-", suffix=".log")
+    with spilling("the log of Spark"):
+        handle, log = tempfile.mkstemp(prefix="glaive-pipeline-", suffix=".log")
     os.close(handle)
 
     def session() -> Any:
