@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from google.protobuf import any_pb2
 from tests.damage import rewritten
 from tests.interop.cases import COLUMNS, table
 from tests.interop.nested20 import SPECIAL, filled
@@ -18,6 +19,7 @@ from glaive.file.open import create_writer, open_reader
 from glaive.file.v2.profiles.v2_0 import V2_0
 from glaive.file.v2.writing.arrays_writer import ArraysWriter
 from glaive.format.fields import LanceSchema
+from glaive.format.pb import encodings20_pb2
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
@@ -145,6 +147,28 @@ def test_blobs_outside_of_the_file_are_damage(tmp_path: Path) -> None:
         reader = open_reader(store, "file.lance")
         with pytest.raises(CorruptFileError, match="blob: expected bytes within"):
             reader.bind(reader.schema.fields).read(0, 3)
+
+
+@pytest.mark.spec("rel-42", "arr-blob-1")
+def test_descriptions_of_blobs_that_are_null_are_nulls(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    schema = pa.schema([pa.field("c", pa.large_binary(), metadata={"lance-encoding:blob": "true"})])
+    write(store, pa.table({"c": [b"x" * 100, None, b""]}, schema=schema))
+
+    def change(_: Any, columns: list[Any]) -> None:
+        encoding = encodings20_pb2.ArrayEncoding()
+        encoding.nullable.all_nulls.SetInParent()
+        wrapped = any_pb2.Any()
+        wrapped.Pack(encoding, type_url_prefix="/")
+        (page,) = columns[0].pages
+        page.encoding.direct.encoding = wrapped.SerializeToString()
+
+    path = tmp_path / "file.lance"
+    path.write_bytes(rewritten(path.read_bytes(), change))
+    reader = open_reader(store, "file.lance")
+    columns = reader.bind(reader.schema.fields)
+    assert pa.table(columns.read(0, 3), ["c"])["c"].to_pylist() == [None] * 3
+    assert pa.table(columns.take(np.array([2, 0, 2])), ["c"])["c"].to_pylist() == [None] * 3
 
 
 @pytest.mark.spec("rel-23")

@@ -67,9 +67,14 @@ class BlobReader:
         return and_then(self._inner.take(rows), partial(self._fetch, distinct))
 
     def _fetch(self, distinct: int, descriptors: Any) -> Step:
-        positions, sizes = (np.asarray(descriptors.field(at)) for at in range(2))
+        # No writer makes descriptors null, but a page may: those are nulls, too.
+        given = np.asarray(descriptors.is_valid())
+        positions, sizes = (
+            np.where(given, np.asarray(descriptors.field(at).fill_null(0)), np.uint64(0))
+            for at in range(2)
+        )
         ranges = value_ranges(positions, sizes, self._end, self._where, distinct)
-        valid = (sizes > 0) | (positions != _NULL)
+        valid = given & ((sizes > 0) | (positions != _NULL))
         build = partial(self._array, sizes.astype(np.int64), valid)
         return Fetch(ranges, build) if ranges else build([])
 
