@@ -112,13 +112,14 @@ def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile, parsed: 
         raise _wrong(
             snapshot, f"rows of {where}", f"{fragment.physical_rows}", f"{reader.num_rows}"
         )
-    beyond = [field_id for field_id, column in columns.items() if column >= reader.num_columns]
+    there = reader.num_columns  # counted in all fields each time, where a file is of format 0.1
+    beyond = [field_id for field_id, column in columns.items() if column >= there]
     if beyond and file.version != LEGACY:
         raise _wrong(
             snapshot,
             f"columns of {where}",
             f"column {columns[beyond[0]]} for field {beyond[0]}",
-            f"{reader.num_columns} columns",
+            f"{there} columns",
         )
     if reader.version != file.version:
         raise _wrong(snapshot, f"format of {where}", f"{file.version}", f"{reader.version}")
