@@ -16,6 +16,7 @@ from tests.expr.functions.calls import evaluate
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.errors import CorruptFileError, FilterError
 from glaive.expr.functions.blake3 import blake3
+from glaive.expr.functions.regex_syntax import translate
 from glaive.expr.functions.registry import find, functions
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "functions.md"
@@ -210,6 +211,46 @@ def test_a_regular_expression_has_few_places_that_a_character_may_be_compared_wi
 )
 def test_regular_expressions_that_check_lengths_of_texts_are_supported(pattern: str) -> None:
     assert values(f"regexp_like(s, '{pattern}')", s=["\n", "\n"]) == [False, False]
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize(
+    "call",
+    ["regexp_count({}, 'a*?b|a')", "regexp_replace({}, '(?:a.*x)?a', 'b', 'g')"],
+)
+def test_an_engine_does_not_read_a_long_text_to_its_end_for_very_many_matches(call: str) -> None:
+    # Up to the end for each letter: 6 seconds for 80,000 of them, a quarter of an hour for 1 MB.
+    began = process_time()
+    with pytest.raises(FilterError, match=r"finds 16384 or more in a text of more than 32768"):
+        values(call.format("concat(repeat('a', 40000), s)"), s=["c"])
+    assert process_time() - began < 4
+    values(call.format("concat(repeat('a', 10000), s)"), s=["b", "c"])
+    values(call.format("concat(repeat('ca', 4000), repeat('c', 40000), s)"), s=["b"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_far"),
+    [
+        ("a.*b", False),
+        (r"\w+", False),
+        (r"\w+(?:-\w+)*", False),
+        (r"\d+(?:\.\d+)?|x+", False),
+        ("<[^>]*>", False),
+        ("one|two|three", False),
+        ("(a+)+", False),
+        ("a{0,100}?b|a", False),
+        ("a*?b|a", True),
+        ("a{3,}b|a", True),
+        ("(?:a.*b)?a", True),
+        (r"(\w+\s)*", True),
+        (r"\w+$|\w", True),
+        ("a(?:b*|c)d|a", True),
+        ("x(a*(b", False),
+        (")a*b|c", True),
+    ],
+)
+def test_an_engine_may_read_far_beyond_a_match(pattern: str, is_far: bool) -> None:
+    assert translate(pattern, "").is_far is is_far
 
 
 @pytest.mark.spec("rel-25")

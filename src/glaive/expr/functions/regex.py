@@ -35,6 +35,12 @@ __all__: list[str] = []
 
 _MAX_MATCHES = 10_000
 
+_LONG = 1 << 15
+"""Bytes of a text that all matches are found in, however far the engine reads beyond each."""
+
+_MAX_FAR_MATCHES = 1 << 14
+"""Matches in a longer text, if the engine may read to its end for each."""
+
 
 def _run(compute: Callable[[], Any], source: str, text: Any, pattern: Pattern) -> Any:
     if pattern.bounded and not pc.all(pc.string_is_ascii(text)).as_py() and len(text):
@@ -56,6 +62,23 @@ def _check_groups(pattern: Pattern, source: str) -> None:
             f"regular expression {source!r:.100}: it has {len(pattern.names)} groups and "
             f"{pattern.width} places, the product may be at most {MAX_GROUPED_WIDTH}; (?:...) is "
             "no group"
+        )
+
+
+def _check_matches(text: Any, pattern: Pattern, source: str) -> None:
+    """Check that few matches are found in long texts, where each may take a pass over the rest."""
+    if not pattern.is_far or bytes_of(text, len(text)) <= _LONG:
+        return
+    text = text.filter(pc.greater(pc.binary_length(text), _LONG))
+    compute = partial(pc.replace_substring_regex, text, pattern.text, r"\0.")
+    marked = _run(partial(compute, max_replacements=_MAX_FAR_MATCHES), source, text, pattern)
+    matches = pc.max(pc.subtract(pc.binary_length(marked), pc.binary_length(text))).as_py()
+    if matches is not None and matches >= _MAX_FAR_MATCHES:
+        raise FilterError(
+            f"regular expression {source!r:.100}: it may be compared with the rest of a text for "
+            f"each match, and finds {matches} or more in a text of more than {_LONG} bytes; at "
+            f"most {_MAX_FAR_MATCHES - 1} are supported there. Leave out what must follow a "
+            "repetition without end, or limit the repetition, as in a.{0,100}b"
         )
 
 
@@ -153,6 +176,8 @@ def _replace(*arguments: Any) -> Any:
             return _run(partial(compute, max_replacements=most), source, text, pattern)
 
         # Matches do not overlap: all values of a group together are at most as long as the text.
+        if most is None:
+            _check_matches(text, pattern, source)
         size = bytes_of(text, len(text)) * (1 + written.count("\\"))
         size += len(written.encode()) * len(text)
         if most is None and (size + len(text)) * len(written) > MAX_BATCH_BYTES:
@@ -213,6 +238,7 @@ def _count(*arguments: Any) -> Any:
         rest = _from(text, start, "regexp_count")
         # Arrow's count restarts after each match, where ^ would match again; so each match is
         # replaced by one more byte, and lengths are compared.
+        _check_matches(rest, pattern, source)
         size = 2 * bytes_of(rest, len(rest)) + len(rest)
 
         def marked(rest: Any) -> Any:

@@ -23,6 +23,7 @@ from functools import lru_cache
 
 from glaive.dataclass import dataclass
 from glaive.errors import FilterError
+from glaive.expr.functions.regex_reach import Reach
 from glaive.expr.functions.regex_width import MAX_WIDTH, WIDE, Width
 
 __all__ = ["Pattern", "translate"]
@@ -65,6 +66,8 @@ class Pattern:
         It has a word boundary, and so works for ASCII text only.
     width
         Places that the engine may have to follow at once.
+    is_far
+        The engine may read far beyond each match.
     """
 
     text: str
@@ -72,6 +75,7 @@ class Pattern:
     names: tuple[str | None, ...]
     bounded: bool
     width: int
+    is_far: bool
 
 
 class _Reader:
@@ -83,6 +87,7 @@ class _Reader:
         self.names: list[str | None] = []
         self.bounded = False
         self.width = Width()
+        self.reach = Reach()
 
     def refuse(self, problem: str) -> FilterError:
         return FilterError(
@@ -109,6 +114,9 @@ class _Reader:
                 if repetition is None:
                     raise self.refuse("a brace that does not begin a repetition; write \\{")
                 self.width.repeat(int((repetition[3] or repetition[1])[:9]))
+                endless = repetition[2] == ","
+                most = int((repetition[3] or repetition[1])[:9])
+                self.reach.repeat(int(repetition[1][:9]), None if endless else most)
                 self.put(repetition[0], len(repetition[0]))
             else:
                 self.mark(letter)
@@ -118,14 +126,19 @@ class _Reader:
         """Count a character outside of classes."""
         if letter in "*+?":
             self.width.repeat()
+            self.reach.repeat(int(letter == "+"), 1 if letter == "?" else None)
         elif letter == "|":
             self.width.alternative()
+            self.reach.alternative()
         elif letter == ")":
             self.width.end()
+            self.reach.end()
         elif letter in ".^$":
             self.width.part()
+            self.reach.part()
         else:
             self.width.letter(letter)
+            self.reach.part()
 
     def escape(self, *, inside: bool) -> None:
         letter = self.source[self.at + 1 : self.at + 2]
@@ -162,6 +175,7 @@ class _Reader:
             raise self.refuse(f"the escape \\{letter}")
 
     def count_escaped(self, letter: str) -> None:
+        self.reach.part()
         if letter and letter in _PLAIN:
             self.width.letter(letter)
         else:
@@ -184,6 +198,7 @@ class _Reader:
                 members = "".join(self.text[before:])
                 wide = WIDE if _HUNDREDS.search(members) else 1
                 self.width.part(wide + len(members) // _MEMBERS)
+                self.reach.part()
                 return
             if letter == "[":
                 self.named_class()
@@ -208,6 +223,7 @@ class _Reader:
             raise self.refuse(f"the flags {flags[1]}")
         if flags is None or flags[2] == ":":
             self.width.begin()
+            self.reach.begin()
         if flags is not None:
             self.put(f"({flags[0]}", 1 + len(flags[0]))
         elif self.source.startswith("(?:", self.at):
@@ -249,4 +265,5 @@ def translate(source: str, flags: str) -> Pattern:
         tuple(reader.names),
         reader.bounded,
         width,
+        reader.reach.is_far(),
     )
