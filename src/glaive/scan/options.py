@@ -246,10 +246,10 @@ def _one_filter(source: Any) -> object:
     """The filter on values, where it is given together with one that searches an index."""
     if isinstance(source, str) or not isinstance(source, Mapping):
         return source
-    unknown = set(source) - {"expr_filter", "search_filter"}
+    unknown = sorted(f"{key!s:.80}" for key in set(source) - {"expr_filter", "search_filter"})
     if unknown:
         raise OptionError(
-            f"filter: expected the keys expr_filter and search_filter, found {sorted(unknown)}"
+            f"filter: expected the keys expr_filter and search_filter, found {unknown[:10]}"
         )
     if source.get("search_filter") is not None:
         raise UnsupportedFeatureError(
@@ -280,7 +280,7 @@ def _whole(name: str, value: object, least: int) -> int:
     try:
         number = value.__index__()  # type: ignore[attr-defined]  # whatever is an integer
     except AttributeError:
-        raise OptionError(f"{name}: expected an integer ≥ {least}, found {value!r}") from None
+        raise OptionError(f"{name}: expected an integer ≥ {least}, found {value!r:.80}") from None
     if number < least or isinstance(value, bool):
         limits = {
             "limit": "Limit must be non-negative: ",
@@ -290,7 +290,7 @@ def _whole(name: str, value: object, least: int) -> int:
         }
         said = limits.get(name, "")
         kind = OptionRangeError if number < least else OptionError
-        raise kind(f"{said}{name}: expected an integer ≥ {least}, found {value!r}")
+        raise kind(f"{said}{name}: expected an integer ≥ {least}, found {value!r:.80}")
     return int(number)
 
 
@@ -338,9 +338,9 @@ def _late(given: object) -> bool | tuple[str, ...]:
 
 
 def _blob_handling(given: object) -> object:
-    if given not in _BLOBS:
+    if not isinstance(given, str) or given not in _BLOBS:
         raise OptionError(
-            f"Invalid blob_handling: {given}. Expected one of: {', '.join(sorted(_BLOBS))}"
+            f"Invalid blob_handling: {given!s:.80}. Expected one of: {', '.join(sorted(_BLOBS))}"
         )
     return given
 

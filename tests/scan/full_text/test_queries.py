@@ -199,3 +199,34 @@ def test_rows_with_several_documents_are_combined_as_one(tmp_path: Path) -> None
     assert ids(dataset, optional) == [0, 1]
     either = BooleanQuery([(Occur.SHOULD, BoostQuery(apple, plum)), (Occur.SHOULD, plum)])
     assert sorted(ids(dataset, either)) == [0, 1, 2, 3]
+
+
+def test_numbers_that_no_float_holds_are_refused_and_scores_may_be_infinite(dataset: Any) -> None:
+    with pytest.raises(OptionError, match="boost: expected a finite number"):
+        MatchQuery("apple", "text", boost=10**400)
+    with pytest.raises(OptionError, match="distance_range: expected a number"):
+        dataset.scanner(nearest={"column": "id", "q": [1], "distance_range": (10**400, None)})
+    # NumPy warned of them, which is an error here.
+    assert sorted(ids(dataset, MatchQuery("apple", "text", boost=1e308))) == [0, 2]
+    banana = MatchQuery("banana", "text")
+    assert sorted(ids(dataset, BoostQuery(banana, banana, negative_boost=1e308))) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"full_text_query": dict.fromkeys(range(9000))},
+        {"full_text_query": {"query": "a", "k" * 9000: 1}},
+        {"filter": dict.fromkeys(range(9000))},
+        {"limit": [1] * 9000},
+        {"blob_handling": ["all_binary"]},
+        {"blob_handling": "x" * 9000},
+    ],
+    ids=range(6),
+)
+def test_an_error_of_an_option_shows_the_first_of_many(
+    dataset: Any, options: dict[str, Any]
+) -> None:
+    with pytest.raises(OptionError) as refused:
+        dataset.scanner(**options)
+    assert len(str(refused.value)) < 500

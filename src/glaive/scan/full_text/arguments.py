@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,8 +30,9 @@ def whole_of(name: str, value: object) -> int:
 
 def number_of(name: str, value: object) -> float:
     """A finite number."""
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise OptionError(f"{name}: expected a finite number, found {value!r}")
+    most = sys.float_info.max  # integers may be larger
+    if not isinstance(value, int | float) or not -most <= value <= most:
+        raise OptionError(f"{name}: expected a finite number, found {value!r:.80}")
     return float(value)
 
 
@@ -50,7 +51,7 @@ def boosts_of(boosts: object, count: int) -> tuple[float, ...]:
     if not isinstance(boosts, Sequence) or len(boosts) != count:
         raise OptionError(
             "The number of boosts must match the number of queries: boosts: expected "
-            f"{count} numbers, one per column, found {boosts!r}"
+            f"{count} numbers, one per column, found {boosts!r:.80}"
         )
     return tuple(number_of("boosts", boost) for boost in boosts)
 

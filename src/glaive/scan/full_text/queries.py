@@ -334,7 +334,9 @@ class BooleanQuery(FullTextQuery):
         by_kind: dict[Occur, list[FullTextQuery]] = {occur: [] for occur in Occur}
         for entry in queries:
             if len(member_of("queries", entry, tuple)) != 2:
-                raise OptionError(f"queries: expected pairs of Occur and a query, found {entry!r}")
+                raise OptionError(
+                    f"queries: expected pairs of Occur and a query, found {entry!r:.80}"
+                )
             occur = member_of("queries", entry[0], Occur)
             by_kind[occur].append(member_of("queries", entry[1], FullTextQuery))
         self.must, self.should = by_kind[Occur.MUST], by_kind[Occur.SHOULD]

@@ -256,7 +256,10 @@ class TextSearch:
         if plain.tokens and not self.options.fast_search:
             parts += self._unindexed(column, plain, most)
         found = Hits.joined(parts)
-        return found if boost == 1 else Hits(found.rows, found.scores * np.float32(boost))
+        if boost == 1:
+            return found
+        with np.errstate(over="ignore", invalid="ignore"):  # scores may be infinite
+            return Hits(found.rows, found.scores * np.float32(boost))
 
     def _unindexed(self, column: TextColumn, terms: TermQuery, most: int | None) -> Iterator[Hits]:
         """Rows in fragments that the index does not know: their texts are read."""
@@ -380,7 +383,8 @@ def _raised(first: Hits, second: Hits, factor: float = 1.0) -> Hits:
         first.rows, second.rows, assume_unique=True, return_indices=True
     )
     scores = first.scores.copy()
-    scores[left] += np.float32(factor) * second.scores[right]
+    with np.errstate(over="ignore", invalid="ignore"):
+        scores[left] += np.float32(factor) * second.scores[right]
     return Hits(first.rows, scores)
 
 

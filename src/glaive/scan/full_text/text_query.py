@@ -75,10 +75,11 @@ def full_text_query_of(given: object) -> FullTextQuery:
             f"full_text_query: expected a text, a mapping or a query of glaive.query, "
             f"found {given!r:.80}"
         )
-    unknown = sorted(map(str, set(given) - {"query", "columns"}))
+    unknown = sorted(f"{key!s:.80}" for key in set(given) - {"query", "columns"})
     if unknown:
         raise OptionError(
-            f"full_text_query: unknown keys {unknown}; there are 'query' and 'columns'"
+            f"full_text_query: {len(unknown)} unknown keys {unknown[:10]}; "
+            "there are 'query' and 'columns'"
         )
     query, columns = given.get("query"), given.get("columns")
     if isinstance(query, FullTextQuery):

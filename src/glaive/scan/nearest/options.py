@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from math import nan
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, cast
 
@@ -196,11 +197,15 @@ def _integer(name: str, given: Any, least: int) -> int:
 
 def _number(name: str, given: Any, low: float, high: float) -> float:
     is_number = isinstance(given, int | float | np.number) and not isinstance(given, bool)
-    if not is_number or not low <= float(given) <= high:
+    try:
+        number = float(given) if is_number else nan
+    except OverflowError:  # integers may be larger than all floats
+        number = nan
+    if not low <= number <= high:
         raise OptionError(
-            f"nearest: {name}: expected a number from {low} to {high}, found {given!r}"
+            f"nearest: {name}: expected a number from {low} to {high}, found {given!r:.80}"
         )
-    return float(given)
+    return number
 
 
 def _range(given: Any) -> tuple[float | None, float | None]:
