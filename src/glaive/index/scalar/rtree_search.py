@@ -29,6 +29,11 @@ _BOX, _ROW = "bbox", "id"
 _ROWS_AT_ONCE: Final = 1 << 20
 """Boxes that are read and compared at a time."""
 
+_FEW_BOXES: Final = 1 << 20
+_BOXES_PER_BYTE: Final = 8
+"""Geometries of a small file, and those for each byte of others, at most: boxes may be equal, and
+take no bytes, but the numbers of their rows differ."""
+
 _TEST_BYTES: Final = 4096
 """A test of a geometry takes as long as looking at so many bytes, about."""
 
@@ -52,10 +57,17 @@ class PageBoxes(NamedTuple):
 
 
 def stored_items(file: IndexFile) -> int:
-    """The number of geometries, which come before the boxes of pages."""
+    """The number of geometries, which come before the boxes of pages.
+
+    Raises
+    ------
+    CorruptFileError
+        There are fewer rows, or more geometries than the file can hold.
+    """
     items = file.number(ITEMS)
-    if items > file.num_rows:
-        raise file.corrupt(f"metadata {ITEMS!r}", f"at most {file.num_rows}", f"{items}")
+    most = min(file.num_rows, max(_FEW_BOXES, _BOXES_PER_BYTE * file.size))
+    if items > most:
+        raise file.corrupt(f"metadata {ITEMS!r}", f"at most {most}", f"{items}")
     return items
 
 
