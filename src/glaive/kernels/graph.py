@@ -24,6 +24,9 @@ __all__ = ["Lists", "Points", "exercise", "repair_graph"]
 MAX_CANDIDATES: Final = 4096
 """Candidates that are considered for one node, at most."""
 
+_MAX_EDGES: Final = 1 << 17
+"""Edges that are followed from one node, at most: some thousand lists of a sound graph."""
+
 Int32s = NDArray[np.int32]
 
 
@@ -115,11 +118,14 @@ def _candidates(offsets: Int64s, nodes: Int32s, live: Flags, node: int, enough: 
     seen, deleted = {node}, [node]
     candidates: list[int] = []
     direct = None
+    room = _MAX_EDGES
     for at, through in enumerate(deleted):
         # The loop also visits what is appended to ``deleted`` below.
-        if direct is not None and at >= direct and len(candidates) >= enough:
+        if direct is not None and (room == 0 or (at >= direct and len(candidates) >= enough)):
             break
-        for neighbour in nodes[offsets[through] : offsets[through + 1]].tolist():
+        here = nodes[offsets[through] : offsets[through + 1]][:room].tolist()
+        room -= len(here)
+        for neighbour in here:
             full = len(candidates) >= MAX_CANDIDATES or len(deleted) > MAX_CANDIDATES
             if neighbour not in seen and not full:
                 seen.add(neighbour)

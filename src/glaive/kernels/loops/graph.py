@@ -20,6 +20,9 @@ from glaive.kernels.loops.memory import (
 )
 from glaive.kernels.vector_records import RepairGraph
 
+MAX_EDGES = 1 << 17
+"""Edges that are followed from one node, at most."""
+
 
 @kernel
 def put(target: int, value: int) -> None:
@@ -90,10 +93,14 @@ def gather(
     at = -1
     direct = 0
     through = node
+    room = MAX_EDGES
     put(stamps + node * 4, stamp)
     while True:
         edge = load_i64(offsets + through * 8)
         end = load_i64(offsets + through * 8 + 8)
+        if end - edge > room:
+            end = edge + room
+        room -= end - edge
         while edge < end and count < capacity and waiting < capacity:
             neighbour = load_i32(nodes + edge * 4)
             edge += 1
@@ -109,7 +116,7 @@ def gather(
         if at < 0:
             direct = waiting
         at += 1
-        if at >= waiting or (at >= direct and count >= enough):
+        if at >= waiting or room == 0 or (at >= direct and count >= enough):
             return count
         through = load_i32(deleted + at * 4)
 
