@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -143,3 +147,47 @@ def test_a_file_of_an_earlier_run_that_is_copied_keeps_its_blobs(tmp_path: Path,
     assert calls == [1, 2, 2]
     found = glaive.dataset(tmp_path / "t").read_blobs("image", indices=[0, 1])
     assert [value for _, value in found] == [bytes([1]) * size, bytes([2]) * size]
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize(
+    ("change", "calls_again"),
+    [
+        ({}, 1),
+        ({"base_id": 0}, 2),
+        ({"fields": [0]}, 2),
+        ({"fields": []}, 2),
+        ({"column_indices": [99]}, 2),
+        ({"column_indices": []}, 2),
+        ({"file_minor_version": 0}, 2),
+        ("another", 2),
+    ],
+)
+def test_a_file_of_a_checkpoint_is_taken_only_if_it_holds_the_new_columns(
+    tmp_path: Path, change: Any, calls_again: int
+) -> None:
+    kept = tmp_path / "results"
+    dataset = glaive.write_dataset({"a": [1, 2, 3, 4]}, tmp_path / "t", max_rows_per_file=2)
+    calls: list[int] = []
+
+    @batch_udf(output_schema=pa.schema([("doubled", pa.int64())]), checkpoint_file=kept)
+    def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        calls.append(len(batch))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        values = [2 * value for value in batch["a"].to_pylist()]
+        return pa.RecordBatch.from_pydict({"doubled": values})
+
+    with pytest.raises(KeyboardInterrupt):
+        dataset.add_columns(doubled, read_columns=["a"])
+    if change == "another":  # file of the dataset
+        first = dataset.manifest.fragment(0).files[0]
+        change = {"path": first.path, "file_size_bytes": first.size}
+    with closing(sqlite3.connect(kept)) as connection, connection:
+        ((text,),) = connection.execute("SELECT file FROM files").fetchall()
+        said = json.dumps(json.loads(text) | change)
+        connection.execute("UPDATE files SET file = ?", (said,))
+    dataset.add_columns(doubled, read_columns=["a"])
+    assert len(calls) == 2 + calls_again
+    expected = {"a": [1, 2, 3, 4], "doubled": [2, 4, 6, 8]}
+    assert glaive.dataset(tmp_path / "t").to_table().to_pydict() == expected

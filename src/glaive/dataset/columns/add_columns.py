@@ -329,7 +329,8 @@ def _function(
     def write(position: int) -> DataFile | None:
         fragment = manifest.fragment(position)
         done: DataFile | None = None if checkpoint is None else checkpoint.file(fragment)
-        if done is not None and (kept := still_there(snapshot.store, done)) is not None:
+        kept = None if done is None else still_there(snapshot, fragment, grown.added, done)
+        if kept is not None:
             if checkpoint is not None and kept is not done:
                 checkpoint.keep_file(fragment, kept)
             return kept
