@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from operator import methodcaller
@@ -412,3 +415,36 @@ def test_a_file_that_many_fragments_name_is_described_and_checked_once(tmp_path:
     dataset.validate()
     # Its columns were described for each fragment: 20 seconds.
     assert process_time() - began < 3
+
+
+@pytest.mark.spec("rel-24")
+def test_sizes_that_a_manifest_claims_do_not_raise_the_limit_of_row_ids(tmp_path: Path) -> None:
+    rows = pa.table({"id": pa.array(np.zeros(40_000, np.uint64))})
+    glaive.write_dataset(rows, tmp_path, enable_stable_row_ids=True)
+
+    def change(wire: Any, fragments: list[Any]) -> None:
+        one = fragments[0]
+        for name in ("row_ids", "last_updated_at_versions", "created_at_versions"):
+            one.ClearField(f"inline_{name}")
+        one.column_row_ids.SetInParent()
+        one.files[0].fields.append(-3)
+        one.files[0].column_indices.append(0)
+        one.files[0].file_size_bytes = 2**50
+        for number in range(1, 20):
+            other = table_pb2.DataFragment()
+            other.CopyFrom(one)
+            other.id = number
+            fragments.append(other)
+        wire.next_row_id, wire.max_fragment_id = 2**40, 20
+
+    rewrite(tmp_path, change)
+    code = (
+        "import sys, glaive\n"
+        "index = glaive.dataset(sys.argv[1]).snapshot.row_id_index\n"
+        "try: print(index.segments)\n"
+        "except glaive.errors.LimitError as error: print('refused', error)\n"
+    )
+    environment = {**os.environ, "GLAIVE_MAX_DECODED_BYTES_PER_PAGE": "2MiB"}
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.startswith("refused data of ")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.config import settings
 from glaive.errors import CorruptFileError
 from glaive.file.protocol import FileReader
 from glaive.format.fragment import DataFile, DeletionFile, Fragment
@@ -100,6 +101,7 @@ class Snapshot:
         from glaive.table.rowids import RowIdIndex
 
         manifest, held, stored = self.manifest, 0, 0
+        waiting: list[DataFile] = []
 
         def column(position: int) -> NDArray[np.uint64]:
             nonlocal held, stored
@@ -107,8 +109,12 @@ class Snapshot:
             ids = load_lineage(self.store, manifest, fragment, "row_ids").all(manifest.where)
             # The index keeps those of all fragments, for which files may have a few bytes.
             held += 0 if are_range(ids) else ids.nbytes
-            stored += sum(file.size or 0 for file in fragment.files)
-            check_decoded(held, stored, Where(manifest.where, name="_rowid"))
+            waiting.extend(fragment.files)
+            if held > settings.max_decoded_bytes_per_page:
+                # Files are asked for their sizes: those in a manifest may be any numbers.
+                stored += sum(self.open_file(file).reader.size for file in waiting)
+                waiting.clear()
+                check_decoded(held, stored, Where(manifest.where, name="_rowid"))
             return ids
 
         return RowIdIndex(self.manifest, column)
