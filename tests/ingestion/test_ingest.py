@@ -422,3 +422,11 @@ def test_a_file_without_records_or_names_is_refused(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(FormatError, match=message):
         ingest(tmp_path / name, tmp_path / "t")
+
+
+@pytest.mark.parametrize("name", ["max_rows_per_fil", "mode"])
+def test_an_option_of_the_write_that_there_is_not_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "in.csv").write_text("n\n7\n")
+    with pytest.raises(OptionError, match=rf"write_options: no option '{name}'"):
+        ingest(tmp_path / "in.csv", tmp_path / "t.lance", write_options={name: 1})
+    assert not (tmp_path / "t.lance").exists()

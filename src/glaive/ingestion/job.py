@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import fields
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -29,6 +30,7 @@ from glaive.ingestion.commit import (
 )
 from glaive.ingestion.drift import DriftRule, Reconciled
 from glaive.ingestion.expectations import Expectations, OnViolation
+from glaive.ingestion.formats.options import known_options
 from glaive.ingestion.ingested import IngestedPieces, IngestResult
 from glaive.ingestion.journal import Journal
 from glaive.ingestion.plan import (
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from glaive.ingestion.merging import MergeRunner
 
 __all__ = ["Driver", "IngestResult", "commit_ingest", "ingest", "run_tasks"]
+
+_WRITE_OPTIONS: Final = tuple(one.name for one in fields(WriteOptions) if one.name != "mode")
 
 Progress: TypeAlias = Callable[[int, int], None]
 Driver: TypeAlias = Callable[[Sequence[IngestTask]], Iterable[tuple[int, IngestedPieces]]]
@@ -187,6 +191,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     if base is not None and keeps:
         base = _evolved(open_dataset(uri, storage_options=storage_options), sources.columns, base)
     settings = dict(write_options or {})
+    known_options("write_options", settings, _WRITE_OPTIONS)
     if sources.source_format.name in ("binary", "images"):
         settings.setdefault("data_storage_version", None if keeps else "2.2")
     aside = None if bad_records is None else open_root(bad_records, storage_options)
