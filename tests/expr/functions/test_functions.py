@@ -219,13 +219,11 @@ def test_regular_expressions_that_check_lengths_of_texts_are_supported(pattern: 
     ["regexp_count({}, 'a*?b|a')", "regexp_replace({}, '(?:a.*x)?a', 'b', 'g')"],
 )
 def test_an_engine_does_not_read_a_long_text_to_its_end_for_very_many_matches(call: str) -> None:
-    # Up to the end for each letter: 6 seconds for 80,000 of them, a quarter of an hour for 1 MB.
-    began = process_time()
-    with pytest.raises(FilterError, match=r"finds 16384 or more in a text of more than 32768"):
-        values(call.format("concat(repeat('a', 40000), s)"), s=["c"])
-    assert process_time() - began < 4
+    # Up to the end for each letter: a quarter of an hour for 1 MB.
+    with pytest.raises(FilterError, match=r"finds more than 2048 in a text of more than 4194304"):
+        values(call.format("concat(repeat('a', 3000), repeat('c', 5000000), s)"), s=["c"])
     values(call.format("concat(repeat('a', 10000), s)"), s=["b", "c"])
-    values(call.format("concat(repeat('ca', 4000), repeat('c', 40000), s)"), s=["b"])
+    values(call.format("concat(repeat('ca', 500), repeat('c', 5000000), s)"), s=["b"])
 
 
 @pytest.mark.parametrize(
@@ -236,6 +234,9 @@ def test_an_engine_does_not_read_a_long_text_to_its_end_for_very_many_matches(ca
         (r"\w+(?:-\w+)*", False),
         (r"\d+(?:\.\d+)?|x+", False),
         ("<[^>]*>", False),
+        (r"\w+(,|$)", False),
+        (r"[ \t]+(?:\r\n|\n)", False),
+        (r"(a|b)?\w*c", False),
         ("one|two|three", False),
         ("(a+)+", False),
         ("a{0,100}?b|a", False),
@@ -245,6 +246,8 @@ def test_an_engine_does_not_read_a_long_text_to_its_end_for_very_many_matches(ca
         (r"(\w+\s)*", True),
         (r"\w+$|\w", True),
         ("a(?:b*|c)d|a", True),
+        ("(?:(?:a.*)b)?a", True),
+        ("(..)*b", True),
         ("x(a*(b", False),
         (")a*b|c", True),
     ],

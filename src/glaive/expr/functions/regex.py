@@ -35,11 +35,11 @@ __all__: list[str] = []
 
 _MAX_MATCHES = 10_000
 
-_LONG = 1 << 15
+_LONG = 1 << 17
 """Bytes of a text that all matches are found in, however far the engine reads beyond each."""
 
-_MAX_FAR_MATCHES = 1 << 14
-"""Matches in a longer text, if the engine may read to its end for each."""
+_MOST_READ = 1 << 34
+"""Bytes that are read of a longer text, if the engine may read to its end for each match."""
 
 
 def _run(compute: Callable[[], Any], source: str, text: Any, pattern: Pattern) -> Any:
@@ -69,17 +69,23 @@ def _check_matches(text: Any, pattern: Pattern, source: str) -> None:
     """Check that few matches are found in long texts, where each may take a pass over the rest."""
     if not pattern.is_far or bytes_of(text, len(text)) <= _LONG:
         return
-    text = text.filter(pc.greater(pc.binary_length(text), _LONG))
-    compute = partial(pc.replace_substring_regex, text, pattern.text, r"\0.")
-    marked = _run(partial(compute, max_replacements=_MAX_FAR_MATCHES), source, text, pattern)
-    matches = pc.max(pc.subtract(pc.binary_length(marked), pc.binary_length(text))).as_py()
-    if matches is not None and matches >= _MAX_FAR_MATCHES:
-        raise FilterError(
-            f"regular expression {source!r:.100}: it may be compared with the rest of a text for "
-            f"each match, and finds {matches} or more in a text of more than {_LONG} bytes; at "
-            f"most {_MAX_FAR_MATCHES - 1} are supported there. Leave out what must follow a "
-            "repetition without end, or limit the repetition, as in a.{0,100}b"
-        )
+    sizes = pc.binary_length(text)
+    longest = pc.max(sizes).as_py() or 0
+    least = _LONG
+    while least < longest:  # texts of about one size at a time
+        these = text.filter(pc.and_(pc.greater(sizes, least), pc.less_equal(sizes, 2 * least)))
+        least *= 2
+        most = _MOST_READ // least
+        compute = partial(pc.replace_substring_regex, these, pattern.text, r"\0.")
+        marked = _run(partial(compute, max_replacements=most + 1), source, these, pattern)
+        matches = pc.max(pc.subtract(pc.binary_length(marked), pc.binary_length(these))).as_py()
+        if matches is not None and matches > most:
+            raise FilterError(
+                f"regular expression {source!r:.100}: it may be compared with the rest of a text "
+                f"for each match, and finds more than {most} in a text of more than {least // 2} "
+                "bytes. Leave out what must follow a repetition without end, or limit the "
+                "repetition, as in a.{0,100}b"
+            )
 
 
 def _letters(flags: str | None, name: str) -> str:
