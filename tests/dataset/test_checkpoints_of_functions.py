@@ -175,8 +175,8 @@ def test_a_file_of_a_checkpoint_is_taken_only_if_it_holds_the_new_columns(
         calls.append(len(batch))
         if len(calls) == 2:
             raise KeyboardInterrupt
-        values = [2 * value for value in batch["a"].to_pylist()]
-        return pa.RecordBatch.from_pydict({"doubled": values})
+        read: Any = batch["a"].to_pylist()
+        return pa.RecordBatch.from_pydict({"doubled": [2 * value for value in read]})
 
     with pytest.raises(KeyboardInterrupt):
         dataset.add_columns(doubled, read_columns=["a"])
