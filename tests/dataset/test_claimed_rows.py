@@ -448,3 +448,20 @@ def test_sizes_that_a_manifest_claims_do_not_raise_the_limit_of_row_ids(tmp_path
     command = [sys.executable, "-c", code, str(tmp_path)]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert found.stdout.startswith("refused data of ")
+
+
+@pytest.mark.spec("rel-25")
+def test_a_size_that_a_manifest_claims_makes_no_tasks(tmp_path: Path) -> None:
+    glaive.write_dataset(pa.table({"s": ["a"] * 1000}), tmp_path, max_rows_per_file=500)
+
+    def change(_: Any, fragments: list[Any]) -> None:
+        fragments[1].files[0].file_size_bytes = 1 << 50
+
+    stated = glaive.dataset(tmp_path).snapshot.file_bytes()
+    assert stated == sum(path.stat().st_size for path in tmp_path.glob("data/*.lance"))
+    rewrite(tmp_path, change)
+    dataset = glaive.dataset(tmp_path)
+    with pytest.raises(
+        CorruptFileError, match=r"size of a data file: expected \d+ bytes, as .*\.lance has"
+    ):
+        dataset.snapshot.file_bytes()

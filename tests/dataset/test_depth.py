@@ -113,6 +113,22 @@ def test_types_up_to_the_limit_pass(make: Callable[[pa.DataType], pa.DataType]) 
     check_schema(pa.schema([("x", nested(make, MAX_NESTING // 2 - 1))]))
 
 
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2", "2.3"])
+def test_vectors_of_vectors_have_a_depth_that_every_version_describes(
+    tmp_path: Path, version: str
+) -> None:
+    most, place = nested(NESTINGS["fixed-size list"], 16), tmp_path / "t"
+    value: Any = 7
+    for _ in range(16):
+        value = [value]
+    table = pa.table({"x": pa.array([value], most)})
+    glaive.write_dataset(table, place, data_storage_version=version)
+    assert glaive.dataset(place).to_table() == table
+    deeper = pa.schema([("y", pa.list_(most, 1))]).empty_table()
+    with pytest.raises(SchemaError, match="'y': more than 16 fixed_size_lists in one another"):
+        glaive.write_dataset(deeper, tmp_path / "other", data_storage_version=version)
+
+
 def test_dictionaries_and_extensions_are_looked_into() -> None:
     deep = nested(pa.list_, MAX_NESTING)
     for kind in (pa.dictionary(pa.int32(), deep), pa.opaque(deep, "name", "vendor")):

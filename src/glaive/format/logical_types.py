@@ -85,6 +85,10 @@ _NAMES: Final[dict[pa.DataType, str]] = {
 
 ZONE_FILE: Final = "dateutil/"
 """How the name of a time zone begins behind which pandas opens any path."""
+
+_MAX_FIXED_SIZE_LISTS: Final = 16
+"""Each is several messages in one another where a page is described, and readers limit these."""
+
 _VARIABLE: Final = frozenset({"string", "large_string", "binary", "large_binary", "json", "blob"})
 _NO_HINT: Final = frozenset({"struct", "null"})
 
@@ -239,13 +243,18 @@ def check_list_size(arrow: Any, column: str) -> None:
         )
 
 
-def _fixed_size_list(arrow: Any, column: str) -> str:
+def _fixed_size_list(arrow: Any, column: str, depth: int = 1) -> str:
+    if depth > _MAX_FIXED_SIZE_LISTS:
+        raise SchemaError(
+            f"column {column!r}: more than {_MAX_FIXED_SIZE_LISTS} fixed_size_lists in one "
+            "another. Make one list of them, and keep its shape in the metadata of the field."
+        )
     check_list_size(arrow, column)
     item = arrow.value_type
     if getattr(item, "extension_name", None) == BFLOAT16:
         return f"fixed_size_list:{BFLOAT16}:{arrow.list_size}"
     if pa.types.is_fixed_size_list(item):
-        return f"fixed_size_list:{_fixed_size_list(item, column)}:{arrow.list_size}"
+        return f"fixed_size_list:{_fixed_size_list(item, column, depth + 1)}:{arrow.list_size}"
     if isinstance(item, pa.BaseExtensionType) or pa.types.is_nested(item):
         raise SchemaError(
             f"column {column!r}: items of type {item} are not supported in a fixed_size_list. "

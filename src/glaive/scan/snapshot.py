@@ -32,6 +32,9 @@ _FEW = 8
 MOST_UNCHECKED = 1 << 22
 """Rows of a fragment up to which its deleted rows are listed before a data file is looked at."""
 
+_MUCH = 1 << 40
+"""Bytes of data files from which on a manifest is not taken at its word."""
+
 MOST_UNSEEN = 1 << 26
 """Rows without any file, of which all columns are null: only the manifest says how many."""
 
@@ -120,6 +123,33 @@ class Snapshot:
         return RowIdIndex(self.manifest, column)
 
     # ------------------------------------------------------------------ files
+
+    def file_bytes(self) -> int:
+        """Bytes of all data files, as the manifest states; tasks are made by them.
+
+        From 1 TiB on one request: for the size of the file that is said to have most.
+
+        Raises
+        ------
+        CorruptFileError
+            This file has another size.
+        """
+        columns = self.manifest.columns
+        total = columns.file_bytes
+        if total < _MUCH:
+            return total
+        files = self.manifest.fragment(int(columns.data_bytes.argmax())).files
+        largest = max(files, key=lambda file: file.size or 0)
+        store, path = locate_data_file(self.store, self.manifest, largest)
+        found = store.head(path).size
+        if found != largest.size:
+            raise CorruptFileError(
+                "size of a data file",
+                expected=f"{found} bytes, as {store.full(path)} has",
+                found=f"{largest.size}",
+                where=self.manifest.where,
+            )
+        return total
 
     def open_file(self, file: DataFile, *, prefetch: bool = False) -> FileReader:
         """Open a data file of this version.

@@ -62,7 +62,7 @@ def frame_row_bytes(dataset: LanceDataset, options: Options, names: Sequence[str
             BLOB in field.metadata or field.is_blob_v2 for field in dataset.lance_schema.fields
         )
     stored = dataset.scanner().projected_schema
-    rows, file_bytes = dataset.count_rows(), dataset.manifest.stated.file_bytes
+    rows, file_bytes = dataset.count_rows(), dataset.snapshot.file_bytes()
     return row_bytes(chosen, stored, rows, file_bytes) + blobs * BLOB_BYTES
 
 

@@ -65,7 +65,7 @@ def cluster_rows(
     runner: Any = job.runner  # that of a session
     sizes = manifest.physical_rows[positions]
     share = int(sizes.sum()) / max(1, int(manifest.physical_rows.sum()))
-    count = parts_for(int(manifest.columns.file_bytes * share), runner.parallelism)
+    count = parts_for(int(opened.snapshot.file_bytes() * share), runner.parallelism)
     along = np.sort(curve.numbers(sample))
     cuts = along[len(along) * np.arange(1, count) // count] if len(along) else along
     bounds = cut_evenly(sizes, count)

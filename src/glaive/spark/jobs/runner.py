@@ -88,13 +88,14 @@ class SparkRunner:
     def parts(self, dataset: OpenedVersion) -> list[FragmentRange]:
         """The fragments of a version, divided by bytes of files and cores.
 
-        Neither reads files nor takes time per fragment in Python.
+        Neither reads files nor takes time per fragment in Python; from 1 TiB on, the largest file
+        is asked for its size.
         """
         manifest = dataset.manifest
         if not manifest.num_fragments:
             return []
         sizes = manifest.physical_rows
-        cuts = divide(sizes, manifest.columns.file_bytes, self.parallelism)
+        cuts = divide(sizes, dataset.snapshot.file_bytes(), self.parallelism)
         return [FragmentRange(manifest.version, start, stop) for start, stop in pairwise(cuts)]
 
     def run(
