@@ -18,6 +18,7 @@ from glaive.format.pb import index_pb2, table_pb2
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import RebuiltSegment
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.vector.opened import LoadedPartition, OpenedVectorIndex
 from glaive.index.vector.vector_index import VectorIndex
 from glaive.io.uri import open_store
 from glaive.types import FormatVersion
@@ -271,7 +272,9 @@ def test_vectors_whose_distances_are_infinite_can_be_indexed(tmp_path: Path, kin
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 5, 8, 9])
-def test_an_index_with_an_empty_partition_is_prewarmed(tmp_path: Path, bits: int) -> None:
+def test_an_index_with_an_empty_partition_is_prewarmed(
+    tmp_path: Path, bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     vectors = np.random.default_rng(0).normal(size=(300, 16)).astype(np.float32)
     centroids = np.zeros((3, 16), np.float32)
     centroids[2] = 1_000  # near no vector
@@ -280,6 +283,14 @@ def test_an_index_with_an_empty_partition_is_prewarmed(tmp_path: Path, bits: int
     dataset = glaive.write_dataset(table, tmp_path)
     given = pa.FixedSizeListArray.from_arrays(centroids.reshape(-1), 16)
     dataset.create_index("v", "IVF_RQ", num_partitions=3, num_bits=bits, ivf_centroids=given)
+    read, loaded = OpenedVectorIndex.load, list[int]()
+
+    def load(self: OpenedVectorIndex, number: int) -> LoadedPartition:
+        loaded.append(number)
+        return read(self, number)
+
+    monkeypatch.setattr(OpenedVectorIndex, "load", load)
     dataset.prewarm_index("v_idx")
+    assert loaded == [0, 1]  # nothing is asked for the empty one
     near = {"column": "v", "q": vectors[7], "k": 300, "nprobes": 3}
     assert dataset.to_table(nearest=near).num_rows == 300
