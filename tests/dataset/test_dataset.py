@@ -108,6 +108,9 @@ class TestReading:
         assert dataset.sample(5).equals(first)
         with pytest.raises(OptionError, match=f"expected 0 to {ROWS}"):
             dataset.sample(ROWS + 1)
+        for count in ("a", 1.5, None):
+            with pytest.raises(OptionError, match="num_rows: expected an integer, found"):
+                dataset.sample(count)  # type: ignore[arg-type]
 
     def test_pandas_and_readers(self, dataset: LanceDataset) -> None:
         pytest.importorskip("pandas")

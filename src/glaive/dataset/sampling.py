@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from glaive.errors import OptionError
 
 __all__ = ["sample_positions", "slice_length"]
@@ -17,8 +19,12 @@ def sample_positions(
     Raises
     ------
     OptionError
-        ``count`` is negative or exceeds ``total``.
+        ``count`` is no integer, is negative, or exceeds ``total``.
     """
+    try:
+        count = operator.index(count)
+    except TypeError:
+        raise OptionError(f"num_rows: expected an integer, found {count!r:.80}") from None
     if not 0 <= count <= total:
         raise OptionError(
             "Sample larger than population or is negative: num_rows: expected 0 to "
