@@ -110,7 +110,7 @@ class TestReading:
             dataset.sample(ROWS + 1)
         for count in ("a", 1.5, None):
             with pytest.raises(OptionError, match="num_rows: expected an integer, found"):
-                dataset.sample(count)  # type: ignore[arg-type]
+                dataset.sample(count)  # type: ignore[arg-type]  # as untyped callers may
 
     def test_pandas_and_readers(self, dataset: LanceDataset) -> None:
         pytest.importorskip("pandas")
