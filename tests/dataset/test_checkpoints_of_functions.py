@@ -191,3 +191,32 @@ def test_a_file_of_a_checkpoint_is_taken_only_if_it_holds_the_new_columns(
     assert len(calls) == 2 + calls_again
     expected = {"a": [1, 2, 3, 4], "doubled": [2, 4, 6, 8]}
     assert glaive.dataset(tmp_path / "t").to_table().to_pydict() == expected
+
+
+@pytest.mark.spec("rel-42")
+def test_a_file_of_a_checkpoint_with_the_rows_of_another_fragment_is_not_taken(
+    tmp_path: Path,
+) -> None:
+    kept, calls = tmp_path / "results", list[int]()
+    dataset = glaive.write_dataset({"a": [1, 2]}, tmp_path / "t")
+    for value in (3, 4):
+        dataset = glaive.write_dataset({"a": [value]}, tmp_path / "t", mode="append")
+
+    @batch_udf(output_schema=pa.schema([("doubled", pa.int64())]), checkpoint_file=kept)
+    def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        calls.append(len(batch))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        read: Any = batch["a"].to_pylist()
+        return pa.RecordBatch.from_pydict({"doubled": [2 * value for value in read]})
+
+    with pytest.raises(KeyboardInterrupt):
+        dataset.add_columns(doubled, read_columns=["a"])
+    with closing(sqlite3.connect(kept)) as connection, connection:
+        first, second = connection.execute("SELECT rowid, file FROM files").fetchall()
+        for (row, _), (_, text) in ((first, second), (second, first)):
+            connection.execute("UPDATE files SET file = ? WHERE rowid = ?", (text, row))
+    dataset.add_columns(doubled, read_columns=["a"])
+    assert calls == [2, 1, 1, 2, 1, 1]
+    expected = {"a": [1, 2, 3, 4], "doubled": [2, 4, 6, 8]}
+    assert glaive.dataset(tmp_path / "t").to_table().to_pydict() == expected
