@@ -20,7 +20,7 @@ __all__ = ["Reach"]
 
 @dataclass(slots=True)
 class _Part:
-    """One part of a sequence."""
+    """A part of a pattern: a character, a group, or a sequence of parts."""
 
     required: bool = False
     """It must match something."""
@@ -33,20 +33,31 @@ class _Part:
     is_group: bool = False
     is_repeated: bool = False
 
+    def then(self, part: _Part) -> None:
+        """Add a part to a sequence."""
+        self.followed = self.followed or part.followed or (part.required and self.endless)
+        self.required = self.required or part.required
+        self.endless = self.endless or part.endless
+        self.in_steps = self.in_steps or part.in_steps
+
+    def either(self, other: _Part) -> None:
+        """Add another alternative."""
+        self.required = self.required and other.required
+        self.endless = self.endless or other.endless
+        self.in_steps = self.in_steps or other.in_steps
+        self.followed = self.followed or other.followed
+
 
 @dataclass(slots=True)
 class _Level:
-    """What was read of a group: of its alternatives before, and of the current one."""
+    """What was read of a group."""
 
     last: _Part = field(default_factory=_Part)
-    required: bool = False
-    endless: bool = False
-    in_steps: bool = False
-    followed: bool = False
-    may_be_empty: bool = False
-    any_endless: bool = False
-    any_in_steps: bool = False
-    has_alternatives: bool = False
+    """Its last part, which may be repeated yet."""
+    sequence: _Part = field(default_factory=_Part)
+    """The current alternative, without that part."""
+    before: _Part | None = None
+    """The alternatives before."""
 
 
 class Reach:
@@ -62,8 +73,9 @@ class Reach:
 
     def alternative(self) -> None:
         """Go on with the next alternative."""
-        self._end_alternative()
-        self._levels[-1].has_alternatives = True
+        level = self._levels[-1]
+        level.before = self._alternatives()
+        level.sequence, level.last = _Part(), _Part()
 
     def begin(self) -> None:
         """A group begins."""
@@ -71,13 +83,11 @@ class Reach:
 
     def end(self) -> None:
         """A group ends; without effect if none began."""
-        if len(self._levels) == 1:
-            return
-        self._end_level()
-        level = self._levels.pop()
-        required = not level.may_be_empty
-        endless, in_steps = level.any_endless, level.any_in_steps
-        self._next(_Part(required, endless, in_steps, level.followed, is_group=True))
+        if len(self._levels) > 1:
+            group = self._whole()
+            group.is_group = True
+            self._levels.pop()
+            self._next(group)
 
     def repeat(self, least: int, most: int | None) -> None:
         """The last part is repeated; None for any number of times."""
@@ -95,31 +105,30 @@ class Reach:
         """Whether it may, once all was read."""
         while len(self._levels) > 1:
             self.end()
-        self._end_level()
+        self._whole()
         return self._is_far
 
     def _next(self, part: _Part) -> None:
+        """Begin the next part: the last one can be repeated no more."""
         level = self._levels[-1]
-        last = level.last
-        if last.followed or (last.required and level.endless):
-            level.followed = True
-        if last.required and level.in_steps:
+        if level.last.required and level.sequence.in_steps:
             self._is_far = True
-        level.required = level.required or last.required
-        level.endless = level.endless or last.endless
-        level.in_steps = level.in_steps or last.in_steps
+        level.sequence.then(level.last)
         level.last = part
 
-    def _end_alternative(self) -> None:
+    def _alternatives(self) -> _Part:
+        """The alternatives of the last group so far, the current one included."""
         self._next(_Part())
         level = self._levels[-1]
-        level.may_be_empty = level.may_be_empty or not level.required
-        level.any_endless = level.any_endless or level.endless
-        level.any_in_steps = level.any_in_steps or level.in_steps
-        level.required = level.endless = level.in_steps = False
+        if level.before is None:
+            return level.sequence
+        level.before.either(level.sequence)
+        return level.before
 
-    def _end_level(self) -> None:
-        self._end_alternative()
-        level = self._levels[-1]
-        if level.has_alternatives and level.followed:
+    def _whole(self) -> _Part:
+        """The last group, at its end."""
+        has_alternatives = self._levels[-1].before is not None
+        whole = self._alternatives()
+        if has_alternatives and whole.followed:
             self._is_far = True
+        return whole

@@ -31,7 +31,7 @@ _ROWS_AT_ONCE: Final = 1 << 20
 
 _FEW_BOXES: Final = 1 << 20
 _BOXES_PER_BYTE: Final = 8
-"""Geometries of a small file, and those for each byte of others, at most: boxes may be equal, and
+"""Geometries of a small file, and those per byte of a larger one, at most: boxes may be equal, and
 take no bytes, but the numbers of their rows differ."""
 
 _TEST_BYTES: Final = 4096

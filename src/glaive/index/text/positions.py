@@ -34,7 +34,7 @@ _GROUP_HEAD = 5
 
 _FEW_POSITIONS: Final = 1 << 20
 _POSITIONS_PER_BYTE: Final = 256
-"""Positions of some lists of a small file, and those for each byte of others, at most: as many as
+"""Positions of some lists of a small file, and those per byte of a larger one, at most: as many as
 postings. Positions of a document differ, so that all but its first take a bit at least."""
 
 
