@@ -359,7 +359,7 @@ def test_a_path_that_no_object_has_is_refused_by_all_that_writes_and_deletes(
         "create only": lambda: store.put(path, [b"1"], mode="create"),
         "create": lambda: store.create(path),
         "delete": lambda: store.delete(["good", path]),
-        "discard": lambda: store.discard([path]),
+        "delete what was written": lambda: store.delete_written([path]),
         "list": lambda: list(store.list(path)),
         "walk": lambda: list(store.walk(path)),
         "get": lambda: store.get(path),

@@ -378,6 +378,21 @@ class TestCrashes:
         assert open_latest(store).version == 2
         assert place.plain_version() == 2
 
+    def test_a_loser_commits_again_though_it_cannot_remove_what_it_staged(
+        self, place: Place, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        place.write("create")
+        counting = CountingStore(open_root(place.uri, place.options))
+        store = RootStore(counting, register=place.register)
+        dataset = glaive.LanceDataset.of(store, open_latest(store))
+        place.write()  # the other writer
+        counting.inject(Fault(at=1, method="delete", path=".manifest-", forever=True))
+        with caplog.at_level("DEBUG", logger="glaive.io.store"):
+            assert glaive.write_dataset(ROWS, dataset, mode="append").version == 3
+        assert "files that nothing needs stay" in caplog.text
+        assert place.staged() != []
+        assert place.open().count_rows() == 30
+
 
 class TestDynamo:
     @pytest.mark.spec("external-4")

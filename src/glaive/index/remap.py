@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import field
 from typing import Any, Self
 from uuid import UUID
@@ -20,7 +20,7 @@ import numpy as np
 
 from glaive.arrow.buffers import ascending
 from glaive.dataclass import dataclass
-from glaive.errors import DataFileMissingError, StoreError
+from glaive.errors import DataFileMissingError
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import ids_and_rows
@@ -146,14 +146,10 @@ class RemappedIndices:
         return cls(tuple(rewritten), coverage)
 
     def discard(self, store: ObjectStore) -> None:
-        """Remove the files; for when no manifest is going to name them.
-
-        Failures of the store are ignored.
-        """
+        """Remove the files, if that is possible; for when no manifest is going to name them."""
         for message in self.rewritten:
             folder = f"{INDICES}/{UUID(bytes=message.new_id.uuid)}"
-            with suppress(StoreError):
-                store.discard([f"{folder}/{file.path}" for file in message.new_index_files])
+            store.discard([f"{folder}/{file.path}" for file in message.new_index_files])
 
 
 def any_holds_addresses(manifest: Manifest) -> bool:

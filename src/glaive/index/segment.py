@@ -6,7 +6,6 @@ Specification: "Segments" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
@@ -19,7 +18,6 @@ from glaive.errors import (
     DataFileMissingError,
     GlaiveError,
     ObjectNotFoundError,
-    StoreError,
 )
 from glaive.file.open import create_writer
 from glaive.format.fields import LanceSchema
@@ -293,9 +291,8 @@ class SegmentWriter:
         ]
 
     def abort(self) -> None:
-        """Remove what was written; failures of the store are ignored."""
+        """Remove what was written, if that is possible."""
         for file in self._open.values():
             file.abort()
-        with suppress(StoreError):
-            self.store.discard([f"{self.folder}/{name}" for name in self._sizes])
+        self.store.discard([f"{self.folder}/{name}" for name in self._sizes])
         self._open, self._sizes = {}, {}

@@ -183,9 +183,9 @@ class CountingStore(WrappedStore):
         """Count one request per object."""
         self._delete(paths, self.inner.delete)
 
-    def discard(self, paths: Sequence[str]) -> None:
+    def delete_written(self, paths: Sequence[str]) -> None:
         """Count one request per object, as :meth:`delete` does."""
-        self._delete(paths, self.inner.discard)
+        self._delete(paths, self.inner.delete_written)
 
     def _delete(self, paths: Sequence[str], delete: Callable[[Sequence[str]], None]) -> None:
         late = [self.note("delete", path) for path in paths]

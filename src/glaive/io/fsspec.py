@@ -239,9 +239,9 @@ class FsspecStore(ObjectStore):
             reason = self.link_out(folder)
             if reason is not None:
                 raise StoreError(f"cannot delete objects in {self.full(folder)}: {reason}")
-            self.discard(list(group))
+            self.delete_written(list(group))
 
-    def discard(self, paths: Sequence[str]) -> None:
+    def delete_written(self, paths: Sequence[str]) -> None:
         """Delete objects that this process has written."""
         for path in paths:
             key = self._key(path)

@@ -332,7 +332,7 @@ class LocalStore(ObjectStore):
                 path = f"{full}/{name}" if name in names else full
                 raise from_system(error, path, "delete") from None
 
-    def discard(self, paths: Sequence[str]) -> None:
+    def delete_written(self, paths: Sequence[str]) -> None:
         """Delete files that this process has written, also behind links."""
         for path in paths:
             full = self.full(path)

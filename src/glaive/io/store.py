@@ -17,7 +17,7 @@ from typing import Literal, Protocol, runtime_checkable
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.errors import GlaiveError
+from glaive.errors import GlaiveError, StoreError
 from glaive.io.stats import IoCounters
 from glaive.types import ByteRange
 
@@ -282,7 +282,21 @@ class ObjectStore(ABC):
     # ------------------------------------------------------------ deleting, links
 
     def discard(self, paths: Sequence[str]) -> None:
-        """Delete objects that this process has written under new names.
+        """Delete objects that this process has written under new names, if that is possible.
+
+        What the store cannot delete stays, for a clean-up to find; a log entry says why.
+        """
+        try:
+            self.delete_written(paths)
+        except StoreError as error:
+            import logging
+
+            logging.getLogger(__name__).debug(
+                "files that nothing needs stay in %s: %s", self.public_uri, error
+            )
+
+    def delete_written(self, paths: Sequence[str]) -> None:
+        """Delete objects that this process has written.
 
         They are where it wrote them, so links in their paths do not matter.
         """

@@ -109,8 +109,8 @@ class WrappedStore(ObjectStore):
     def delete(self, paths: Sequence[str]) -> None:
         self.inner.delete(paths)
 
-    def discard(self, paths: Sequence[str]) -> None:
-        self.inner.discard(paths)
+    def delete_written(self, paths: Sequence[str]) -> None:
+        self.inner.delete_written(paths)
 
     def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
         return self.inner.unfinished(prefix)

@@ -7,12 +7,11 @@ number gets it. The manifests are objects of the table, as without a catalogue.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, get_args
 
 import lance_namespace as interface
 
-from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
+from glaive.errors import ObjectExistsError, ObjectNotFoundError
 from glaive.format.names import is_staged_manifest_name
 from glaive.format.paths import VERSIONS, NamingScheme, manifest_path
 from glaive.io.store import ObjectMeta, ObjectStore
@@ -125,12 +124,12 @@ class TableVersions(ABC):
         try:
             table.put(final, [data], mode="create")
         except ObjectExistsError:
-            _discard(table, staged)
+            table.discard([staged])
             raise ConcurrentModificationError(
                 f"Concurrent modification: version {version} of {table.uri} exists already. Read "
                 "it, and commit the next one"
             ) from None
-        _discard(table, staged)
+        table.discard([staged])
 
     def batch_delete_table_versions(self, request: Any) -> Any:
         """Delete the manifests of ranges of versions, which end before their last number.
@@ -159,12 +158,6 @@ class TableVersions(ABC):
         if not is_branch_name(branch):
             raise InvalidInputError(f"branch: {branch!r:.100} is not a valid branch name")
         return folders.open_folder(self.store, f"{found.folder}/{TREE}/{branch}")
-
-
-def _discard(table: ObjectStore, staged: str) -> None:
-    """Remove what nobody needs any more; failures of the store are ignored."""
-    with suppress(StoreError):
-        table.discard([staged])
 
 
 def _manifests(table: ObjectStore) -> list[tuple[ManifestLocation, ObjectMeta]]:

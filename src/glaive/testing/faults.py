@@ -63,12 +63,12 @@ class FaultyStore(CountingStore):
         if before < self._repeat <= self.requests:
             self.inner.delete(paths)
 
-    def discard(self, paths: Sequence[str]) -> None:
+    def delete_written(self, paths: Sequence[str]) -> None:
         """Count the requests; execute them twice if one is to be repeated."""
         before = self.requests
-        super().discard(paths)
+        super().delete_written(paths)
         if before < self._repeat <= self.requests:
-            self.inner.discard(paths)
+            self.inner.delete_written(paths)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,11 +95,12 @@ def write_column_file(
 
 
 def discard_files(snapshot: Snapshot, files: Iterable[DataFile]) -> None:
-    """Remove files that no version refers to; failures of the store are ignored."""
+    """Remove files that no version refers to, if that is possible."""
     paths = [data_file_path(file.path) for file in files]
-    with suppress(StoreError):
-        folders = [meta.path for path in paths for meta in snapshot.store.walk(blob_folder(path))]
-        snapshot.store.discard(paths + folders)
+    blobs: list[str] = []
+    with suppress(StoreError):  # then the files of blobs stay
+        blobs = [meta.path for path in paths for meta in snapshot.store.walk(blob_folder(path))]
+    snapshot.store.discard(paths + blobs)
 
 
 def for_each(

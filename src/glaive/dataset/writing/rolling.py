@@ -116,15 +116,15 @@ class RollingWriter:
 
 
 def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
-    """Remove files that no version refers to; failures of the stores are ignored."""
+    """Remove files that no version refers to, if that is possible."""
     files = [file for fragment in fragments for file in fragment.files]
     for location in plan.locations:
         paths = [location.path_of(file.path) for file in files if file.base_id == location.base_id]
-        with suppress(StoreError):
-            if any(map(has_blobs_v2, plan.schema.fields)):
-                folders = [blob_folder(path) for path in paths]
+        if any(map(has_blobs_v2, plan.schema.fields)):
+            folders = [blob_folder(path) for path in paths]
+            with suppress(StoreError):  # then the files of blobs stay
                 paths += [blob.path for folder in folders for blob in location.store.walk(folder)]
-            location.store.discard(paths)
+        location.store.discard(paths)
 
 
 def _fragment(name: str, written: WrittenFile, base_id: int | None) -> Fragment:

@@ -6,12 +6,10 @@ Specification: "Where values lie" in ``docs/format/blobs.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 
-from glaive.errors import StoreError
 from glaive.file.v2.writing.blob_values import BlobValues
 from glaive.format.paths import blob_file_path
 from glaive.io.sink import AlignedSink
@@ -86,8 +84,7 @@ class BlobFiles:
         if self._pack is not None:
             self._pack.abort()
             self._pack = None
-        with suppress(StoreError):
-            self._store.discard(self._done)
+        self._store.discard(self._done)
 
     def _begin(self, number: int) -> Sink:
         path = blob_file_path(self._data_file, number)
