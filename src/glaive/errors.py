@@ -98,6 +98,7 @@ __all__ = [
 ]
 
 
+_LONGEST: Final = 10_000  # characters of a message
 _MAX_OFFSET: Final = 2**31 - 1
 """Bytes or items that 32-bit offsets can count in one Arrow array."""
 
@@ -114,12 +115,11 @@ _SECRETS: Final = (
 class GlaiveError(Exception):
     """Base class: ``except GlaiveError`` catches whatever this library reports.
 
-    Passwords and keys in URLs are removed from the message, because messages end up in logs.
+    Messages end up in logs: keys and passwords in URLs, and the middle of long ones, are left out.
     """
 
     def __init__(self, *args: object) -> None:
-        public = GlaiveError.without_secrets
-        super().__init__(*(public(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(_for_logs(arg) if isinstance(arg, str) else arg for arg in args))
 
     def __str__(self) -> str:
         # OSError and KeyError bases would otherwise display an errno tuple or a quoted text.
@@ -131,10 +131,15 @@ class GlaiveError(Exception):
         return re.sub(_SECRETS, _starred, text) if ":/" in text else text
 
 
+def _for_logs(message: str) -> str:
+    text = GlaiveError.without_secrets(message)
+    middle = f" … ({len(text):,} characters) … "
+    return text if len(text) <= _LONGEST else f"{text[:8_000]}{middle}{text[-1_900:]}"
+
+
 def _starred(secret: re.Match[str]) -> str:
-    if secret[2]:
-        return f"{secret[2]}***"
-    return "***" if secret[1] is None else f"{secret[1]}:***"
+    before = secret[2] or ("" if secret[1] is None else f"{secret[1]}:")
+    return f"{before}***"
 
 
 class FormatError(GlaiveError, ValueError):
@@ -162,11 +167,8 @@ class CorruptFileError(FormatError):
         self.what, self.expected, self.found, self.where = what, expected, found, str(where)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_corrupt, (self.what, self.expected, self.found, self.where))
-
-
-def _corrupt(what: str, expected: str, found: str, where: str) -> CorruptFileError:
-    return CorruptFileError(what, expected=expected, found=found, where=where)
+        rule = {"expected": self.expected, "found": self.found, "where": self.where}
+        return (partial(CorruptFileError, **rule), (self.what,))
 
 
 class NotLanceError(FormatError, OSError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from glaive.errors import (
     FormatError,
     GlaiveError,
     NotLanceError,
+    OptionError,
     StoreError,
     UnsupportedFeatureError,
 )
@@ -204,3 +206,16 @@ def test_damaged_tags_and_hints(place: Path, text: bytes) -> None:
 def test_a_damaged_index_section_is_named_by_writers() -> None:
     with pytest.raises(CorruptFileError, match="index section"):
         has_covering_fields(b"\x0a\xff\xff")
+
+
+def test_an_error_leaves_out_the_middle_of_what_is_very_long(place: Path) -> None:
+    with pytest.raises(OptionError, match="not a valid tag name") as refused:
+        glaive.dataset(place).tags.create("x" * 3_000_000 + " ", 1)
+    assert len(str(refused.value)) <= 10_000
+    key = f"https://me:secret@{'h' * 30_000}/t?sig=hidden{'x' * 30_000}"
+    error = GlaiveError(f"{key}: no answer; choose another server")
+    text = str(error)
+    assert text.startswith("https://me:***@hhh")
+    assert text.endswith("choose another server")
+    assert "hidden" not in text
+    assert str(pickle.loads(pickle.dumps(error))) == text

@@ -194,6 +194,7 @@ def read_options(given: Mapping[str, object], column: str) -> dict[str, Any]:
 
 def _parse(expected: _Key | None, key: str, text: str, known: list[str], column: str) -> Any:
     if expected is None:
+        key = key[:100]
         close = get_close_matches(key, known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise OptionError(
@@ -203,5 +204,5 @@ def _parse(expected: _Key | None, key: str, text: str, known: list[str], column:
         return expected.parse(text.strip())
     except ValueError:
         raise OptionError(
-            f"column {column!r}: {key}: expected {expected.valid}, found {text!r}"
+            f"column {column!r}: {key}: expected {expected.valid}, found {text!r:.100}"
         ) from None

@@ -88,7 +88,7 @@ class CompactionOptions:
         ):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise OptionError(f"{name}: expected an integer ≥ 1, found {value!r}")
+                raise OptionError(f"{name}: expected an integer ≥ 1, found {value!r:.60}")
         if self.compression not in ("automatic", "balanced"):
             raise OptionError(
                 f"compression: expected automatic or balanced, found {self.compression!r:.60}"
@@ -100,7 +100,7 @@ class CompactionOptions:
             )
         if self.compaction_mode not in _MODES:
             raise OptionError(
-                f"Invalid compaction mode {self.compaction_mode!r}: compaction_mode: expected one "
+                f"Invalid compaction mode {self.compaction_mode!r:.60}: compaction_mode: expected one "
                 f"of {', '.join(_MODES)}"
             )
         if self.compaction_mode == "force_binary_copy":
@@ -149,7 +149,7 @@ class CompactionOptions:
 def _from_text(name: str, text: str) -> Any:
     if name in ("materialize_deletions", "defer_index_remap"):
         if text.lower() not in ("true", "false"):
-            raise OptionError(f"{CONFIG_PREFIX}{name}: expected true or false, found {text!r}")
+            raise OptionError(f"{CONFIG_PREFIX}{name}: expected true or false, found {text!r:.60}")
         return text.lower() == "true"
     if name in ("compaction_mode", "compression", "data_storage_version"):
         return text
@@ -158,7 +158,7 @@ def _from_text(name: str, text: str) -> Any:
             return tuple(int(number) for number in text.split(",") if number.strip())
         value = float(text) if name.endswith("threshold") else int(text)
     except ValueError:
-        raise OptionError(f"{CONFIG_PREFIX}{name}: expected a number, found {text!r}") from None
+        raise OptionError(f"{CONFIG_PREFIX}{name}: expected a number, found {text!r:.60}") from None
     if value < (least := _LEAST.get(name, 0)):
         raise OptionError(
             f"{CONFIG_PREFIX}{name}: expected {least} at least in a configuration, "
