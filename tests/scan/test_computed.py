@@ -103,6 +103,20 @@ def test_decimals_are_sorted(tmp_path: Path, kind: pa.DataType) -> None:
     assert dataset.to_table(order_by=["v"], limit=4)["v"].to_pylist() == wanted[:4]
 
 
+@pytest.mark.parametrize("kind", [pa.decimal128(10, -5), pa.decimal256(10, -5)], ids=str)
+def test_decimals_of_more_digits_than_their_type_says_are_sorted(
+    tmp_path: Path, kind: pa.DataType
+) -> None:
+    numbers = [row * 10**17 * (-1) ** row for row in range(10)]
+    raw = b"".join(
+        number.to_bytes(kind.bit_width // 8, "little", signed=True) for number in numbers
+    )
+    values = pa.Array.from_buffers(kind, 10, [pa.py_buffer(bytes([0xF7, 3])), pa.py_buffer(raw)])
+    dataset = glaive.write_dataset(pa.table({"row": range(10), "v": values}), tmp_path)
+    rows = dataset.to_table(columns=["row"], order_by=["v"])["row"]
+    assert rows.to_pylist() == [9, 7, 5, 1, 0, 2, 4, 6, 8, 3]
+
+
 @pytest.mark.parametrize("name", ["", "n.", "."])
 def test_an_empty_name_is_no_column(dataset: Any, name: str) -> None:
     with pytest.raises(ColumnNotFoundError, match=f"unknown column '{name}'"):

@@ -129,9 +129,12 @@ def _comparable(array: Any, name: str) -> Any:
         whole = pa.int32() if kind.bit_width == 32 else pa.int64()
         return pc.fill_null(array.view(whole), 0)
     if types.is_decimal(kind):
-        # Not from Python's Decimal, which pyarrow does not convert for scales below 0.
-        zero = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(kind.bit_width // 8))])
-        return pc.fill_null(array, zero[0])
+        # As whole numbers: Arrow rescales decimals of scales below 0, where not all values fit.
+        kind = pa.decimal128(38) if kind.bit_width == 128 else pa.decimal256(76)
+        array = pa.Array.from_buffers(
+            kind, len(array), array.buffers(), array.null_count, array.offset
+        )
+        return pc.fill_null(array, 0)
     if types.is_fixed_size_binary(kind):
         array, kind = array.cast(pa.large_binary()), pa.large_binary()
     if types.is_string_view(kind) or types.is_binary_view(kind):
