@@ -88,7 +88,9 @@ class SparkCatalogue:
 
         Notes
         -----
-        Each table is opened once. Views keep the version and the credentials of this call.
+        Each table is opened once. Views keep the version and the credentials of this call. They
+        replace temporary views of the same names: where somebody else names the tables of the
+        catalogue, give a ``prefix``, or ``tables``.
         """
         from glaive.spark.api import register_view
 
