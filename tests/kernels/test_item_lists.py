@@ -196,6 +196,18 @@ def test_rows_are_taken_in_any_order(sample: Sample, data: st.DataObject) -> Non
     assert (places.starts[0] + places.sizes[0] <= ends).all()
 
 
+@pytest.mark.spec("rel-23")
+@given(SAMPLES)
+def test_buffers_of_taken_lists_end_with_the_last_item(sample: Sample) -> None:
+    chunks = ListPage(sample.sizes, sample.counts, sample.row_starts, sample.enters, sample.page)
+    for order in (None, np.array([0])):
+        with force_tier("numba"):
+            taken = take_item_lists(sample.data, sample.starts, chunks, np.array([0]), order)
+        assert taken is not None
+        assert taken.values is None or taken.values.size == 2 * taken.items
+        assert taken.item_validity is None or taken.item_validity.size == (taken.items + 7) // 8
+
+
 def test_a_row_over_many_chunks_is_taken() -> None:
     chunks = 40
     levels = np.full(chunks, 1000)

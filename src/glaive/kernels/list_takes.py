@@ -219,9 +219,11 @@ def take_item_lists(
         ranges = memory[ids_at + room : numbers].reshape(2, buffers, room)[:, :, :used]
         ids, positions = memory[ids_at : ids_at + used], places[capacity : capacity + items]
         found = ItemPlaces(ids, places[:items], positions, ranges[0], ranges[1])
+    # Memory behind the last item was never written: nobody may see it.
     return TakenLists(
         items, offsets, width, list_valid if null_lists else None, null_lists,
-        item_valid if null_items else None, null_items, values, found,
+        item_valid.slice(0, (items + 7) // 8) if item_valid is not None and null_items else None,
+        null_items, None if values is None else values.slice(0, items * word), found,
     )  # fmt: skip
 
 
