@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,31 @@ def test_a_position_beyond_the_rows_is_named(dataset: LanceDataset, rows: list[i
     wrong = next(row for row in rows if not 0 <= row < ROWS)
     with pytest.raises(RowIndexError, match=rf"position {wrong} is out of range: .* 3000 rows"):
         dataset.take(rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "wrong"),
+    [
+        (range(10**12), 10**12 - 1),
+        (range(2990, 10**15, 7), 2990 + (10**15 - 2990 - 1) // 7 * 7),
+        (range(10, -(10**12), -1), 1 - 10**12),
+        (range(10**30), 10**30 - 1),
+    ],
+    ids=str,
+)
+def test_a_range_beyond_the_rows_is_refused_without_its_numbers(
+    dataset: LanceDataset, rows: range, wrong: int
+) -> None:
+    first = dataset.get_fragments()[0]
+    ways: list[Callable[[], object]] = [
+        lambda: dataset.take(rows), lambda: first.take(rows), lambda: first.delete_rows(rows),
+        lambda: dataset.read_blobs("id", indices=rows),
+    ]  # fmt: skip
+    for way in ways:
+        with pytest.raises(RowIndexError, match=rf"{wrong}\b.* is out of range"):
+            way()
+    assert dataset.take(range(3, 0, -1)).column("id").to_pylist() == [3, 2, 1]
+    assert dataset.take(range(0)).num_rows == 0
 
 
 @pytest.mark.parametrize(

@@ -163,8 +163,8 @@ class LanceFileReader:
             They are no integers.
         """
         _check_counts(batch_size, batch_readahead)
-        wanted = positions(indices)
         rows = self.num_rows()
+        wanted = positions(indices, rows)
         if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < rows:
             outside = int(wanted[(wanted < 0) | (wanted >= rows)][0])
             raise RowIndexError(f"row {outside} of {self._file_name()}, which has {rows} rows")

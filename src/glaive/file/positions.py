@@ -17,14 +17,30 @@ __all__ = ["beyond", "check_range", "positions"]
 _POSITION_LIMIT: Final = 2**63
 
 
-def positions(rows: object) -> NDArray[np.int64]:
+def positions(rows: object, total: int | None = None) -> NDArray[np.int64]:
     """Row positions from a list, range, numpy or Arrow array of integers.
+
+    Parameters
+    ----------
+    rows
+        The positions.
+    total
+        How many rows there are. Of a range that leaves them, only the end that does is given, for
+        the caller to refuse: all of its numbers may take any memory.
 
     Raises
     ------
     OptionError
         Something in it is no integer.
+    RowIndexError
+        A number has more than 64 bits.
     """
+    if isinstance(rows, range) and rows and total is not None:
+        low, high = min(rows[0], rows[-1]), max(rows[0], rows[-1])
+        if low < 0 or high >= total:
+            outside = low if low < 0 else high
+            _check_size(outside)
+            rows = [outside]
     if isinstance(rows, pa.Array | pa.ChunkedArray):
         if rows.null_count:
             raise OptionError("row positions: expected integers, found a null")

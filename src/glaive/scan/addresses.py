@@ -53,7 +53,7 @@ def find_rows(snapshot: Snapshot, kind: str, given: object) -> RowLocations:
     OptionError
         Something given is no integer.
     """
-    wanted = positions(given)
+    wanted = positions(given, int(snapshot.row_starts[-1]) if kind == "indices" else None)
     return _FINDERS[kind](snapshot, wanted)
 
 

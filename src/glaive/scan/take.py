@@ -64,8 +64,8 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
     """
     if type(given) is list and len(given) == 1 and type(given[0]) is int and source.schema.names:
         return _take_one(source, given[0])
-    wanted = positions(given)
     starts = source.snapshot.row_starts
+    wanted = positions(given, int(starts[-1]))
     if len(wanted) == 0:
         return source.empty()
     low, high = int(wanted.min()), int(wanted.max())
@@ -87,7 +87,7 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
 
 def take_from(table: pa.Table, given: object) -> pa.Table:
     """Rows of a table in memory at these positions; see :func:`take`."""
-    wanted = positions(given)
+    wanted = positions(given, table.num_rows)
     if len(wanted):
         check_range(int(wanted.min()), int(wanted.max()), np.array([0, table.num_rows]))
     return take_rows(table, wanted)

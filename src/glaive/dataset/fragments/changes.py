@@ -200,8 +200,8 @@ class FragmentChanges:
         given: Any = offsets
         if isinstance(given, Iterable) and not isinstance(given, Sequence):
             given = given if hasattr(given, "__array__") else list(given)
-        wanted = positions(given)
         rows = self._stored.physical_rows
+        wanted = positions(given, rows)
         wrong = wanted[(wanted < 0) | (wanted >= rows)]
         if len(wrong):
             raise RowIndexError(

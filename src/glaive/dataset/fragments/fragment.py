@@ -225,8 +225,8 @@ class LanceFragment(FragmentChanges):
 
         Blob columns are returned as bytes, not as descriptors, as in pylance.
         """
-        rows = positions(indices)
         live = self._live()
+        rows = positions(indices, live)
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < live:
             wrong = next(row for row in rows.tolist() if not 0 <= row < live)
             raise RowIndexError(
