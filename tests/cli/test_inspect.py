@@ -15,7 +15,9 @@ from tests.damage import page_message, rewritten
 
 import glaive
 from glaive.cli.inspect_page import GROUPS, page_data, render_page
+from glaive.dataset import layout
 from glaive.file import LanceFileReader, LanceFileWriter
+from glaive.file.layout import FileLayout, file_layout
 
 Call = Callable[..., Result]
 
@@ -80,6 +82,25 @@ def test_a_dataset_of_many_columns_is_shown_with_as_few_looks_at_its_schema_as_o
         assert "columns" in call("show", place, "--json").stdout
         counts.append(len(looks))
     assert counts[0] == counts[1] > 0
+
+
+@pytest.mark.spec("rel-25")
+def test_a_file_that_many_fragments_name_is_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = glaive.write_dataset({"id": [1, 2, 3]}, tmp_path / "t")
+    same = [fragment.metadata for fragment in dataset.get_fragments()] * 50
+    append = glaive.LanceOperation.Append(same)
+    dataset = glaive.LanceDataset.commit(dataset, append, read_version=1)
+    looks: list[object] = []
+
+    def look(file: Any) -> FileLayout:
+        looks.append(file)
+        return file_layout(file)
+
+    monkeypatch.setattr(layout, "file_layout", look)
+    assert len(list(layout.dataset_layout(dataset).files())) == 51
+    assert len(looks) == 1
 
 
 def test_an_unknown_column_is_refused(call: Call, file: str) -> None:

@@ -146,9 +146,18 @@ def dataset_layout(dataset: LanceDataset, *, max_files: int | None = None) -> Da
     most = len(entries) if max_files is None else min(max_files, len(entries))
     chosen = {id(entry) for _, entry in islice(entries, most)}
 
+    read: dict[tuple[str, object, int | None], FileLayout] = {}
+
+    def contents(entry: DataFile, path: str) -> FileLayout:
+        """The layout of a file, read once however many fragments name it."""
+        key = (path, entry.version, entry.size)
+        if key not in read:
+            read[key] = file_layout(snapshot.open_file(entry))
+        return read[key]
+
     def describe(entry: DataFile) -> DataFileEntry:
         path = full_path(dataset.store, manifest, entry.path, entry.base_id, data=True)
-        layout = file_layout(snapshot.open_file(entry)) if id(entry) in chosen else None
+        layout = contents(entry, path) if id(entry) in chosen else None
         return DataFileEntry(
             path=path,
             size=layout.size if layout is not None else entry.size,
