@@ -11,7 +11,7 @@ import pytest
 from tests.historical import copied
 
 import glaive
-from glaive.errors import CorruptFileError, DataFileMissingError
+from glaive.errors import CorruptFileError, DataFileMissingError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest, encode_manifest
 from glaive.format.pb import table_pb2
 from glaive.io.counting import CountingStore
@@ -178,3 +178,34 @@ def test_versions_are_listed_when_data_files_are_gone(tmp_path: Path) -> None:
     for ask in (dataset.count_rows, dataset.to_table, dataset.get_fragments):
         with pytest.raises(DataFileMissingError, match="Restore it"):
             ask()
+
+
+def no_ids(fragment: Any) -> None:
+    fragment.id = 0
+
+
+@pytest.mark.spec("rel-9")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda dataset: dataset.delete("id = 7"),
+        lambda dataset: dataset.delete("id < 5"),
+        lambda dataset: dataset.update({"id": "100"}, where="id = 7"),
+        lambda dataset: dataset.create_scalar_index("id", "BTREE"),
+    ],
+    ids=["delete", "delete all of a fragment", "update", "index"],
+)
+def test_rows_of_fragments_with_one_id_are_not_taken_for_each_other(
+    tmp_path: Path, change: Callable[[glaive.LanceDataset], object]
+) -> None:
+    rows = pa.table({"id": range(10)})
+    rewritten(glaive.write_dataset(rows, tmp_path / "t", max_rows_per_file=5).manifest, no_ids)
+    with pytest.raises(UnsupportedFeatureError, match=r"two fragments with the id 0.*Overwrite"):
+        change(glaive.dataset(tmp_path / "t"))
+    found = glaive.dataset(tmp_path / "t").to_table()
+    assert found == rows
+    glaive.write_dataset(found, tmp_path / "t", mode="overwrite", max_rows_per_file=5)
+    change(glaive.dataset(tmp_path / "t"))
+    assert glaive.dataset(tmp_path / "t").count_rows("id >= 5 and id != 7") == 4 + (
+        glaive.dataset(tmp_path / "t").count_rows("id = 100")
+    )

@@ -42,6 +42,7 @@ __all__ = [
     "mark_file_versions",
     "new_fragments",
     "put_fragments",
+    "refuse_shared_ids",
 ]
 
 _LEGACY: Final = FormatVersion(0, 1)
@@ -131,6 +132,8 @@ def edit_fragments(
         A fragment to be replaced or removed does not exist.
     OptionError
         A fragment is to be replaced twice, or has the id of another one.
+    UnsupportedFeatureError
+        Two fragments have the id of one that is to be replaced or removed.
     """
     kept = base.num_fragments
     if replaced or removed:
@@ -147,7 +150,6 @@ def edit_fragments(
         for packed, position in zip(replaced.packed, positions.tolist(), strict=False):
             wire.fragments[position] = packed
         if removed:
-            # Old releases sometimes assigned an id twice: all such fragments are removed.
             is_kept = np.isin(ids, dropped, invert=True)
             remaining = list(compress(wire.fragments, is_kept.tolist()))
             del wire.fragments[:]
@@ -183,7 +185,33 @@ def _positions(base: Manifest, ids: NDArray[np.int64], wanted: NDArray[np.int64]
             f"the transaction changes fragment {wanted[missing][0]}, which {base.title} does not "
             "have. Repeat it for this version."
         )
+    shared = wanted[np.searchsorted(ids, wanted, "right", sorter=order) - at > 1]
+    if len(shared):
+        raise _shared(base, int(shared[0]))
     return positions
+
+
+def refuse_shared_ids(base: Manifest) -> None:
+    """Check that each fragment has an id of its own.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Two have the same.
+    """
+    ids = base.fragment_ids
+    if len(ascending(ids)) != len(ids):
+        numbers, counts = np.unique(ids, return_counts=True)
+        raise _shared(base, int(numbers[counts > 1][0]))
+
+
+def _shared(base: Manifest, number: int) -> UnsupportedFeatureError:
+    """The error that a change names rows by an id that two fragments have."""
+    return UnsupportedFeatureError(
+        f"{base.title} has two fragments with the id {number}, as releases of Lance up to 0.16 "
+        "wrote them: rows of one would be taken for those of the other. Overwrite the dataset "
+        "with its own rows, which gives all fragments ids of their own."
+    )
 
 
 def _raise_to(wire: table_pb2.ManifestOutline, highest: int) -> None:

@@ -23,7 +23,7 @@ from glaive.table.concurrent_changes import (
     incompatible,
     replaced_fields,
 )
-from glaive.table.fragment_ids import copy_of
+from glaive.table.fragment_ids import copy_of, refuse_shared_ids
 from glaive.table.index_coverage import encode_indices, prune, rewritten_under
 from glaive.table.protocol import (
     BuildContext,
@@ -114,8 +114,16 @@ class CreateIndex(TableOperation):
         return self if same else replace(self, new=tuple(new), removed=removed)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The entries of ``base`` without the removed ones, then the new ones."""
+        """The entries of ``base`` without the removed ones, then the new ones.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Two fragments have the same id, and an index could not tell their rows apart.
+        """
         base = needs_dataset(base, "add an index")
+        if self.new:
+            refuse_shared_ids(base)
         replaced = {index.uuid.uuid for index in (*self.removed, *self.new)}
         kept = [index for index in base.indices if index.uuid.uuid not in replaced]
         if any(index.name == REUSE_INDEX for index in self.new):
