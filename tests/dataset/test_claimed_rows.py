@@ -23,6 +23,7 @@ from tests.traced import traced_peak
 import glaive
 from glaive.dataset.compaction.rewrite import live_addresses
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.versions.problems import VersionCheck
 from glaive.errors import CorruptFileError, GlaiveError, SchemaError, UnsupportedFeatureError
 from glaive.format.manifest import encode_manifest
 from glaive.format.pb import table_pb2
@@ -415,6 +416,27 @@ def test_a_file_that_many_fragments_name_is_described_and_checked_once(tmp_path:
     dataset.validate()
     # Its columns were described for each fragment: 20 seconds.
     assert process_time() - began < 3
+
+
+@pytest.mark.parametrize("change", [{"id": 0}, {"name": "id"}, {"parent_id": 7}], ids=str)
+def test_fields_that_are_no_schema_are_found_by_validate_and_verify(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    glaive.write_dataset(ROWS, tmp_path / "t")
+
+    def damage(wire: Any, _: list[Any]) -> None:
+        for name, value in change.items():
+            setattr(wire.fields[1], name, value)
+
+    rewrite(tmp_path / "t", damage)
+    dataset = glaive.dataset(tmp_path / "t")
+    with pytest.raises(CorruptFileError) as unread:
+        dataset.to_table()
+    with pytest.raises(CorruptFileError) as found:
+        dataset.validate()
+    assert str(found.value) == str(unread.value)
+    problems = VersionCheck(deep=False).problems(dataset, dataset.version)
+    assert [problem.message for problem in problems] == [str(unread.value)]
 
 
 @pytest.mark.spec("rel-24")

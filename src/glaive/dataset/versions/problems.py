@@ -17,6 +17,7 @@ from glaive.dataset.versions.validate import (
     check_fragment_ids,
     check_index,
     check_row_ids,
+    check_schema,
     validate_fragment,
 )
 from glaive.errors import CorruptFileError, GlaiveError, UnsupportedFeatureError
@@ -70,6 +71,7 @@ class VersionCheck:
         try:
             version = dataset.checkout_version(number)
             snapshot = version.snapshot
+            check_schema(snapshot)
             check_fragment_ids(snapshot)
             compare_manifest(snapshot)
             indices = snapshot.manifest.indices

@@ -23,6 +23,7 @@ __all__ = [
     "check_fragment_ids",
     "check_index",
     "check_row_ids",
+    "check_schema",
     "validate_fragment",
     "validate_version",
 ]
@@ -39,6 +40,7 @@ def validate_version(snapshot: Snapshot) -> None:
     -----
     Opens every data file and reads every deletion file, but reads no values.
     """
+    check_schema(snapshot)
     check_fragment_ids(snapshot)
     positions = range(len(snapshot.manifest.fragment_ids))
     parsed: set[Place] = set()
@@ -46,6 +48,18 @@ def validate_version(snapshot: Snapshot) -> None:
     check_row_ids(snapshot, ids)
     for index in snapshot.manifest.indices:
         check_index(snapshot, index)
+
+
+def check_schema(snapshot: Snapshot) -> None:
+    """Check that the fields of the manifest are a schema: without one no row can be read.
+
+    Raises
+    ------
+    CorruptFileError
+        Two fields have the same id, or a name among their siblings; or a parent is not before
+        its children.
+    """
+    _ = snapshot.manifest.schema
 
 
 def check_fragment_ids(snapshot: Snapshot) -> None:
