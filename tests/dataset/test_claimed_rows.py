@@ -439,6 +439,19 @@ def test_fields_that_are_no_schema_are_found_by_validate_and_verify(
     assert [problem.message for problem in problems] == [str(unread.value)]
 
 
+def test_a_field_that_a_data_file_has_twice_is_damage(tmp_path: Path) -> None:
+    glaive.write_dataset(ROWS, tmp_path / "t")
+
+    def repeat(_: Any, fragments: list[Any]) -> None:
+        fragments[0].files[0].fields[1] = 0
+
+    rewrite(tmp_path / "t", repeat)
+    dataset = glaive.dataset(tmp_path / "t")
+    for read in (dataset.to_table, lambda: dataset.take([1]), lambda: dataset.delete("id = 1")):
+        with pytest.raises(CorruptFileError, match="each once, found field 0 twice"):
+            read()
+
+
 @pytest.mark.spec("rel-24")
 def test_sizes_that_a_manifest_claims_do_not_raise_the_limit_of_row_ids(tmp_path: Path) -> None:
     rows = pa.table({"id": pa.array(np.zeros(40_000, np.uint64))})

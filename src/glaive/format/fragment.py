@@ -84,12 +84,22 @@ class DataFile:
         Raises
         ------
         CorruptFileError
-            There are not as many columns as fields.
+            There are not as many columns as fields, or two for one field.
         """
         if not self.column_indices and self.version == LEGACY:
             lowest = min((field for field in self.fields if field >= 0), default=0)
             return {field: field - lowest for field in self.fields if field >= 0}
-        return {field_id: column for field_id, column in self._pairs() if field_id >= 0}
+        pairs = [pair for pair in self._pairs() if pair[0] >= 0]
+        columns = dict(pairs)
+        if len(columns) != len(pairs):
+            twice = next(field for field in columns if self.fields.count(field) > 1)
+            raise CorruptFileError(
+                "fields of a data file",
+                expected="each once",
+                found=f"field {twice} twice",
+                where=self.path,
+            )
+        return columns
 
     def column_of(self, field_id: int) -> int | None:
         """Physical column of a field, including hidden ones; ``None`` if it is not in the file.
