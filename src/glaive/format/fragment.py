@@ -7,6 +7,7 @@ Specification: "Fragments and data files" in ``docs/format``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from glaive.dataclass import dataclass
@@ -92,11 +93,11 @@ class DataFile:
         pairs = [pair for pair in self._pairs() if pair[0] >= 0]
         columns = dict(pairs)
         if len(columns) != len(pairs):
-            twice = next(field for field in columns if self.fields.count(field) > 1)
+            field, times = Counter(field for field, _ in pairs).most_common(1)[0]
             raise CorruptFileError(
                 "fields of a data file",
                 expected="each once",
-                found=f"field {twice} twice",
+                found=f"field {field} {times} times",
                 where=self.path,
             )
         return columns
