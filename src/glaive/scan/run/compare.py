@@ -129,7 +129,7 @@ def _comparable(array: Any, name: str) -> Any:
         whole = pa.int32() if kind.bit_width == 32 else pa.int64()
         return pc.fill_null(array.view(whole), 0)
     if types.is_decimal(kind):
-        # As whole numbers: Arrow rescales decimals of scales below 0, where not all values fit.
+        # As integers: Arrow rescales decimals of scales below 0, where not all values fit.
         kind = pa.decimal128(38) if kind.bit_width == 128 else pa.decimal256(76)
         array = pa.Array.from_buffers(
             kind, len(array), array.buffers(), array.null_count, array.offset
