@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from glaive.query import (
     BoostQuery,
     CombinedFieldsQuery,
     DocumentGranularity,
+    FullTextOperator,
     FullTextQueryType,
     MatchQuery,
     MultiMatchQuery,
@@ -65,8 +67,9 @@ def ids(dataset: Any, query: object, **options: Any) -> list[int]:
         (lambda: BooleanQuery([]), "queries"),
         (lambda: BooleanQuery([(Occur.MUST_NOT, MATCH)]), "queries"),
         (lambda: BooleanQuery(WRONG_OCCUR), "queries"),
+        (lambda: BooleanQuery(5), "queries"),
     ],
-    ids=range(17),
+    ids=range(18),
 )
 def test_wrong_arguments_are_named(make: Any, option: str) -> None:
     with pytest.raises(OptionError, match=f"(^|: ){option}:"):
@@ -230,3 +233,25 @@ def test_an_error_of_an_option_shows_the_first_of_many(
     with pytest.raises(OptionError) as refused:
         dataset.scanner(**options)
     assert len(str(refused.value)) < 500
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize("operator", FullTextOperator)
+def test_a_token_that_is_repeated_in_a_query_is_compared_with_those_of_the_index_once(
+    dataset: Any, operator: FullTextOperator
+) -> None:
+    def found(text: str) -> list[int]:
+        options: dict[str, Any] = {"fuzziness": 1, "max_expansions": 1 << 30, "operator": operator}
+        return sorted(ids(dataset, MatchQuery(text, "text", **options)))
+
+    once = found("aple")
+    started = process_time()
+    assert found("aple " * 20_000) == once != []
+    assert process_time() - started < 2
+
+
+def test_a_query_with_edits_has_a_limit_of_different_tokens(dataset: Any) -> None:
+    many = " ".join(f"word{number}" for number in range(1001))
+    assert ids(dataset, MatchQuery(many, "text")) == []
+    with pytest.raises(OptionError, match="fuzziness: a query has 1000 different tokens with"):
+        ids(dataset, MatchQuery(many, "text", fuzziness=1))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 import numpy as np
 
+from glaive.errors import OptionError
 from glaive.index.row_set import RowNumbers
 from glaive.index.text.bm25 import TextStatistics, rarity
 from glaive.kernels.text_search import (
@@ -26,6 +27,9 @@ from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
 
 __all__ = ["Hits", "Partition", "SearchedPartition", "TermQuery", "TokenPositions", "search_terms"]
+
+_MOST_FUZZY: Final = 1_000
+"""Different tokens of a query that those of an index are compared with."""
 
 
 class TokenPositions(NamedTuple):
@@ -210,14 +214,22 @@ def _groups(query: TermQuery, partitions: Sequence[Partition]) -> list[list[str]
             places.setdefault(position, []).append(token)
         return list(places.values())
     groups: list[list[str]] = []
+    known: dict[str, list[str]] = {}
     left = query.max_expansions
     for token, _ in query.tokens:
-        near = [
-            partition.near(token, query.fuzziness, query.prefix_length, left)
-            for partition in partitions
-        ]
-        distinct = sorted({one.encode(): one for part in near for one in part}.items())
-        groups.append([one for _, one in distinct[:left]])
+        if token not in known and left:
+            if len(known) == _MOST_FUZZY:
+                raise OptionError(
+                    f"fuzziness: a query has {_MOST_FUZZY} different tokens with edits at most, as "
+                    "each is compared with tokens of the index. Search for fewer, or without edits"
+                )
+            near = [
+                partition.near(token, query.fuzziness, query.prefix_length, left)
+                for partition in partitions
+            ]
+            distinct = sorted({one.encode(): one for part in near for one in part}.items())
+            known[token] = [one for _, one in distinct]
+        groups.append(known.get(token, [])[:left])
         left -= len(groups[-1])
     return groups
 
@@ -275,9 +287,9 @@ class _Terms:
         if search.allowed is not None:
             matched &= search.allowed != 0
         if self._query.every:
-            for group in self._groups:
+            for group in {frozenset(group) for group in self._groups}:
                 has = np.zeros(search.limit, np.bool_)
-                for token in set(group).intersection(present):
+                for token in group.intersection(present):
                     has[self._lists[token].documents] = True
                 matched &= has
         documents = np.flatnonzero(matched)

@@ -6,7 +6,7 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, StrEnum
 from math import inf
 from typing import Any, ClassVar
@@ -331,6 +331,10 @@ class BooleanQuery(FullTextQuery):
     """
 
     def __init__(self, queries: Sequence[tuple[Occur, FullTextQuery]]) -> None:
+        if not isinstance(queries, Iterable):
+            raise OptionError(
+                f"queries: expected pairs of Occur and a query, found {queries!r:.80}"
+            )
         by_kind: dict[Occur, list[FullTextQuery]] = {occur: [] for occur in Occur}
         for entry in queries:
             if len(member_of("queries", entry, tuple)) != 2:
