@@ -422,3 +422,13 @@ def test_no_rows_give_no_rows(text: str) -> None:
         "t": pa.array([], pa.timestamp("us")),
     }
     assert values(text, **columns) == []
+
+
+@pytest.mark.spec("rel-25")
+def test_later_matches_are_looked_for_only_in_texts_that_have_the_earlier_ones() -> None:
+    assert values("regexp_instr(s, 'a', 1, 1000)", s=["a" * 1000, "ba", "b"]) == [1000, 0, 0]
+    started = process_time()
+    assert values("regexp_instr(s, 'z', 1, 1000)", s=["ab" * 2**20]) == [0]
+    assert process_time() - started < 1
+    with pytest.raises(FilterError, match="match 1001 is too far, at most 1000"):
+        values("regexp_instr(s, 'a', 1, 1001)", s=["a"])

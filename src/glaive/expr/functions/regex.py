@@ -33,7 +33,8 @@ from glaive.expr.sizes import MAX_BATCH_BYTES, bytes_of
 
 __all__: list[str] = []
 
-_MAX_MATCHES = 10_000
+_MAX_MATCHES = 1_000
+"""Match that `regexp_instr` finds at most: each takes a pass over the text after the one before."""
 
 _LONG = 1 << 17
 """Bytes of a text that all matches are found in, however far the engine reads beyond each."""
@@ -314,6 +315,8 @@ def _match_positions(
         field = spans.field(group if step == steps else 0)
         begin, size = _numbers(field, 0), _numbers(field, 1)
         present &= spans.is_valid().to_numpy(zero_copy_only=False) & (begin >= 0)
+        if not present.any():
+            break
         letters = Characters(rest)
         passed = begin if step == steps else begin + size
         shift = letters.number(np.where(present, passed, 0))

@@ -33,8 +33,8 @@ __all__: list[str] = []
 _LONGER_UPPER = "[ßŉǰΐΰև\u1e96-\u1e9a\u1f50-\u1ffc\ufb00-\ufb17]"
 _OTHER_LOWER = "[İΣ]"
 
-_MOST_PAIRS: Final = 2**30
-"""Pairs of characters that `levenshtein` compares for one row: some seconds."""
+_MOST_PAIRS: Final = 2**26
+"""Pairs of characters that `levenshtein` compares for one row: half a second."""
 
 _MOST_LETTERS: Final = 100_000
 """Characters that `translate` replaces: each row may have others."""
