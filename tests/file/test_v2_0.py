@@ -200,6 +200,17 @@ def test_an_unknown_compression_names_those_known(tmp_path: Path) -> None:
         write(LocalStore(str(tmp_path)), written)
 
 
+@pytest.mark.parametrize(("key", "value"), [("compression", "x" * 9000), ("y" * 9000, "zstd")])
+def test_an_error_of_an_encoding_shows_the_beginning_of_long_metadata(
+    tmp_path: Path, key: str, value: str
+) -> None:
+    field = pa.field("c", pa.string(), metadata={f"lance-encoding:{key}": value})
+    written = pa.table({"c": ["a"]}, schema=pa.schema([field]))
+    with pytest.raises(OptionError) as refused:
+        write(LocalStore(str(tmp_path)), written)
+    assert len(str(refused.value)) < 1500
+
+
 def test_the_alias_is_the_version(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     schema = LanceSchema.from_arrow(pa.schema([("a", pa.int8())]))

@@ -194,15 +194,15 @@ def read_options(given: Mapping[str, object], column: str) -> dict[str, Any]:
 
 def _parse(expected: _Key | None, key: str, text: str, known: list[str], column: str) -> Any:
     if expected is None:
-        key = key[:100]
-        close = get_close_matches(key, known, n=1)
+        close = get_close_matches(key[:100], known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise OptionError(
-            f"column {column!r}: unknown encoding option {key!r}{hint} Known: {', '.join(known)}"
+            f"column {column!r}: unknown encoding option {key!r:.80}{hint} "
+            f"Known: {', '.join(known)}"
         )
     try:
         return expected.parse(text.strip())
     except ValueError:
         raise OptionError(
-            f"column {column!r}: {key}: expected {expected.valid}, found {text!r:.100}"
+            f"column {column!r}: {key}: expected {expected.valid}, found {text!r:.80}"
         ) from None
