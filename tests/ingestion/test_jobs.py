@@ -470,3 +470,22 @@ def test_columns_that_a_dataset_does_not_have_are_refused(tmp_path: Path, given:
         ingest(source, uri, mode="append", **given)
     ingest(source, uri, mode="append", schema="n bigint, t bigint")
     assert glaive.dataset(uri).count_rows() == 2
+
+
+@pytest.mark.spec("rel-10")
+@pytest.mark.parametrize("version", [3, 1_000_000, 1 << 64, 1 << 70])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_journal_that_names_a_version_there_is_not_leaves_no_rows_out_in_silence(
+    tmp_path: Path, source: Path, version: int, there: bool
+) -> None:
+    uri = tmp_path / "t"
+    if there:
+        glaive.write_dataset(pa.table({"n": [1]}), uri)
+    end = uri / "_glaive" / "jobs" / "j" / "committed.json"
+    end.parent.mkdir(parents=True)
+    end.write_text(f'{{"version": {version}}}')
+    mode: Any = "append" if there else "create"
+    with pytest.raises(VersionNotFoundError, match=r"jobs/j/committed\.json says that it made"):
+        ingest(source, uri, mode=mode, job_id="j")
+    end.unlink()
+    assert ingest(source, uri, mode=mode, job_id="j").rows == 10 * FILES

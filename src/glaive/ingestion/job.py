@@ -16,7 +16,12 @@ from glaive.dataset.open import dataset as open_dataset
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import exists_already
 from glaive.dataset.writing.rolling import discard_fragments
-from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.errors import (
+    DatasetNotFoundError,
+    ObjectNotFoundError,
+    OptionError,
+    VersionNotFoundError,
+)
 from glaive.format.fragment_list import unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.columns import parse_columns
@@ -44,7 +49,7 @@ from glaive.ingestion.plan import (
 from glaive.ingestion.task import IngestTask
 from glaive.io.pool import submitted, worker_count
 from glaive.io.store import ObjectStore
-from glaive.table.load import open_latest
+from glaive.table.load import load_again, open_latest
 from glaive.table.root import open_root
 
 if TYPE_CHECKING:
@@ -154,7 +159,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         Others changed what the commit needs; or, for ``merge``, files were removed while they were
         read, and no other run of the job made a version. Run it again.
     VersionNotFoundError
-        A run of the job may have made one of the versions that were cleaned up.
+        A run of the job may have made one of the versions that were cleaned up, or its journal
+        names one that there is not.
     StoreError
         A store failed.
 
@@ -321,16 +327,31 @@ def _committed(journal: Journal, base: Manifest | None) -> int | None:
     Raises
     ------
     VersionNotFoundError
-        It may have made one of those that were cleaned up.
+        It may have made one of those that were cleaned up, or the journal names one after the
+        newest.
     """
     version = journal.committed()
     if version is not None:
+        if (base is None or version > base.version) and not _is_there(journal.store, version):
+            newest = "there is no dataset" if base is None else f"the newest is {base.version}"
+            raise VersionNotFoundError(
+                f"job {journal.job_id} on {journal.store.uri}: {journal.end} says that it made "
+                f"version {version}, but {newest}, so its rows are not there. Remove this file to "
+                "ingest them"
+            )
         journal.clear()  # of a run that was stopped while it did
         return version
     found = None if base is None else find_made(journal, "rows", journal.store, base)
     if found is not None:
         journal.commit(found)  # that run was stopped before it did
     return found
+
+
+def _is_there(store: ObjectStore, version: int) -> bool:
+    """Whether there is a version that a listing, which may be old, did not show."""
+    with suppress(ObjectNotFoundError):
+        return version < 1 << 63 and load_again(store, version, None).version == version
+    return False
 
 
 def _check_mode(

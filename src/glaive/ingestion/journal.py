@@ -80,6 +80,11 @@ class Journal:
     def _folder(self) -> str:
         return f"{JOBS}/{self.job_id}"
 
+    @property
+    def end(self) -> str:
+        """The file that says which version the job made."""
+        return f"{self._folder}/committed.json"
+
     def finished(self, key: str, *, bad_records: ObjectStore | None) -> IngestedPieces | None:
         """What a task wrote, if it is finished and its files are still there, and will be.
 
@@ -156,7 +161,7 @@ class Journal:
 
     def committed(self) -> int | None:
         """The version that the job made, if its end was written down."""
-        return self._version(f"{self._folder}/committed.json") or None
+        return self._version(self.end) or None
 
     def commit(self, version: int) -> None:
         """Write down the version, and remove the entries of the tasks.
@@ -164,9 +169,7 @@ class Journal:
         A store that fails is no error: there is a version, which the next run of the job finds.
         """
         try:
-            self.store.put(
-                f"{self._folder}/committed.json", [json.dumps({"version": version}).encode()]
-            )
+            self.store.put(self.end, [json.dumps({"version": version}).encode()])
         except StoreError as error:
             _not_noted(error)
         else:
