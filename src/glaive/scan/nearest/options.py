@@ -188,6 +188,11 @@ def _integer(name: str, given: Any, least: int) -> int:
         number = int(given.__index__())
     except AttributeError:
         number = least - 1
+    if number.bit_length() > 64:
+        raise OptionRangeError(
+            f"nearest: {name}: expected an integer from {least} to 2^64 - 1, found one of "
+            f"{number.bit_length()} bits"
+        )
     if number < least or isinstance(given, bool):
         said = _PYLANCE_WORDS.get(name, "").format(given)
         kind = OptionRangeError if isinstance(given, int) else OptionError
