@@ -381,6 +381,69 @@ def test_calls_are_counted_where_that_is_asked_for(tmp_path: Path) -> None:
     assert catalogue.retrieve_ops_metrics() == {}
 
 
+@pytest.mark.spec("sec-18")
+@pytest.mark.parametrize("mode", ["manifest", "both"])
+@pytest.mark.parametrize(
+    ("location", "dropped"),
+    [("OWN", "t"), ("OWN", "own"), ("OWN/data", "t"), ("OWN/data", "own"), ("sub", "t")],
+)
+def test_a_table_is_not_dropped_where_another_one_lies(
+    tmp_path: Path, mode: str, location: str, dropped: str
+) -> None:
+    catalogue = DirectoryNamespace(root=str(tmp_path), **MODES[mode])
+    call(catalogue, "create_table", ["own"], ipc())
+    for folder in ("sub", "sub/in"):
+        glaive.write_dataset(ROWS, tmp_path / folder)
+    own = ManifestTable(str(tmp_path)).read()["own"].location
+    call(catalogue, "register_table", ["in"], location="sub/in")
+    call(catalogue, "register_table", ["t"], location=location.replace("OWN", str(own)))
+    both = f"the table '{dropped}' .* also that of the table '(own|t|in)'.* by deregister_table"
+    with pytest.raises(failures.InvalidTableStateError, match=both):
+        call(catalogue, "drop_table", [dropped])
+    assert call(catalogue, "list_tables", []).tables == ["in", "own", "t"]
+    for folder in (str(own), "sub/in"):
+        assert glaive.dataset(tmp_path / folder).to_table() == ROWS
+    call(catalogue, "deregister_table", ["t"])
+    call(catalogue, "drop_table", ["own"])
+    assert call(catalogue, "list_tables", []).tables == ["in"]
+
+
+def test_a_table_that_a_listing_finds_is_dropped_by_no_other_name(tmp_path: Path) -> None:
+    catalogue = DirectoryNamespace(root=str(tmp_path))
+    call(catalogue, "create_namespace", ["n"])
+    glaive.write_dataset(ROWS, tmp_path / "own.lance")
+    call(catalogue, "register_table", ["n", "own"], location="own.lance")
+    with pytest.raises(failures.InvalidTableStateError, match="'own'"):
+        call(catalogue, "drop_table", ["n", "own"])
+    call(catalogue, "deregister_table", ["n", "own"])
+    assert call(catalogue, "count_table_rows", ["own"]).count == 3
+    call(catalogue, "register_table", ["n", "own"], location="own.lance")
+    call(catalogue, "deregister_table", ["own"])
+    call(catalogue, "drop_table", ["n", "own"])
+    assert not (tmp_path / "own.lance").exists()
+
+
+@pytest.mark.parametrize("name", ["n", "n$t"])
+def test_a_folder_that_is_dropped_takes_no_row_of_others_along(tmp_path: Path, name: str) -> None:
+    catalogue = DirectoryNamespace(root=str(tmp_path))
+    call(catalogue, "create_namespace", ["n"])
+    call(catalogue, "create_table", ["n", "t"], ipc())
+    glaive.write_dataset(ROWS, tmp_path / f"{name}.lance")
+    call(catalogue, "drop_table", [name])
+    assert call(catalogue, "list_tables", []).tables == []
+    assert call(catalogue, "list_tables", ["n"]).tables == ["t"]
+    assert call(catalogue, "count_table_rows", ["n", "t"]).count == 3
+
+
+def test_folders_that_no_id_names_are_not_listed(tmp_path: Path) -> None:
+    catalogue = DirectoryNamespace(root=str(tmp_path))
+    for name in ("a\\b", "..", "x" * 220, "t"):
+        glaive.write_dataset(ROWS, tmp_path / "written")
+        (tmp_path / "written").rename(tmp_path / f"{name}.lance")
+    assert call(catalogue, "list_tables", [], include_declared=False).tables == ["t"]
+    assert call(catalogue, "list_all_tables", []).tables == ["t"]
+
+
 @pytest.mark.spec("rel-16", "sec-14")
 @pytest.mark.parametrize("links_at", ["the table", "a folder above it", "another table of it"])
 def test_dropping_a_table_deletes_nothing_that_a_link_leads_to(

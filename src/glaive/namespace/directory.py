@@ -24,8 +24,8 @@ from glaive.namespace.errors import (
     UnsupportedOperationError,
     as_namespace_errors,
 )
-from glaive.namespace.identifiers import LONGEST_NAME, check_name, id_of, mode_of, text_of, value
-from glaive.namespace.manifest_table import CatalogueRow, ManifestTable, Place, Rows
+from glaive.namespace.identifiers import check_name, id_of, mode_of, text_of, value
+from glaive.namespace.manifest_table import CatalogueRow, ManifestTable, Place, Rows, refuse_shared
 from glaive.namespace.operations import OPERATIONS
 from glaive.namespace.pages import page_of
 from glaive.namespace.settings import DirectorySettings
@@ -202,19 +202,26 @@ class DirectoryNamespace(
         """Take a table out of the namespace; its data stay."""
         path = id_of(request, of_table=True)
         found = self._find(path)
-        if self.settings.listing and found.folder == f"{path[-1]}{folders.SUFFIX}":
+        if self.settings.listing and found.folder == folders.listed_folder(path):
             folders.mark_deregistered(self.store, found.folder)
         self._forget(path)
         location = self._uri(found.folder)
         return interface.DeregisterTableResponse(id=list(path), location=location)
 
     def drop_table(self, request: Any) -> interface.DropTableResponse:
-        """Take a table out of the namespace, and delete its data."""
+        """Take a table out of the namespace, and delete its data.
+
+        Raises
+        ------
+        InvalidTableStateError
+            Another table lies in its folder, or around it.
+        """
         path = id_of(request, of_table=True)
         found = self._find(path)
         location = self._uri(found.folder)
         folders.refuse_links(self.store, found.folder)
-        self._forget(path)
+        listing = self.store if self.settings.listing else None
+        self._forget(path, lambda rows: refuse_shared(rows, path, found.folder, listing))
         with as_namespace_errors(f"table {text_of(path)}"):
             folders.drop(self.store, found.folder, self._own_options())
         return interface.DropTableResponse(id=list(path), location=location)
@@ -238,14 +245,14 @@ class DirectoryNamespace(
         if len(path) > 1 and not self.settings.manifest:
             raise self._no_children()
         deregistered = False
-        if len(path) == 1 and self.settings.listing and _is_plain(path[0]):
-            folder = f"{path[0]}{folders.SUFFIX}"
+        folder = folders.listed_folder(path) if self.settings.listing else None
+        if folder is not None:
             deregistered = folders.is_deregistered(self.store, folder)
             if not deregistered and folders.is_there(self.store, folder):
                 return Place(folder)
         if self.settings.manifest:
             row = self.manifest.read().get(text_of(path))
-            if row is not None and row.kind == "table" and len(row.id.split("$")) == len(path):
+            if row is not None and row.is_table(path):
                 where = f"table {text_of(path)} of {self.store.uri}"
                 return Place(folders.checked_location(row.location, where), row)
         if deregistered:
@@ -335,16 +342,9 @@ class DirectoryNamespace(
 
         self.manifest.change(edit)
 
-    def _forget(self, path: tuple[str, ...]) -> None:
+    def _forget(self, path: tuple[str, ...], check: Callable[[Rows], object] = bool) -> None:
         if self.settings.manifest:
-            removed = text_of(path)
-
-            def edit(rows: Rows) -> Rows | None:
-                if removed not in rows:
-                    return None
-                return {key: row for key, row in rows.items() if key != removed}
-
-            self.manifest.change(edit)
+            self.manifest.forget(path, check)
 
     def _write(self, folder: str, reader: Any, mode: str) -> LanceDataset:
         how = "overwrite" if mode == "overwrite" else "create"
@@ -386,13 +386,6 @@ for _name in OPERATIONS:
 
 
 count_calls(DirectoryNamespace)
-
-
-def _is_plain(name: str) -> bool:
-    """Whether a name can be that of a folder: no other folder is looked up by a request."""
-    if any(mark in "/\\" or ord(mark) < 32 for mark in name):
-        return False
-    return 0 < len(name) <= LONGEST_NAME and name not in (".", "..")
 
 
 def _made(properties: Mapping[str, object]) -> DirectoryNamespace:

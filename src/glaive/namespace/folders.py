@@ -19,7 +19,7 @@ from glaive.namespace.errors import (
     TableAlreadyExistsError,
     UnsupportedOperationError,
 )
-from glaive.namespace.identifiers import text_of
+from glaive.namespace.identifiers import LONGEST_NAME, text_of
 
 __all__ = [
     "SUFFIX",
@@ -30,6 +30,7 @@ __all__ = [
     "is_there",
     "is_written",
     "leads_out",
+    "listed_folder",
     "listed_tables",
     "mark_declared",
     "mark_deregistered",
@@ -37,6 +38,7 @@ __all__ = [
     "open_folder",
     "refuse_links",
     "remove_markers",
+    "table_listed_in",
 ]
 
 SUFFIX = ".lance"
@@ -87,6 +89,23 @@ def leads_out(location: str) -> bool:
     return ":" in parts[0] or any(mark == "\\" or ord(mark) < 32 for mark in location)
 
 
+def listed_folder(path: Sequence[str]) -> str | None:
+    """The folder where a listing finds the table of an id; ``None`` if it finds no such table."""
+    if len(path) != 1 or not 0 < len(path[0]) <= LONGEST_NAME or path[0] in (".", ".."):
+        return None
+    if any(mark in "/\\" or ord(mark) < 32 for mark in path[0]):
+        return None
+    return f"{path[0]}{SUFFIX}"
+
+
+def table_listed_in(store: ObjectStore, folder: str) -> str | None:
+    """The table that a listing finds in a folder; ``None`` if it finds none."""
+    name = folder.removesuffix(SUFFIX)
+    if listed_folder([name]) != folder or is_deregistered(store, folder):
+        return None
+    return name if is_there(store, folder) else None
+
+
 def listed_tables(store: ObjectStore) -> list[str]:
     """Names of the tables that a listing of the root finds, in order.
 
@@ -98,7 +117,7 @@ def listed_tables(store: ObjectStore) -> list[str]:
         found = {name for name in names if name.endswith(SUFFIX) and name != SUFFIX}
         _check_number(found, store)
         removed = {name for name in found if _is_hidden(store, name)}
-        return sorted(name.removesuffix(SUFFIX) for name in found - removed)
+        return _tables(found - removed)
     found, removed = set(), set()
     for entry in store.walk(""):
         folder, mark, rest = entry.path.partition("/")
@@ -107,7 +126,13 @@ def listed_tables(store: ObjectStore) -> list[str]:
             if rest == DEREGISTERED:
                 removed.add(folder)
             _check_number(found, store)
-    return sorted(name.removesuffix(SUFFIX) for name in found - removed)
+    return _tables(found - removed)
+
+
+def _tables(found: set[str]) -> list[str]:
+    """Names of the tables in folders; not those that no request can name."""
+    names = (folder.removesuffix(SUFFIX) for folder in found)
+    return sorted(name for name in names if listed_folder([name]) is not None)
 
 
 def _check_number(found: set[str], store: ObjectStore) -> None:

@@ -28,14 +28,17 @@ from glaive.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
 )
+from glaive.io.store import ObjectStore
 from glaive.namespace.errors import (
     ConcurrentModificationError,
     InternalError,
+    InvalidTableStateError,
     UnsupportedOperationError,
 )
-from glaive.namespace.folders import MANIFEST
+from glaive.namespace.folders import MANIFEST, listed_folder, table_listed_in
+from glaive.namespace.identifiers import DELIMITER, text_of
 
-__all__ = ["SCHEMA", "CatalogueRow", "ManifestTable", "Place", "Rows"]
+__all__ = ["SCHEMA", "CatalogueRow", "ManifestTable", "Place", "Rows", "refuse_shared"]
 
 ATTEMPTS = 30
 """How often a change is tried again after another writer was first."""
@@ -88,6 +91,10 @@ class CatalogueRow:
     location: str | None = None
     properties: Mapping[str, str] | None = None
     bases: Sequence[str] | None = None
+
+    def is_table(self, path: Sequence[str]) -> bool:
+        """Whether it is the table of an id, whose names may have a ``$`` in them."""
+        return self.kind == "table" and self.id.split(DELIMITER) == list(path)
 
 
 Rows = dict[str, CatalogueRow]
@@ -155,6 +162,18 @@ class ManifestTable:
             f"{self.uri}: other writers changed the catalogue {ATTEMPTS} times in a row. Try again"
         )
 
+    def forget(self, path: Sequence[str], check: Callable[[Rows], object]) -> None:
+        """Remove the row of a table, if it has one and ``check`` raises no error about the rows."""
+        removed = text_of(path)
+
+        def edit(rows: Rows) -> Rows | None:
+            check(rows)
+            if removed not in rows or not rows[removed].is_table(path):
+                return None
+            return {key: row for key, row in rows.items() if key != removed}
+
+        self.change(edit)
+
     def _open(self) -> LanceDataset | None:
         try:
             opened = dataset(self.uri, storage_options=self.storage_options or None)
@@ -174,6 +193,39 @@ class ManifestTable:
         change = write_fragments(table, opened, mode="overwrite", return_transaction=True)
         # Without retries an overwrite is refused if there is any newer version.
         LanceDataset.commit(opened, change, max_retries=0)
+
+
+def refuse_shared(
+    rows: Rows, path: Sequence[str], folder: str, listing: ObjectStore | None
+) -> None:
+    """Refuse to delete the folder of a table that is that of another one, in it or above it.
+
+    ``listing`` is the store of the root, where folders of it are tables.
+
+    Raises
+    ------
+    InvalidTableStateError
+    """
+    other = _other_table_in(rows, folder, path)
+    above = folder.partition("/")[0]
+    if other is None and listing is not None and above != listed_folder(path):
+        other = table_listed_in(listing, above)
+    if other is not None:
+        raise InvalidTableStateError(
+            f"nothing of the table {text_of(path)!r:.200} is deleted: its folder {folder!r:.200} "
+            f"is also that of the table {other!r:.200}, or one lies in the other. Take one of them "
+            "out by deregister_table, which leaves the data"
+        )
+
+
+def _other_table_in(rows: Rows, folder: str, path: Sequence[str]) -> str | None:
+    inside = f"{folder}/"
+    for row in rows.values():
+        if row.kind == "table" and row.location is not None and not row.is_table(path):
+            other = f"{row.location}/"
+            if inside.startswith(other) or other.startswith(inside):
+                return row.id
+    return None
 
 
 def _check_flags(opened: LanceDataset) -> None:
