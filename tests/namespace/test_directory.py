@@ -270,6 +270,8 @@ def test_a_name_that_is_no_unicode_is_an_error_of_glaive(catalogue: DirectoryNam
     for method in ("table_exists", "drop_table", "list_table_versions"):
         with pytest.raises(GlaiveError, match="half of a surrogate pair"):
             call(catalogue, method, ["\ud800"])
+    with pytest.raises(failures.InvalidInputError, match=r"location 'a\\udfff'"):
+        call(catalogue, "register_table", ["t"], location="a\udfff")
 
 
 @pytest.mark.spec("ns-3")

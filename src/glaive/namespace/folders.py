@@ -86,6 +86,8 @@ def leads_out(location: str) -> bool:
     parts = location.split("/")
     if any(part in ("", ".", "..") for part in parts) or parts[0] == MANIFEST:
         return True
+    if any(0xD800 <= ord(mark) < 0xE000 for mark in location):  # half of a surrogate pair
+        return True
     return ":" in parts[0] or any(mark == "\\" or ord(mark) < 32 for mark in location)
 
 
