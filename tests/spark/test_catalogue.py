@@ -92,7 +92,10 @@ def test_a_page_without_names_is_not_the_end_of_a_listing() -> None:
     assert listed(Pages(["b"], [], [], ["a"], [])) == ["a", "b"]
 
 
-@pytest.mark.parametrize("pages", [Pages(["a"], ["b"], last="1"), Pages(*[[]] * 200)])
+@pytest.mark.parametrize(
+    "pages",
+    [Pages(["a"], ["b"], last="1"), Pages(["a"], ["b"], ["c"], last="1"), Pages(*[[]] * 200)],
+)
 def test_a_listing_that_does_not_end_is_an_error(pages: Pages) -> None:
     with pytest.raises(StoreError, match="do not end"):
         listed(pages)

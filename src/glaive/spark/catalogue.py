@@ -118,6 +118,7 @@ class SparkCatalogue:
         import lance_namespace as interface
 
         token, count, empty = None, 0, 0
+        seen: set[int] = set()  # hashes, as tokens may be long
         while True:
             request = getattr(interface, kind)(
                 id=list(self.namespace), page_token=token, limit=_PAGE
@@ -127,15 +128,16 @@ class SparkCatalogue:
             yield from names
             count += len(names)
             empty = 0 if names else empty + 1  # as where a catalogue hides them
-            before, token = token, answer.page_token
+            token = answer.page_token
             if not token:
                 return
             if count > _MOST:
                 raise UnsupportedFeatureError(
                     f"{method}: more than {_MOST} names are not listed. Name the tables"
                 )
-            if token == before or empty > _MOST_EMPTY:
+            if hash(token) in seen or empty > _MOST_EMPTY:
                 raise StoreError(
                     f"{method}: the pages of the catalogue do not end; the last one has "
                     f"{len(names)} names. Name the tables"
                 )
+            seen.add(hash(token))
