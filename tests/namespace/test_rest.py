@@ -6,6 +6,7 @@ import json
 import pickle
 import socket
 import threading
+import traceback
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -195,6 +196,7 @@ def http(body: bytes, status: str = "200 OK", header: bytes = b"") -> bytes:
         (http(b'{"code": 4, "error": "no"}', "404 E"), failures.TableNotFoundError, "no"),
         (CHUNKED + b"-5\r\nabc\r\n", failures.ServiceUnavailableError, "no answer"),
         (CHUNKED + b"-1\r\n" + bytes(65 << 20), failures.InternalError, "longer than 67108864"),
+        (http(b'{"version": [' + b"0," * (1 << 21) + b"0,0]}"), failures.InternalError, "2097152"),
         (http(b"{}")[:-1], failures.ServiceUnavailableError, "no answer"),
         (b"nonsense\r\n\r\n", failures.ServiceUnavailableError, "no answer"),
         (b"", failures.ServiceUnavailableError, "no answer"),
@@ -216,13 +218,40 @@ def test_answers_of_a_server_are_checked(
         http(b"authorization: Basic MARKED, x-api-key=MARKED", "500 E"),
         http(b'{"storage_options": {"aws_secret_access_key": "MARKED", "a": 1}}'),
         http(b'[{"aws_session_token": "MARKED"}]'),
+        b'HTTP/1.1 100 Continue\r\n\r\n{"aws_session_token": "MARKED"}\r\n\r\n',
     ],
 )
 def test_no_error_has_the_credentials_in_an_answer(answer: bytes) -> None:
     with answering(answer) as (uri, _), pytest.raises(GlaiveError) as found:
         call(RestNamespace(uri=uri), "describe_table", ["t"])
     assert "describe_table" in str(found.value)
-    assert "MARKED" not in str(found.value)
+    assert "MARKED" not in "".join(traceback.format_exception(found.value))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        http(b'{"code": 4, "error": "a\\u001b[2J\\ud800\\u202e", "detail": "b"}', "404 E"),
+        b"HTTP/1.1 200\x1b[2J" + b"x" * 9999 + b"\r\n\r\n",
+        b"\x1b[2J\xff" * 999,
+        http(b"[" + b"\x1b[2J," * (1 << 18) + b"]", "404 E"),
+    ],
+    ids=["an error", "a version", "no HTTP", "a long error"],
+)
+def test_errors_show_little_of_an_answer_and_nothing_that_a_terminal_obeys(answer: bytes) -> None:
+    with answering(answer) as (uri, _), pytest.raises(GlaiveError) as found:
+        call(RestNamespace(uri=uri), "describe_table", ["t"])
+    assert str(found.value).isprintable()
+    assert len(str(found.value)) < 1000
+    assert len("".join(traceback.format_exception(found.value))) < 20_000
+
+
+@pytest.mark.parametrize("method", ["describe_table", "list_tables", "drop_table_index"])
+def test_an_id_that_is_no_unicode_is_an_error_of_glaive(method: str) -> None:
+    client = RestNamespace(uri="http://127.0.0.1:9")
+    fields = {"index_name": "\udfff"} if method == "drop_table_index" else {}
+    with pytest.raises(failures.InvalidInputError, match="half of a surrogate pair"):
+        call(client, method, ["t"] if fields else ["\ud800"], **fields)
 
 
 KEYS = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_session_token": "c"}

@@ -28,7 +28,7 @@ from glaive.namespace.errors import (
 from glaive.namespace.identifiers import DELIMITER, id_of, value
 from glaive.namespace.operations import OPERATIONS, Operation
 from glaive.namespace.vended import refusal_of_location, refusal_of_options
-from glaive.namespace.wire import ARROW_STREAM, JSON, answer_of, error_from, fields_of
+from glaive.namespace.wire import ARROW_STREAM, JSON, answer_of, error_from, fields_of, said
 
 __all__ = ["RestNamespace"]
 
@@ -145,6 +145,15 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
             )
 
     def _location(self, operation: Operation, request: object) -> str:
+        try:
+            return self._path_of(operation, request)
+        except UnicodeEncodeError as error:
+            raise InvalidInputError(
+                f"{operation.path}: half of a surrogate pair, which no address has, in "
+                f"{error.object!r:.80}"
+            ) from None
+
+    def _path_of(self, operation: Operation, request: object) -> str:
         path = operation.path
         if "{id}" in path:
             names = id_of(request)
@@ -215,10 +224,11 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
                 answer = _read(response, limit + 1)
         # A `ValueError` is a chunk of a size that is no number.
         except (OSError, http.client.HTTPException, ValueError) as error:
+            # What was no answer may have credentials in it: a cause would show them.
             raise ServiceUnavailableError(
-                f"{where}: no answer ({type(error).__name__}: {error}). Check the address and "
-                "whether the server runs"
-            ) from error
+                f"{where}: no answer ({type(error).__name__}: {said(str(error), 200)}). Check the "
+                "address and whether the server runs"
+            ) from (error if isinstance(error, OSError) else None)
         finally:
             connection.close()
         if len(answer) > limit:

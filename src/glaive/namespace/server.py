@@ -26,7 +26,7 @@ from glaive.namespace.connection import connect
 from glaive.namespace.errors import InvalidInputError, error_of
 from glaive.namespace.identifiers import DELIMITER
 from glaive.namespace.operations import OPERATIONS, Operation
-from glaive.namespace.wire import ARROW_FILE, JSON, json_of
+from glaive.namespace.wire import ARROW_FILE, JSON, json_of, why_invalid
 
 __all__ = ["PORT", "RestAdapter"]
 
@@ -224,8 +224,8 @@ class _Handler(BaseHTTPRequestHandler):
             fields = {**reported, **fields}
         try:
             request = kind.from_dict(fields)
-        except (ValueError, TypeError, AttributeError) as error:
-            first = str(error).replace("\n", " ")
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            first = why_invalid(error).replace("\n", " ")
             raise InvalidInputError(f"{method}: the request is not valid: {first}") from None
         call = getattr(self.server.catalogue, method)
         response = call(request, body) if operation.body == "arrow" else call(request)

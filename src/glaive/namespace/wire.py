@@ -12,7 +12,17 @@ from glaive.io.failures import without_named_secrets
 from glaive.namespace.errors import InternalError, InvalidInputError, NamespaceError, error_of
 from glaive.namespace.operations import Operation
 
-__all__ = ["ARROW_FILE", "ARROW_STREAM", "JSON", "answer_of", "error_from", "fields_of", "json_of"]
+__all__ = [
+    "ARROW_FILE",
+    "ARROW_STREAM",
+    "JSON",
+    "answer_of",
+    "error_from",
+    "fields_of",
+    "json_of",
+    "said",
+    "why_invalid",
+]
 
 JSON = "application/json"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -25,8 +35,20 @@ def fields_of(request: object) -> dict[str, Any]:
     return {key: field for key, field in given.items() if field is not None}
 
 
+_MOST_VALUES = 1 << 21
+"""Values of JSON at most: three bytes of a value take some hundred while it is looked at."""
+
+
 def json_of(data: bytes, what: str) -> Any:
-    """JSON that someone else has sent; ``what`` names it in the error."""
+    """JSON that someone else has sent; ``what`` names it in the error.
+
+    Raises
+    ------
+    InvalidInputError
+        It is none, or has too many values.
+    """
+    if data.count(b",") > _MOST_VALUES:
+        raise InvalidInputError(f"{what}: JSON of more than {_MOST_VALUES} values is not read")
     try:
         return json.loads(data) if data else {}
     except (ValueError, RecursionError) as error:
@@ -37,6 +59,9 @@ def json_of(data: bytes, what: str) -> Any:
 
 _LONGEST = 1 << 16
 """Bytes of an answer in which credentials are looked for: messages show fewer."""
+
+_LONGEST_ERROR = 1 << 20
+"""Bytes of an answer that reports an error, as JSON."""
 
 
 def answer_of(operation: Operation, method: str, data: bytes, where: str) -> Any:
@@ -68,22 +93,22 @@ def answer_of(operation: Operation, method: str, data: bytes, where: str) -> Any
         raise InternalError(f"answer of {where}: expected a JSON object, found {_shown(data, 80)}")
     try:
         return kind.from_dict(found)
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InternalError(
             f"answer of {where}: expected a {kind.__name__}, found {_shown(data, 200)}: "
-            f"{str(error).partition(chr(10))[0]}"
+            f"{said(why_invalid(error).partition(chr(10))[0], 200)}"
         ) from None
 
 
 def error_from(status: int, data: bytes, where: str) -> NamespaceError:
     """The error that an answer with a status above 299 reports."""
     try:
-        reported = json.loads(data)
+        reported = json.loads(data) if len(data) <= _LONGEST_ERROR else None
     except (ValueError, RecursionError):
         reported = None
     if isinstance(reported, dict) and isinstance(reported.get("code"), int):
         texts = [str(reported[key]) for key in ("error", "detail") if reported.get(key)]
-        parts = [without_named_secrets(text)[:1000] for text in texts]
+        parts = [said(text, 1000) for text in texts]
         return error_of(reported["code"], f"{where}: {': '.join(parts) or f'HTTP status {status}'}")
     code = {400: 13, 401: 16, 403: 15, 404: 0, 409: 14, 429: 21, 501: 0, 503: 17}.get(status, 18)
     if 300 <= status < 400:
@@ -92,6 +117,20 @@ def error_from(status: int, data: bytes, where: str) -> NamespaceError:
             "credentials would go elsewhere. Give the final address as uri"
         )
     return error_of(code, f"{where}: HTTP status {status}: {_shown(data, 200)}")
+
+
+def why_invalid(error: Exception) -> str:
+    """What is wrong with the fields of a model; their number if there are many."""
+    count = getattr(error, "error_count", int)()
+    return f"{count} values are not valid" if count > 10 else str(error)
+
+
+def said(text: str, most: int) -> str:
+    """The start of what a server said, without credentials and what a terminal obeys."""
+    shown = without_named_secrets(text[:_LONGEST])[:most]
+    return "".join(
+        mark if mark.isprintable() or mark == "\n" else ascii(mark)[1:-1] for mark in shown
+    )
 
 
 def _shown(data: bytes, most: int) -> str:
