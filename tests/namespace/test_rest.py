@@ -426,7 +426,11 @@ def test_a_request_is_logged_in_characters_that_no_terminal_obeys(
 ) -> None:
     caplog.set_level("DEBUG", logger="glaive.namespace")
     sized = b"Content-Length: " + b"9" * 5000
-    for request in (b"GET /v1/\x1b[2J\x9b HTTP/1.1\r\n\r\n", b"POST /v1/x HTTP/1.1\r\n" + sized):
+    for request in (
+        b"GET /v1/\x1b[2J\x9b HTTP/1.1\r\n\r\n",
+        b"POST /v1/x HTTP/1.1\r\n" + sized,
+        b"GET http://[\x9b HTTP/1.1",
+    ):
         with socket.create_connection((server.host, server.port), timeout=10) as connection:
             connection.sendall(request.rstrip() + b"\r\n\r\n")
             assert connection.recv(99).startswith((b"HTTP/1.1 406", b"HTTP/1.1 400"))

@@ -208,7 +208,10 @@ class _Handler(BaseHTTPRequestHandler):
             raise error_of(15, "requests of pages in a browser are refused: any page may make them")
         self._check_name()
         body = self._body()
-        parts = urlsplit(self.path)
+        try:
+            parts = urlsplit(self.path)
+        except ValueError as error:
+            raise InvalidInputError(f"{self.path!r:.80} is no address: {error}") from None
         query = {key: texts[-1] for key, texts in parse_qs(parts.query).items()}
         method, operation, fields = _route(verb, parts.path, query.pop("delimiter", DELIMITER))
         kind = getattr(interface, operation.classes(method)[0])
