@@ -374,6 +374,27 @@ def test_garbage_is_no_table(catalogue: DirectoryNamespace) -> None:
     assert call(catalogue, "list_tables", []).tables == []
 
 
+def test_rows_whose_names_are_no_text_or_that_are_too_many_are_refused(
+    catalogue: DirectoryNamespace,
+) -> None:
+    nulls = pa.record_batch([pa.Array.from_buffers(pa.null(), 1 << 40, [None])], ["n"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(
+        sink, nulls.schema, options=pa.ipc.IpcWriteOptions(allow_64bit=True)
+    ) as writer:
+        writer.write_batch(nulls)
+    many = sink.getvalue().to_pybytes()
+    no_text = ipc(pa.table({"marked": pa.array([2], pa.int64()).view(pa.timestamp("us", "UTC"))}))
+    assert len(many) < 1000
+    for data, message in (
+        (many, "1099511627776 rows"),
+        (ipc(pa.table({"marked": ["x"]})).replace(b"marked", b"mark\xff\xff"), "UTF-?8|utf-8"),
+        (no_text.replace(b"UTC", b"U\xffC"), "UTF-?8|utf-8"),
+    ):
+        with pytest.raises(GlaiveError, match=message):
+            call(catalogue, "create_table", ["t"], data)
+
+
 def test_calls_are_counted_where_that_is_asked_for(tmp_path: Path) -> None:
     catalogue = DirectoryNamespace(root=str(tmp_path), ops_metrics_enabled="true")
     for _ in range(2):

@@ -26,6 +26,9 @@ _SEARCH = {
 }
 """Fields of a query, and what the options of a search call them."""
 
+_MOST_ROWS = 1 << 32
+"""Rows that are inserted by one request."""
+
 
 class TableRows(ABC):
     """Operations on rows; a part of :class:`DirectoryNamespace`. All but queries commit."""
@@ -137,14 +140,14 @@ def read_rows(data: bytes) -> pa.RecordBatchReader:
         The bytes are neither.
     """
     try:
-        if bytes(data[:6]) == b"ARROW1":
-            table = pa.ipc.open_file(data).read_all()
-            table.validate(full=True)
-            return table.to_reader()
-        stream = pa.ipc.open_stream(data)
-        table = stream.read_all()
+        whole = bytes(data[:6]) == b"ARROW1"
+        table = (pa.ipc.open_file if whole else pa.ipc.open_stream)(data).read_all()
+        if table.num_rows > _MOST_ROWS:  # nulls take no bytes
+            raise InvalidInputError(
+                f"request_data: {table.num_rows} rows, at most {_MOST_ROWS} are taken at once"
+            )
         table.validate(full=True)
-    except (pa.ArrowException, OSError, TypeError) as error:
+    except (pa.ArrowException, OSError, TypeError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"request_data: expected an Arrow IPC stream: {error}") from None
     return table.to_reader()
 
