@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -456,6 +457,56 @@ def test_a_folder_that_is_dropped_takes_no_row_of_others_along(tmp_path: Path, n
     assert call(catalogue, "list_tables", []).tables == []
     assert call(catalogue, "list_tables", ["n"]).tables == ["t"]
     assert call(catalogue, "count_table_rows", ["n", "t"]).count == 3
+
+
+@pytest.mark.parametrize("mode", ["manifest", "both"])
+def test_a_table_that_could_not_be_dropped_is_there_and_can_be_dropped_again(
+    tmp_path: Path, mode: str
+) -> None:
+    catalogue = DirectoryNamespace(root=str(tmp_path), **MODES[mode])
+    call(catalogue, "create_namespace", ["n"])
+    call(catalogue, "create_table", ["n", "t"], ipc())
+    (manifest,) = tmp_path.glob("*$t/_versions/*.manifest")
+    whole = manifest.read_bytes()
+    manifest.write_bytes(bytes(len(whole)))
+    with pytest.raises(GlaiveError, match="is not dropped"):
+        call(catalogue, "drop_table", ["n", "t"])
+    manifest.write_bytes(whole)
+    assert call(catalogue, "count_table_rows", ["n", "t"]).count == 3
+    call(catalogue, "drop_table", ["n", "t"])
+    assert call(catalogue, "list_tables", ["n"]).tables == []
+    assert not manifest.parent.parent.exists()
+
+
+def test_a_table_that_several_drop_at_once_is_gone(tmp_path: Path) -> None:
+    catalogue = DirectoryNamespace(root=str(tmp_path), dir_listing_enabled="false")
+    names = [f"t{number}" for number in range(20)]
+    for name in names:
+        call(catalogue, "create_table", [name], ipc())
+    together = threading.Barrier(4)
+
+    def drop_all() -> None:
+        for name in names:
+            together.wait()
+            with suppress(failures.TableNotFoundError):
+                call(catalogue, "drop_table", [name])
+
+    threads = [threading.Thread(target=drop_all) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert call(catalogue, "list_tables", []).tables == []
+    assert [path.name for path in tmp_path.iterdir()] == ["__manifest"]
+
+
+def test_what_a_stopped_drop_has_left_is_no_table(tmp_path: Path) -> None:
+    catalogue = DirectoryNamespace(root=str(tmp_path))
+    for folder in ("_versions", "data"):
+        (tmp_path / "t.lance" / folder).mkdir(parents=True)
+    assert call(catalogue, "list_tables", []).tables == []
+    call(catalogue, "create_table", ["t"], ipc())
+    assert call(catalogue, "list_all_tables", []).tables == ["t"]
 
 
 def test_folders_that_no_id_names_are_not_listed(tmp_path: Path) -> None:

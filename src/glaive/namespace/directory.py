@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -12,6 +13,7 @@ from glaive.clock import now_ns
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
 from glaive.dataset.write import write_dataset
+from glaive.errors import GlaiveError
 from glaive.io.storage_options import PERMISSIONS
 from glaive.io.uri import open_store
 from glaive.namespace import folders
@@ -181,7 +183,8 @@ class DirectoryNamespace(
 
     def register_table(self, request: Any) -> interface.RegisterTableResponse:
         """Give a name to a folder below the root; it may be written later."""
-        path = self._new_path(request)
+        path = id_of(request, of_table=True)
+        self._check_new(path)
         if not self.settings.manifest:
             raise UnsupportedOperationError(
                 "register_table needs the manifest table: set manifest_enabled=true"
@@ -205,8 +208,7 @@ class DirectoryNamespace(
         if self.settings.listing and found.folder == folders.listed_folder(path):
             folders.mark_deregistered(self.store, found.folder)
         self._forget(path)
-        location = self._uri(found.folder)
-        return interface.DeregisterTableResponse(id=list(path), location=location)
+        return interface.DeregisterTableResponse(id=list(path), location=self._uri(found.folder))
 
     def drop_table(self, request: Any) -> interface.DropTableResponse:
         """Take a table out of the namespace, and delete its data.
@@ -221,9 +223,15 @@ class DirectoryNamespace(
         location = self._uri(found.folder)
         folders.refuse_links(self.store, found.folder)
         listing = self.store if self.settings.listing else None
-        self._forget(path, lambda rows: refuse_shared(rows, path, found.folder, listing))
-        with as_namespace_errors(f"table {text_of(path)}"):
-            folders.drop(self.store, found.folder, self._own_options())
+        mine = True
+        try:
+            mine = self._forget(path, lambda rows: refuse_shared(rows, path, found.folder, listing))
+            with as_namespace_errors(f"table {text_of(path)}"):
+                folders.drop(self.store, found.folder, self._own_options())
+        except GlaiveError:
+            if mine:  # another one that drops it may have forgotten it
+                self._put_back(path, found)
+            raise
         return interface.DropTableResponse(id=list(path), location=location)
 
     # ------------------------------------------------------------ inside
@@ -326,11 +334,6 @@ class DirectoryNamespace(
         if len(path) > 1 and not self.settings.manifest:
             raise self._no_children()
 
-    def _new_path(self, request: object) -> tuple[str, ...]:
-        path = id_of(request, of_table=True)
-        self._check_new(path)
-        return path
-
     def _add(self, path: tuple[str, ...], row: CatalogueRow, *, replace: bool) -> None:
         def edit(rows: Rows) -> Rows:
             self._require(rows, path[:-1])
@@ -342,9 +345,14 @@ class DirectoryNamespace(
 
         self.manifest.change(edit)
 
-    def _forget(self, path: tuple[str, ...], check: Callable[[Rows], object] = bool) -> None:
-        if self.settings.manifest:
-            self.manifest.forget(path, check)
+    def _forget(self, path: tuple[str, ...], check: Callable[[Rows], object] = bool) -> bool:
+        return self.settings.manifest and self.manifest.forget(path, check)
+
+    def _put_back(self, path: tuple[str, ...], found: Place) -> None:
+        """Name a table again whose data could not be deleted: what is left may be dropped then."""
+        with suppress(GlaiveError):  # the store may fail still; another one may have the name
+            if found.row is not None and folders.is_there(self.store, found.folder):
+                self._add(path, found.row, replace=False)
 
     def _write(self, folder: str, reader: Any, mode: str) -> LanceDataset:
         how = "overwrite" if mode == "overwrite" else "create"

@@ -146,12 +146,17 @@ def _check_number(found: set[str], store: ObjectStore) -> None:
 
 
 def _is_hidden(store: ObjectStore, folder: str) -> bool:
-    """Whether it is no table: a file, or deregistered."""
+    """Whether it is no table: a file, deregistered, or what a stopped drop has left."""
     try:
         inside = store.names(folder)
     except StoreError:  # a file, or a folder that may not be read
         return True
-    return inside is not None and (DEREGISTERED in inside or not inside)
+    if inside is None or DEREGISTERED in inside:
+        return inside is not None
+    try:
+        return DECLARED not in inside and not is_written(store, folder)
+    except StoreError:  # a table that may not be read
+        return False
 
 
 def is_written(store: ObjectStore, folder: str) -> bool:

@@ -162,17 +162,21 @@ class ManifestTable:
             f"{self.uri}: other writers changed the catalogue {ATTEMPTS} times in a row. Try again"
         )
 
-    def forget(self, path: Sequence[str], check: Callable[[Rows], object]) -> None:
-        """Remove the row of a table, if it has one and ``check`` raises no error about the rows."""
-        removed = text_of(path)
+    def forget(self, path: Sequence[str], check: Callable[[Rows], object]) -> bool:
+        """Remove the row of a table if ``check`` raises no error about the rows.
+
+        Returns whether there was one.
+        """
+        name, found = text_of(path), False
 
         def edit(rows: Rows) -> Rows | None:
+            nonlocal found
             check(rows)
-            if removed not in rows or not rows[removed].is_table(path):
-                return None
-            return {key: row for key, row in rows.items() if key != removed}
+            found = name in rows and rows[name].is_table(path)
+            return {key: row for key, row in rows.items() if key != name} if found else None
 
         self.change(edit)
+        return found
 
     def _open(self) -> LanceDataset | None:
         try:
