@@ -267,6 +267,18 @@ def test_names_that_are_no_folders_are_refused(catalogue: DirectoryNamespace, na
         call(catalogue, "describe_table", [name])
 
 
+def test_an_id_may_be_longer_than_the_name_of_a_folder(tmp_path: Path) -> None:
+    catalogue = DirectoryNamespace(root=str(tmp_path))
+    path = ["a" * 100, "b" * 100, "漢" * 100]
+    for count in (1, 2):
+        call(catalogue, "create_namespace", path[:count])
+    call(catalogue, "create_table", path, ipc())
+    assert call(catalogue, "list_tables", path[:2]).tables == path[2:]
+    assert call(catalogue, "count_table_rows", path).count == 3
+    call(catalogue, "drop_table", path)
+    assert [one.name for one in tmp_path.iterdir()] == ["__manifest"]
+
+
 def test_a_name_that_is_no_unicode_is_an_error_of_glaive(catalogue: DirectoryNamespace) -> None:
     for method in ("table_exists", "drop_table", "list_table_versions"):
         with pytest.raises(GlaiveError, match="half of a surrogate pair"):

@@ -54,6 +54,9 @@ DEREGISTERED = ".lance-deregistered"
 """Object in the folder of a table that is no longer of the namespace; its data stay."""
 
 _CONTENT = b"reserved"
+_LONGEST_ID = 200
+"""Bytes of an id in the name of a folder."""
+
 _MOST = 100_000
 """Folders that a listing names at most."""
 
@@ -62,7 +65,9 @@ def new_folder(path: Sequence[str], *, listed: bool) -> str:
     """The folder of a new table: ``NAME.lance`` where tables are listed, else a unique one."""
     if listed:
         return f"{path[-1]}{SUFFIX}"
-    return f"{uuid4().hex[:8]}_{text_of(path)}"
+    # File systems permit 255 bytes.
+    name = text_of(path).encode()[:_LONGEST_ID].decode(errors="ignore").rstrip(". ")
+    return f"{uuid4().hex[:8]}_{name}"
 
 
 def checked_location(location: str | None, where: str) -> str:
