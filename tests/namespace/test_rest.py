@@ -233,10 +233,11 @@ def test_no_error_has_the_credentials_in_an_answer(answer: bytes) -> None:
     [
         http(b'{"code": 4, "error": "a\\u001b[2J\\ud800\\u202e", "detail": "b"}', "404 E"),
         b"HTTP/1.1 200\x1b[2J" + b"x" * 9999 + b"\r\n\r\n",
+        b"HTTP/1.1 -5 x\r\n\r\n",
         b"\x1b[2J\xff" * 999,
         http(b"[" + b"\x1b[2J," * (1 << 18) + b"]", "404 E"),
     ],
-    ids=["an error", "a version", "no HTTP", "a long error"],
+    ids=["an error", "a version", "a status", "no HTTP", "a long error"],
 )
 def test_errors_show_little_of_an_answer_and_nothing_that_a_terminal_obeys(answer: bytes) -> None:
     with answering(answer) as (uri, _), pytest.raises(GlaiveError) as found:

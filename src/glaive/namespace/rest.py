@@ -226,8 +226,8 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         except (OSError, http.client.HTTPException, ValueError) as error:
             # What was no answer may have credentials in it: a cause would show them.
             raise ServiceUnavailableError(
-                f"{where}: no answer ({type(error).__name__}: {said(str(error), 200)}). Check the "
-                "address and whether the server runs"
+                f"{where}: no answer ({type(error).__name__}: {said(str(error).strip(), 200)}). "
+                "Check the address and whether the server runs"
             ) from (error if isinstance(error, OSError) else None)
         finally:
             connection.close()
