@@ -100,8 +100,8 @@ class CompactionOptions:
             )
         if self.compaction_mode not in _MODES:
             raise OptionError(
-                f"Invalid compaction mode {self.compaction_mode!r:.60}: compaction_mode: expected one "
-                f"of {', '.join(_MODES)}"
+                f"Invalid compaction mode {self.compaction_mode!r:.60}: compaction_mode: expected "
+                f"one of {', '.join(_MODES)}"
             )
         if self.compaction_mode == "force_binary_copy":
             raise OptionError(
