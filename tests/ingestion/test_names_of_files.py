@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import glaive
+from glaive.cli.main import cli
 from glaive.errors import FormatError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names are texts elsewhere")
@@ -38,3 +40,20 @@ def test_a_bad_record_names_such_a_file(folder: Path, tmp_path: Path) -> None:
     assert glaive.ingest(folder, tmp_path / "t.lance", schema="n int", bad_records=bad).rows == 2
     (row,) = glaive.dataset(bad).to_table(columns=["file"]).to_pylist()
     assert row["file"].endswith("b\\udcff.csv")
+
+
+@pytest.mark.spec("sec-19")
+def test_links_to_files_are_read_and_links_to_folders_only_by_convert(tmp_path: Path) -> None:
+    source, elsewhere = tmp_path / "in", tmp_path / "elsewhere"
+    source.mkdir()
+    elsewhere.mkdir()
+    (source / "a.csv").write_text("n\n1\n")
+    (elsewhere / "b.csv").write_text("n\n2\n")
+    (source / "b.csv").symlink_to(elsewhere / "b.csv")
+    (source / "more").symlink_to(elsewhere)
+    target = tmp_path / "t.lance"
+    assert (glaive.ingest(source, target).rows, glaive.dataset(target).count_rows()) == (2, 2)
+    converted = tmp_path / "c.lance"
+    call = ["convert", f"{source}", f"{converted}", "--from", "csv"]
+    assert CliRunner().invoke(cli, call).exit_code == 0
+    assert glaive.dataset(converted).count_rows() == 3
