@@ -90,16 +90,17 @@ class DataFile:
         if not self.column_indices and self.version == LEGACY:
             lowest = min((field for field in self.fields if field >= 0), default=0)
             return {field: field - lowest for field in self.fields if field >= 0}
-        pairs = [pair for pair in self._pairs() if pair[0] >= 0]
-        columns = dict(pairs)
-        if len(columns) != len(pairs):
-            field, times = Counter(field for field, _ in pairs).most_common(1)[0]
-            raise CorruptFileError(
-                "fields of a data file",
-                expected="each once",
-                found=f"field {field} {times} times",
-                where=self.path,
-            )
+        columns = {field_id: column for field_id, column in self._pairs() if field_id >= 0}
+        if len(columns) < len(self.fields):  # some are tombstones, or the same
+            counts = Counter(field for field in self.fields if field >= 0)
+            for field, times in counts.most_common(1):
+                if times > 1:
+                    raise CorruptFileError(
+                        "fields of a data file",
+                        expected="each once",
+                        found=f"field {field} {times} times",
+                        where=self.path,
+                    )
         return columns
 
     def column_of(self, field_id: int) -> int | None:
