@@ -143,3 +143,17 @@ def test_after_the_end_there_are_no_events(events: list[TraceEvent], tmp_path: P
     tracing.shutdown_tracing()
     glaive.write_dataset(ROWS, str(tmp_path / "t"))
     assert events == []
+
+
+def test_a_trace_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=rf"cannot write {tmp_path}"):
+        tracing.trace_to_chrome(file=tmp_path)
+    with pytest.raises(StoreError, match=r"cannot write .*missing/trace\.json"):
+        tracing.trace_to_chrome(file=tmp_path / "missing" / "trace.json")
+
+
+@pytest.mark.usefixtures("events")
+def test_a_trace_file_that_cannot_be_ended_is_named() -> None:
+    tracing.trace_to_chrome(file="/dev/full")
+    with pytest.raises(StoreError, match="cannot write /dev/full: No space left on device"):
+        tracing.shutdown_tracing()

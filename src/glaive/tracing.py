@@ -102,7 +102,13 @@ def capture_trace_events(callback: Callable[[TraceEvent], None]) -> None:
 
 
 def shutdown_tracing() -> None:
-    """No events any more for functions given to :func:`capture_trace_events`; ends trace files."""
+    """No events any more for functions given to :func:`capture_trace_events`; ends trace files.
+
+    Raises
+    ------
+    StoreError
+        The end of a trace file cannot be written.
+    """
     stop_listening()
     logger = logging.getLogger("glaive")
     while _handlers:
@@ -118,9 +124,19 @@ def trace_to_chrome(*, file: str | os.PathLike[str] | None = None) -> None:
     ----------
     file
         Default: ``trace-<microseconds>.json`` in the current folder.
+
+    Raises
+    ------
+    StoreError
+        The file cannot be written.
     """
+    from glaive.io.failures import from_system
+
     path = Path(file if file is not None else f"trace-{time.time_ns() // 1000}.json")
-    out = path.open("w", encoding="utf-8")
+    try:
+        out = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise from_system(error, str(path), "write") from None
     out.write("[")
     lock, written = threading.Lock(), 0
 
@@ -141,9 +157,13 @@ def trace_to_chrome(*, file: str | os.PathLike[str] | None = None) -> None:
 
     def finish() -> None:
         with lock:
-            if not out.closed:
-                out.write("\n]\n")
-                out.close()
+            if out.closed:
+                return
+            try:
+                with out:
+                    out.write("\n]\n")
+            except OSError as error:
+                raise from_system(error, str(path), "write") from None
 
     _listen(receive)
     listen(hear)
