@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 from weakref import finalize
 
 import pyarrow as pa
+
+from glaive.errors import GlaiveError
+from glaive.io.failures import from_system
 
 __all__ = ["BatchCache"]
 
@@ -32,7 +36,8 @@ class BatchCache:
         self, read: Callable[[], Iterator[pa.RecordBatch]], folder: str | None = None
     ) -> None:
         self._read = read
-        self._folder = Path(folder or tempfile.mkdtemp(prefix="glaive-batches-"))
+        with _named(folder or "a temporary folder (TMPDIR chooses it)", "write"):
+            self._folder = Path(folder or tempfile.mkdtemp(prefix="glaive-batches-"))
         self._temporary = (
             finalize(self, _delete, self._folder, os.getpid()) if folder is None else None
         )
@@ -41,28 +46,35 @@ class BatchCache:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         if self._file is not None:
-            with pa.memory_map(str(self._file)) as source:
+            with _named(self._file, "read"):
+                source = pa.memory_map(str(self._file))
+            with source:
                 yield from pa.ipc.open_stream(source)
             return
         if self._is_empty:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".arrow", delete=False) as out:
-            file: Any = out
-            path, stream = Path(out.name), pa.PythonFile(file, mode="w")
-            complete = False
-            try:
-                writer: pa.RecordBatchStreamWriter | None = None
-                for batch in self._read():
+        with _named(self._folder, "write"):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            number, name = tempfile.mkstemp(dir=self._folder, suffix=".arrow")
+        file: Any = os.fdopen(number, "wb")
+        path, stream = Path(name), pa.PythonFile(file, mode="w")
+        complete = False
+        try:
+            writer: pa.RecordBatchStreamWriter | None = None
+            for batch in self._read():
+                with _named(path, "write"):
                     writer = writer or pa.ipc.new_stream(stream, batch.schema)
                     writer.write(batch)
-                    yield batch
+                yield batch
+            with _named(path, "write"):
                 if writer is not None:
                     writer.close()
-                complete = writer is not None
-            finally:
-                if not complete:
-                    path.unlink()
+                file.close()
+            complete = writer is not None
+        finally:
+            _end(file)
+            if not complete:
+                path.unlink(missing_ok=True)
         if complete:
             self._file = path
         else:
@@ -72,10 +84,34 @@ class BatchCache:
         """Delete the file, and the folder if it is a temporary one."""
         self._is_empty = False
         if self._file is not None:
-            self._file.unlink(missing_ok=True)
+            with _named(self._file, "delete"):
+                self._file.unlink(missing_ok=True)
             self._file = None
         if self._temporary is not None:
             self._temporary()
+
+
+@contextmanager
+def _named(path: str | Path, doing: str) -> Iterator[None]:
+    """Errors of the system are those of glaive, with the path.
+
+    Raises
+    ------
+    StoreError
+        The system failed; the disk may be full.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, GlaiveError):
+            raise
+        raise from_system(error, str(path), doing) from None
+
+
+def _end(file: Any) -> None:
+    """Close a file; where its last bytes do not fit either, the error before says so."""
+    with suppress(OSError):
+        file.close()
 
 
 def _delete(folder: Path, owner: int) -> None:
