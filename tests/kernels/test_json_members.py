@@ -49,6 +49,15 @@ def test_a_member_is_found_by_its_name(objects: list[dict[str, Any]], key: str) 
 
 
 @pytest.mark.parametrize("tier", TIERS)
+def test_names_longer_than_the_number_of_objects_are_compared_as_a_whole(tier: Any) -> None:
+    name = "a" * 50_000
+    raw, ends = memory([{"a": 1}, {name: 2}, {name[:-1] + "b": 3}])
+    with force_tier(tier):
+        _, places = find_members(raw, ends[:-1], ends[1:], name.encode())
+    assert (places >= 0).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("tier", TIERS)
 def test_objects_that_are_cut_are_reported(tier: Any) -> None:
     raw, ends = memory([{"name": "value", "other": 5}])
     for size in range(ends[1] - ends[0]):

@@ -88,8 +88,12 @@ def _find_numpy(
         raise _corrupt("keys and values inside an object", "a shorter object")
     at = before[:-1] - before[first][owner] + base[owner]
     keys = np.flatnonzero((number < counts[owner]) & (sizes == len(key)))
-    for i, byte in enumerate(key):
-        keys = keys[raw[at[keys] + i] == byte]
+    if len(keys) < len(key):  # also none, of a name of megabytes
+        same = [raw[start : start + len(key)].tobytes() == key for start in at[keys].tolist()]
+        keys = keys[np.array(same, np.bool_)]
+    else:
+        for i, byte in enumerate(key):
+            keys = keys[raw[at[keys] + i] == byte]
     values = (keys + counts[owner[keys]])[::-1]  # of equal keys, the first counts
     words[owner[values]], positions[owner[values]] = entries[values], at[values]
 
