@@ -64,6 +64,35 @@ def test_decimals_have_a_scale_that_arrow_has_powers_for(scale: int) -> None:
             bind_filter(whole, SCHEMA)
 
 
+@pytest.mark.parametrize("operator", ["equal", "in"])
+def test_a_decimal_has_no_more_digits_than_its_type(operator: str) -> None:
+    digits = part(1, (10**33).to_bytes(16, "little")) + number(2, b"\x0a") + number(3, b"\2")
+    whole = is_equal_to_itself(part(24, digits))
+    if operator == "in":
+        operand = part(1, part(24, digits))
+        columns = part(4, part(1, b"a") + part(2, part(1, part(7, b""))))
+        whole = columns + part(3, part(1, part(8, part(1, operand) + part(2, operand))))
+    with pytest.raises(FilterError, match=r"type decimal128\(10, 2\) has 34 digits"):
+        bind_filter(whole, SCHEMA)
+
+
+@pytest.mark.spec("rel-25")
+def test_a_long_chain_takes_time_by_its_length() -> None:
+    heads, size = [], 0
+    for _ in range(200_000):  # AND of one operand, which is the next one
+        sizes = []
+        for field in (3, 4, 3):
+            sizes.append(varint(field << 3 | 2) + varint(size))
+            size += len(sizes[-1])
+        heads += sizes
+    declared = part(2, part(3, number(2, b"\0") + part(3, b"and")))
+    columns = part(4, part(1, b"a") + part(2, part(1, part(7, b""))))
+    started = time.process_time()
+    with pytest.raises(FilterError, match="filters do not have Substrait expression"):
+        bind_filter(declared + columns + part(3, part(1, b"".join(heads[::-1]))), SCHEMA)
+    assert time.process_time() - started < 8
+
+
 @pytest.mark.parametrize("field", [2, 3, 5, 7, 14, 16, 17])
 def test_numbers_have_the_lowest_bits_of_longer_ones(field: int) -> None:
     whole = is_equal_to_itself(number(field, _LONGEST))

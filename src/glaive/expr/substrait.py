@@ -17,6 +17,7 @@ from glaive.expr.substrait_functions import called
 from glaive.expr.tree import MAX_DEPTH, MAX_NODES, MAX_TEXT, Literal, Node
 from glaive.expr.wire import (
     Message,
+    Raw,
     as_bytes,
     as_float,
     as_int,
@@ -76,7 +77,7 @@ def read_substrait(raw: bytes) -> Node:
     return _Reader(functions, columns).read(as_message(reference, 1))
 
 
-def _text(raw: int | bytes) -> str:
+def _text(raw: Raw) -> str:
     return as_text({1: [raw]}, 1)
 
 
@@ -287,6 +288,11 @@ def _timed(message: Message) -> Literal:
         if len(raw) > _DECIMAL_BYTES:  # Numbers of many digits take time by their square.
             raise FilterError(f"a decimal has {len(raw)} bytes, at most {_DECIMAL_BYTES}")
         number = int.from_bytes(raw, "little", signed=True)
+        if abs(number) >= 10**type_number.precision:
+            raise FilterError(
+                f"the Substrait bytes are damaged: a constant of the type {type_number} has "
+                f"{len(str(abs(number)))} digits"
+            )
         return Literal(Decimal(number).scaleb(-type_number.scale, Context(prec=60)), type_number)
     if 29 in message:
         return Literal(None, _type(as_message(message, 29)))

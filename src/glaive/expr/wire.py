@@ -10,13 +10,25 @@ import struct
 
 from glaive.errors import FilterError
 
-__all__ = ["Message", "as_bytes", "as_float", "as_int", "as_message", "as_text", "read_message"]
+__all__ = [
+    "Message",
+    "Raw",
+    "as_bytes",
+    "as_float",
+    "as_int",
+    "as_message",
+    "as_text",
+    "read_message",
+]
 
-Raw = int | bytes
+Raw = int | bytes | memoryview
 Message = dict[int, list[Raw]]
 """Values by field number, in their order: varints as integers, others as bytes."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_COPIED = 256
+"""Longer values are views: copies of messages in messages take time by the square of the levels."""
+
 _WORD = (1 << 64) - 1
 """Varints may have 70 bits; others keep the lowest 64, too."""
 
@@ -29,8 +41,9 @@ def read_message(raw: Raw) -> Message:
     FilterError
         The bytes are not a message.
     """
-    if not isinstance(raw, bytes):
+    if isinstance(raw, int):
         raise FilterError("the Substrait bytes are damaged: a number instead of a message")
+    raw = memoryview(raw)
     message: Message = {}
     at, end = 0, len(raw)
     while at < end:
@@ -42,6 +55,8 @@ def read_message(raw: Raw) -> Message:
         else:
             size, at = _size(raw, at, wire_type)
             value = raw[at : at + size]
+            if size <= _COPIED:
+                value = bytes(value)
             at += size
             if at > end:
                 raise FilterError("the Substrait bytes are damaged: they end within a value")
@@ -49,7 +64,7 @@ def read_message(raw: Raw) -> Message:
     return message
 
 
-def _size(raw: bytes, at: int, wire_type: int) -> tuple[int, int]:
+def _size(raw: memoryview, at: int, wire_type: int) -> tuple[int, int]:
     if wire_type == _BYTES:
         return _varint(raw, at)
     if wire_type == _FIXED64:
@@ -59,7 +74,7 @@ def _size(raw: bytes, at: int, wire_type: int) -> tuple[int, int]:
     raise FilterError(f"the Substrait bytes are damaged: there is no wire type {wire_type}")
 
 
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
+def _varint(raw: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while at < len(raw) and shift < 64:
         byte = raw[at]
@@ -83,7 +98,7 @@ def as_int(message: Message, number: int, default: int = 0) -> int:
     if not values:
         return default
     value = values[-1]
-    if isinstance(value, bytes):
+    if not isinstance(value, int):
         raise FilterError("the Substrait bytes are damaged: a number was expected")
     return value - (1 << 64) if value >= 1 << 63 else value
 
@@ -94,7 +109,7 @@ def as_bytes(message: Message, number: int) -> bytes:
     value = values[-1] if values else b""
     if isinstance(value, int):
         raise FilterError("the Substrait bytes are damaged: bytes were expected")
-    return value
+    return bytes(value)
 
 
 def as_text(message: Message, number: int) -> str:
