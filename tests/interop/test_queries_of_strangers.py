@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import OptionError
+from glaive.errors import DataFileMissingError, OptionError
 
 duckdb: Any = pytest.importorskip("duckdb", reason="install the 'interop' group")
 
@@ -63,3 +64,17 @@ def test_what_a_query_has_written_beside_its_temporary_files_goes_with_it(
     del reader
     gc.collect()
     assert not folder.exists()
+
+
+@pytest.mark.spec("rel-31")
+def test_a_query_that_failed_over_a_file_holds_nothing_afterwards(tmp_path: Path) -> None:
+    glaive.write_dataset(pa.table({"a": [1]}), tmp_path / "t")
+    for file in (tmp_path / "t" / "data").iterdir():
+        file.unlink()
+    dataset = glaive.dataset(tmp_path / "t")
+    with pytest.raises(DataFileMissingError):
+        dataset.sql("SELECT * FROM dataset").build().to_batch_records()
+    held = weakref.ref(dataset)
+    del dataset
+    gc.collect()
+    assert held() is None  # nor are the threads and the memory of DuckDB, which held it

@@ -178,5 +178,8 @@ def _remove(folder: str, owner: int) -> None:
 def _cause(error: Exception, failures: list[GlaiveError]) -> GlaiveError:
     """The error of reading a table; else what DuckDB says, without the traceback that is added."""
     if failures:
-        return failures[0]
+        found = failures[0]
+        # DuckDB holds the list, and the traceback of an error holds DuckDB: nothing would free it.
+        failures.clear()
+        return found
     return OptionError(f"sql: {str(error).partition(' Detail: Python exception')[0]}")
