@@ -6,7 +6,7 @@ import pickle
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +285,9 @@ class TestVersions:
             glaive.dataset(tmp_path / "t", asof="2001-01-01")
         with pytest.raises(OptionError, match="asof: expected a datetime"):
             glaive.dataset(tmp_path / "t", asof="yesterday")
+        far = datetime.max.replace(tzinfo=timezone(timedelta(hours=-23)))
+        with pytest.raises(OptionError, match="asof: expected a datetime"):
+            glaive.dataset(tmp_path / "t", asof=far)
 
     def test_an_opened_version_does_not_change(self, grown: Path) -> None:
         opened = glaive.dataset(grown)

@@ -67,7 +67,7 @@ def version_as_of(store: ObjectStore, asof: object) -> int:
     """
     try:
         moment = sanitize_ts(asof).astimezone()
-    except OptionError:
+    except (OptionError, ValueError, OverflowError):  # times near the years 1 and 9999
         raise OptionError(
             f"asof: expected a datetime or a string like 2026-05-01, found {asof!r}"
         ) from None
