@@ -141,6 +141,18 @@ def test_what_a_checkpoint_would_compute_is_refused(tmp_path: Path) -> None:
         checkpoint.file(fragment)
 
 
+def test_a_list_of_tables_that_is_no_text_is_an_error(tmp_path: Path) -> None:
+    fragment = glaive.write_dataset(ROWS, tmp_path / "t").manifest.fragment(0)
+    checkpoint = Checkpoint.open(tmp_path / "done", "job")
+    file = register(tmp_path / "registered")
+    for path in (file, tmp_path / "done"):
+        path.write_bytes(path.read_bytes().replace(b"CREATE", b"CRE\x97TE"))
+    with pytest.raises(OptionError, match=r"checkpoint_file .* codec"):
+        checkpoint.file(fragment)
+    with pytest.raises(StoreError, match=r"manifest store .* failed"):
+        read(tmp_path / "registered")
+
+
 @pytest.mark.parametrize("wrong", ["path = x'ff'", "version = 'newest'"])
 def test_an_entry_of_other_types_is_an_error_that_shows_it(tmp_path: Path, wrong: str) -> None:
     change(register(tmp_path / "t"), f"UPDATE manifests SET {wrong}")

@@ -36,7 +36,8 @@ def checkpoint_file(path: str | os.PathLike[str], tables: str) -> Iterator[sqlit
             if not has_tables(connection, tables):
                 connection.executescript(tables)
             yield connection
-    except sqlite3.Error as error:
+    # Messages of SQLite cite a damaged file, which may have any bytes.
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise OptionError(
             f"checkpoint_file {path}: {error}. Choose another file, or delete this one."
         ) from error

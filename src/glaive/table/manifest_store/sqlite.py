@@ -134,7 +134,8 @@ class SqliteManifestStore:
                 yield connection
                 if write:
                     connection.execute("COMMIT")
-        except (sqlite3.Error, OSError) as error:
+        # Messages of SQLite cite a damaged file, which may have any bytes.
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             if isinstance(error, GlaiveError):
                 raise
             raise StoreError(
