@@ -255,9 +255,40 @@ def test_the_mode_says_what_becomes_of_other_files(opened: OpenedVersion, tmp_pa
     assert names(folder) == ["_SUCCESS", "part.csv", "part.parquet"]
     export_files(opened, path, "arrow", "overwrite")
     assert names(folder) == ["_SUCCESS", "part.arrow"]
-    (folder / "mine.txt").touch()
-    with pytest.raises(OptionError, match=r"mine\.txt is no file of an export"):
-        export_files(opened, path, "arrow", "overwrite")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mine.txt", "part-time staff.xlsx", "part-2.csv", "part-00001 b\n", ".mine.crc", "_started-x"],
+)
+def test_no_file_is_overwritten_that_no_export_wrote(
+    opened: OpenedVersion, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "out"
+    export_files(opened, str(folder), "csv")
+    (folder / name).write_text("mine")
+    with pytest.raises(OptionError, match="out is no file of an export"):
+        export_files(opened, str(folder), "csv", "overwrite")
+    assert (folder / name).read_text() == "mine"
+
+
+def test_files_of_spark_are_overwritten(opened: OpenedVersion, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    unique = "0d7c2b4e-6f0e-4a57-9f3c-1c8d6f2f7a10"
+    for name in (
+        f"part-00000-{unique}-c000.snappy.parquet",
+        f".part-00000-{unique}-c000.csv.gz.crc",
+        f"part-00001-{unique}_00003.c000.json",
+        "part-r-00000",
+        "part-m-00000.avro",
+        "_SUCCESS",
+        "._SUCCESS.crc",
+    ):
+        (folder / name).touch()
+    export_files(opened, str(folder), "csv", "overwrite")
+    assert names(folder) == ["_SUCCESS", "part.csv"]
+    assert not hidden(folder)
 
 
 @pytest.mark.parametrize(

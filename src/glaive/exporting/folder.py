@@ -39,7 +39,10 @@ ExportMode: TypeAlias = Literal["errorifexists", "ignore", "append", "overwrite"
 _DONE: Final = "_SUCCESS"
 """The mark, named as Spark's."""
 
-_EXPORTED: Final = re.compile(r"part-[^/]*|_SUCCESS|_started-[^/]*|\.[^/]*\.crc")
+_ROWS: Final = r"part-(?:[mr]-)?[0-9]{5,}(?:[-_.][-A-Za-z0-9_.]*)?"
+_EXPORTED: Final = re.compile(
+    rf"{_ROWS}|_SUCCESS|_started-.+-[0-9a-f]{{16}}|\.(?:{_ROWS}|_SUCCESS)\.crc"
+)
 """Files that exports write, glaive's and Spark's."""
 
 _PART: Final = re.compile(r"part-\d+-(.+)-([0-9a-f]{16})\.\w+")
@@ -308,8 +311,8 @@ def _is_free(run: ExportRun, mode: ExportMode, listed: Sequence[str]) -> bool:
     for path in found if mode == "overwrite" else ():
         if not _EXPORTED.fullmatch(path):
             raise OptionError(
-                f"mode 'overwrite': {run.folder.full(path)} is no file of an export. Remove it, or "
-                "choose another folder"
+                f"mode 'overwrite': {path!r} in {run.folder.uri} is no file of an export. Remove "
+                "it, or choose another folder"
             )
     return not found or mode != "ignore"
 
