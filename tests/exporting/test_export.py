@@ -272,6 +272,29 @@ def test_no_file_is_overwritten_that_no_export_wrote(
     assert (folder / name).read_text() == "mine"
 
 
+@pytest.mark.parametrize("run", ["x/../../mine", "x\0", "\ud800", "x" * 5000, ["x"], None])
+def test_a_mark_that_names_no_run_is_that_of_an_ended_export(
+    opened: OpenedVersion, tmp_path: Path, run: object
+) -> None:
+    folder = tmp_path / "out"
+    counts = export_files(opened, str(folder), "csv", job_id="nightly")
+    mark = json.loads((folder / "_SUCCESS").read_text())
+    (folder / "_SUCCESS").write_text(json.dumps({**mark, "run": run}))
+    assert export_files(opened, str(folder), "csv", job_id="nightly") == counts
+
+
+@pytest.mark.parametrize("wrong", [{"num_rows": -1}, {"bytes": True}, {"num_files": "1"}])
+def test_a_mark_with_impossible_counts_is_none_of_the_job(
+    opened: OpenedVersion, tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    folder = tmp_path / "out"
+    counts = export_files(opened, str(folder), "csv", job_id="nightly")
+    mark = json.loads((folder / "_SUCCESS").read_text())
+    (folder / "_SUCCESS").write_text(json.dumps({**mark, **wrong, "files": [[], "x"]}))
+    assert export_files(opened, str(folder), "csv", "overwrite", job_id="nightly") == counts
+    assert names(folder) == ["_SUCCESS", "part.csv"]
+
+
 def test_files_of_spark_are_overwritten(opened: OpenedVersion, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()

@@ -244,17 +244,28 @@ def _settle(run: ExportRun, names: frozenset[str], replaced: ReplacedFiles) -> l
 def clear(folder: ObjectStore, job: str) -> None:
     """Remove what the last run of a job left if it was stopped when it had written the mark."""
     marks = [path for path, final in _unfinished(folder) if final == _DONE]
-    ended = ExportRun(folder, job, f"{read_mark(folder).get('run')}")
-    folder.delete([*marks, ended.claim])
+    run = read_mark(folder).get("run")
+    folder.delete([*marks, *([] if run is None else [ExportRun(folder, job, run).claim])])
 
 
 def read_mark(folder: ObjectStore) -> dict[str, Any]:
-    """What the mark of the last export says; nothing if there is none. One request."""
+    """What the mark of the last export says; nothing if there is none. One request.
+
+    Others may have written it: a run that is no name of one, and files that are no texts, are left
+    out.
+    """
     try:
         facts = json.loads(folder.get(_DONE).to_pybytes())
     except (ObjectNotFoundError, ValueError, RecursionError):
         return {}
-    return facts if isinstance(facts, dict) else {}
+    if not isinstance(facts, dict):
+        return {}
+    run, files = facts.pop("run", None), facts.pop("files", None)
+    if isinstance(run, str) and re.fullmatch(r"[0-9a-f]{16}", run):
+        facts["run"] = run
+    if isinstance(files, list):
+        facts["files"] = [path for path in files if isinstance(path, str)]
+    return facts
 
 
 def _write_mark(run: ExportRun, facts: Mapping[str, object], left: Sequence[str]) -> None:

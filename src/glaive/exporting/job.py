@@ -247,7 +247,7 @@ def _done(folder: ObjectStore, job: str) -> dict[str, int] | None:
     if facts.get("job") != job:
         return None
     counts = {name: facts.get(name) for name in _COUNTS}
-    if not all(isinstance(count, int) for count in counts.values()):
+    if not all(type(count) is int and count >= 0 for count in counts.values()):
         return None
     clear(folder, job)
     return {name: int(count) for name, count in counts.items() if count is not None}
