@@ -234,6 +234,24 @@ def test_maps_become_objects_of_json(tmp_path: Path) -> None:
     ]
 
 
+def test_keys_of_maps_are_texts_of_json_whatever_they_are() -> None:
+    members = pa.struct([("q", pa.string())])
+    quoted = pa.array(['a"\\\n']).dictionary_encode()
+    maps = {
+        "struct": pa.array([[({"q": '"\\'}, 1)]], pa.map_(members, pa.int8())),
+        "list": pa.array([[(["a"], 1)]], pa.map_(pa.list_(pa.string()), pa.int8())),
+        "dictionary": pa.MapArray.from_arrays([0, 1], quoted, pa.array([1])),
+        "float": pa.array([[(float("nan"), 1)]], pa.map_(pa.float64(), pa.int8())),
+        "date": pa.array([[(date(2026, 1, 2), 1)]], pa.map_(pa.date32(), pa.int8())),
+    }
+    batch = pa.RecordBatch.from_arrays(list(maps.values()), names=list(maps))
+    row = json.loads(json_lines(batch).to_pybytes())
+    assert json.loads(next(iter(row["struct"]))) == {"q": '"\\'}
+    assert row["list"] == {'["a"]': 1}
+    assert row["dictionary"] == {'a"\\\n': 1}
+    assert (row["float"], row["date"]) == ({"NaN": 1}, {"2026-01-02": 1})
+
+
 def test_extension_types_are_csv_of_what_they_store(tmp_path: Path) -> None:
     flags = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8()))
     texts = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a":1}', None]))

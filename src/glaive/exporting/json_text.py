@@ -136,8 +136,8 @@ def _entries(values: Any) -> Any:
     lists = values.cast(pa.list_(pa.struct([key, item])))
     keys, items = lists.flatten().flatten()
     names = json_texts(keys)
-    if not (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)):
-        names = _quoted(pc.replace_substring(names, '"', ""))
+    # Those of texts and times are texts already, those of numbers, lists and structs are none.
+    names = pc.if_else(pc.starts_with(names, '"'), names, _quoted(_escaped(names)))
     pairs = pc.binary_join_element_wise(names, json_texts(items), _constant(":"))
     return _joined(lists, pairs, "{", "}")
 
