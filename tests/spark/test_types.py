@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
 from tests.spark.columns import columns
 
 import glaive.spark
@@ -95,6 +95,14 @@ def test_a_name_that_no_longer_fits_the_column_is_passed_over() -> None:
     foreign = StructField("y", StringType(), metadata={ARROW_TYPE: "no such type"})
 
     assert stored_schema(StructType([stale, foreign])).types == [pa.string(), pa.string()]
+
+
+@pytest.mark.parametrize("size", ["zz", "", "-5", "0", "1.5", "2147483648", "9" * 5000])
+def test_a_size_that_no_list_has_is_passed_over(size: str) -> None:
+    structs = ArrayType(StructType([StructField("x", LongType())]))
+    metadata = {ARROW_TYPE: f"fixed_size_list:struct:{size}"}
+    stored = to_arrow(StructType([StructField("y", structs, metadata=metadata)]))
+    assert pa.types.is_list(stored.field("y").type)
 
 
 def test_keys_of_the_jvm_connector_are_understood() -> None:

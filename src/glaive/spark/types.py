@@ -334,12 +334,18 @@ def _to_arrow(spark: DataType, key: str, names: Mapping[str, str], *, strict: bo
         item = pa.field("item", value, spark.containsNull or not strict)
         if name == "large_list":
             return pa.large_list(item)
-        if name.startswith("fixed_size_list:struct:") and pa.types.is_struct(value):
-            return pa.list_(item, int(name.rpartition(":")[2]))
+        prefix, _, size = name.rpartition(":")
+        if prefix == "fixed_size_list:struct" and _list_size(size) and pa.types.is_struct(value):
+            return pa.list_(item, _list_size(size))
         stored = _named(name, spark)
         return pa.list_(item) if stored is None else stored
     stored = _named(name, spark)
     return _plain_arrow(spark) if stored is None else stored
+
+
+def _list_size(text: str) -> int:
+    """The size of a fixed-size list, which has 32 bits in Arrow; 0 for other texts."""
+    return int(text) if text.isdecimal() and len(text) <= 10 and int(text) < 2**31 else 0
 
 
 def _named(name: str, spark: DataType) -> pa.DataType | None:
@@ -358,13 +364,8 @@ def same_type(first: DataType, other: DataType) -> bool:
     """Compare types without nullability."""
     if isinstance(first, ArrayType) and isinstance(other, ArrayType):
         return same_type(first.elementType, other.elementType)
-    if isinstance(first, TimeType) and isinstance(other, TimeType):
-        return True
-    if isinstance(first, DayTimeIntervalType) and isinstance(other, DayTimeIntervalType):
-        return True
-    if isinstance(first, StringType) and isinstance(other, StringType):
-        return True  # collations do not change the stored bytes
-    return first == other
+    alike = (TimeType, DayTimeIntervalType, StringType)  # collations do not change stored bytes
+    return first == other or any(isinstance(first, t) and isinstance(other, t) for t in alike)
 
 
 # ----------------------------------------------------------------------- vector columns
@@ -380,8 +381,7 @@ def _split_vector(entry: str, columns: list[str]) -> tuple[str, int, str]:
     # The name may contain colons, so split from the right.
     for count in (2, 1):
         name, suffix = ":".join(parts[:-count]), parts[-count:]
-        size = int(suffix[0]) if suffix[0].isdecimal() and len(suffix[0]) <= 10 else 0
-        if name in columns and 0 < size < 2**31:  # Arrow sizes have 32 bits
+        if name in columns and (size := _list_size(suffix[0])):
             return name, size, suffix[1] if count == 2 else ""
     raise SchemaError(
         f"vector column {entry!r}: expected 'column:dimension' or 'column:dimension:type', such "
