@@ -176,3 +176,14 @@ def test_a_type_that_arrow_lacks_is_refused_by_column(spark: SparkSession, uri: 
 
     with pytest.raises(SchemaError, match=r"column 'months': .* Cast it first"):
         glaive.spark.write(months, uri)
+
+
+@pytest.mark.parametrize("values", [[1], [{"x\0y": 1}], [[{"x\0y": 1}]]])
+def test_a_name_that_spark_would_cut_is_refused_by_column(
+    spark: SparkSession, uri: str, values: list[object]
+) -> None:
+    glaive.write_dataset(pa.table({"x\0y": values}), uri)
+    frame = glaive.spark.read(spark, uri)
+    assert frame.count() == 1
+    with pytest.raises(SchemaError, match=r"column 'x\\x00y': Spark's batches cut the name"):
+        glaive.spark.write(frame, f"{uri}.copy")

@@ -18,7 +18,7 @@ from glaive.format.extension import storage_type
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 
-__all__ = ["assigned", "refuse_missing", "refuse_unassignable"]
+__all__ = ["assigned", "refuse_cut_names", "refuse_missing", "refuse_unassignable"]
 
 
 def assigned(source: pa.Schema, target: pa.Schema) -> pa.Schema:
@@ -32,6 +32,25 @@ def assigned(source: pa.Schema, target: pa.Schema) -> pa.Schema:
         stored = at >= 0 and _misfit(field.type, target.field(at).type, "") is None
         fields.append(target.field(at) if stored else field)
     return pa.schema(fields)
+
+
+def refuse_cut_names(sent: pa.Schema) -> None:
+    """Refuse names that end at a null character on their way from Java to Python.
+
+    Raises
+    ------
+    SchemaError
+        The name of a column, or of a part of it, has one.
+    """
+    for field in sent:
+        parts: list[Any] = [field]
+        for part in parts:
+            if "\0" in part.name:
+                raise SchemaError(
+                    f"column {field.name!r}: Spark's batches cut the name {part.name!r} at its "
+                    "null character. Rename it, or write with glaive.write_dataset"
+                )
+            parts += map(part.type.field, range(part.type.num_fields))
 
 
 def refuse_missing(given: LanceSchema, wanted: LanceSchema, *, where: str) -> None:

@@ -24,7 +24,12 @@ from glaive.expr.filters import bind_filter
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
-from glaive.spark.assignable import assigned, refuse_missing, refuse_unassignable
+from glaive.spark.assignable import (
+    assigned,
+    refuse_cut_names,
+    refuse_missing,
+    refuse_unassignable,
+)
 from glaive.spark.options import Options
 from glaive.spark.release import RELEASE
 from glaive.spark.stored_types import frame_types, refuse_other_types
@@ -168,6 +173,7 @@ def _plan(
     overwrite: bool,
 ) -> WriteJob:
     _check_together(options, overwrite=overwrite)
+    refuse_cut_names(sent)
     keeps_rows = _keeps_rows(options, overwrite=overwrite)
     write_options = _write_options(options, "append" if keeps_rows else "overwrite")
     columns = stored
