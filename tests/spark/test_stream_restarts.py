@@ -96,6 +96,29 @@ def test_checkpoints_of_earlier_releases_are_read(uri: str, dataset: glaive.Lanc
     assert dataset.version == 2
 
 
+@pytest.mark.parametrize("end", [[], [1], "x", 7, None, True])
+def test_an_offset_that_is_no_object_is_refused(
+    uri: str, dataset: glaive.LanceDataset, end: Any
+) -> None:
+    stream = Stream(uri)
+    first = offset(stream.reader.initialOffset())
+    with pytest.raises(OptionError, match="none of the lance source"):
+        stream.rows(first, end)
+    assert dataset.version == 2
+
+
+@pytest.mark.parametrize("row", [4, 2**31, 2**62])
+def test_an_offset_in_rows_that_a_fragment_does_not_have_is_refused(
+    uri: str, dataset: glaive.LanceDataset, row: int
+) -> None:
+    stream = Stream(uri)
+    start = {"version": 2, "index": 0, "row": row, "snapshot": False}
+    end = {"version": 3, "index": 0, "row": 0, "snapshot": False}
+    with pytest.raises(OptionError, match=rf"version 2 up to row {row} of a fragment, where"):
+        stream.rows(start, end)
+    assert dataset.version == 2
+
+
 @pytest.mark.parametrize("start", [None, 7, {"version": 1}])
 def test_a_first_batch_with_a_start_of_another_source_is_refused(
     uri: str, dataset: glaive.LanceDataset, start: object

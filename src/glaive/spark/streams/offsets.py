@@ -118,7 +118,7 @@ def batch_end(
     return {**offset, _START: begins.to_spark()} if start.get(_INITIAL) else offset
 
 
-def identity_of(offset: dict[str, Any]) -> VersionIdentity | None:
+def identity_of(offset: object) -> VersionIdentity | None:
     """What the last version of a batch is recognised by, from the offset at which it ends.
 
     ``None`` for the start of a stream, and for checkpoints of earlier versions of glaive.
@@ -128,6 +128,8 @@ def identity_of(offset: dict[str, Any]) -> VersionIdentity | None:
     OptionError
         The offset is not one of this source.
     """
+    if not isinstance(offset, dict):  # a checkpoint may have anything
+        raise _not_ours(offset)
     found = offset.get(_IDENTITY)
     if found is None:
         return None
@@ -157,7 +159,7 @@ def batch_start(start: dict[str, Any], end: dict[str, Any]) -> Position:
     return Position.of(end[_START]) if start.get(_INITIAL) and _START in end else begins
 
 
-def _not_ours(offset: dict[str, Any]) -> OptionError:
+def _not_ours(offset: object) -> OptionError:
     return OptionError(
         f"the checkpoint has the offset {offset!r:.200}, which is none of the lance "
         "source. It belongs to another source: use another checkpointLocation"
@@ -165,14 +167,27 @@ def _not_ours(offset: dict[str, Any]) -> OptionError:
 
 
 def between(tasks: ChangeTasks, start: Position, end: Position | None) -> ChangeTasks:
-    """Tasks of one version from a position up to another one; ``None`` for all others."""
+    """Tasks of one version from a position up to another one; ``None`` for all others.
+
+    Raises
+    ------
+    OptionError
+        A position is in rows that there are not.
+    """
     stop = len(tasks) if end is None else min(len(tasks), end.index + (end.row > 0))
     if stop <= start.index:
         return ChangeTasks()
     first, last = tasks[start.index], tasks[stop - 1]
     low = max(first.start, start.row)
     high = min(last.stop, end.row) if end is not None and end.index == stop - 1 else last.stop
-    if stop - start.index == 1:
+    alone = stop - start.index == 1
+    if low > (high if alone else first.stop) or high < last.start:
+        raise OptionError(
+            f"the checkpoint has read version {start.version} up to row {start.row} of a fragment, "
+            "where there is none: it is damaged, or of another dataset. Use another "
+            "checkpointLocation"
+        )
+    if alone:
         return ChangeTasks.of([_within(first, low, high)])
     inner = tasks[start.index + 1 : stop - 1]
     ends = _within(first, low, first.stop), _within(last, last.start, high)
