@@ -12,12 +12,15 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 import glaive
 import glaive.spark
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.spark.frame_sources import frame_sources, planned_bytes
+from glaive.spark.options import from_spark
 from glaive.spark.planned_scan import ScanFunction
+from glaive.spark.reader import LanceReader
 
 pytest.importorskip("sqlglot", reason="install the extra 'spark'")
 
@@ -353,3 +356,18 @@ def test_a_column_that_does_not_exist_is_named_with_the_closest_of_the_datasets(
 ) -> None:
     with pytest.raises(ColumnNotFoundError, match=r"idd.* did you mean 'id'"):
         glaive.spark.sql(spark, query, s=sales, t=shops)
+
+
+@pytest.mark.spec("rel-27")
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("http://me:hidden@host:8080", "me:***@host:8080"),
+        ("http://me:hidden@host/t.lance?sig=hidden", "t.lance?sig=***"),
+        ("az://box/t.lance", "t.lance"),
+    ],
+)
+def test_plans_name_a_dataset_without_passwords(uri: str, shown: str) -> None:
+    reader = LanceReader(from_spark({"path": uri}), StructType([]))
+    name = ScanFunction(reader, [], 1, frozenset()).__name__
+    assert name.startswith(f"lance {shown} [")

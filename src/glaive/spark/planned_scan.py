@@ -19,6 +19,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
 from glaive.entropy import random_bytes
+from glaive.errors import GlaiveError
 from glaive.format.column_path import quoted_name
 from glaive.spark.api import is_connect
 from glaive.spark.frame import frame_schema
@@ -152,8 +153,8 @@ def options_of(name: str) -> Options | None:
 
 
 def _shown(reader: LanceReader) -> str:
-    """The name and filter of a dataset, without options of stores, which may be secret."""
-    name = reader.options.uri.rstrip("/").rsplit("/", 1)[-1]
+    """The name and filter of a dataset, without options of stores and passwords of its URL."""
+    name = GlaiveError.without_secrets(reader.options.uri).rstrip("/").rsplit("/", 1)[-1]
     return name + ("" if reader.filter is None else f" where {reader.filter:.200}")
 
 
