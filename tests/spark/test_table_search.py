@@ -116,6 +116,19 @@ def test_a_table_is_exported_through_a_source_of_spark(
         table.export("orcs", path)
 
 
+def test_a_source_of_spark_overwrites_no_file_that_no_export_wrote(
+    spark: SparkSession, table: LanceTable, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    for count in (7, 8):
+        table.export("orc", str(folder), "overwrite", columns=["id"], filter=f"id < {count}")
+        assert spark.read.orc(str(folder)).count() == count
+    (folder / "mine.txt").write_text("mine")
+    with pytest.raises(OptionError, match=r"'mine\.txt' in .*out is no file of an export"):
+        table.export("ORC", str(folder), "overwrite", columns=["id"])
+    assert (folder / "mine.txt").read_text() == "mine"
+
+
 def test_a_table_is_exported_by_tasks(
     spark: SparkSession, table: LanceTable, tmp_path: Path
 ) -> None:

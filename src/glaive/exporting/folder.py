@@ -32,7 +32,16 @@ from glaive.errors import (
 from glaive.io.store import ObjectStore
 from glaive.io.temporary import final_name
 
-__all__ = ["ExportMode", "ExportRun", "ReplacedFiles", "begin", "clear", "finish", "read_mark"]
+__all__ = [
+    "ExportMode",
+    "ExportRun",
+    "ReplacedFiles",
+    "begin",
+    "clear",
+    "finish",
+    "read_mark",
+    "refuse_others",
+]
 
 ExportMode: TypeAlias = Literal["errorifexists", "ignore", "append", "overwrite"]
 
@@ -319,13 +328,25 @@ def _is_free(run: ExportRun, mode: ExportMode, listed: Sequence[str]) -> bool:
             f"{run.folder.uri} has files, such as {found[0]}. Pass mode='append' or 'overwrite', "
             "or choose another folder"
         )
-    for path in found if mode == "overwrite" else ():
+    if mode == "overwrite":
+        refuse_others(run.folder, found)
+    return not found or mode != "ignore"
+
+
+def refuse_others(folder: ObjectStore, listed: Iterable[str] | None = None) -> None:
+    """Refuse to remove files of a folder that no export wrote; default: all that are there.
+
+    Raises
+    ------
+    OptionError
+        Names the first one.
+    """
+    for path in _listed(folder) if listed is None else listed:
         if not _EXPORTED.fullmatch(path):
             raise OptionError(
-                f"mode 'overwrite': {path!r} in {run.folder.uri} is no file of an export. Remove "
-                "it, or choose another folder"
+                f"mode 'overwrite': {path!r} in {folder.uri} is no file of an export. Remove it, "
+                "or choose another folder"
             )
-    return not found or mode != "ignore"
 
 
 def _job_of(path: str) -> str | None:

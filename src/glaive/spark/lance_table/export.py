@@ -9,11 +9,16 @@ from uuid import uuid4
 
 from glaive.errors import OptionError
 from glaive.exporting import FORMATS, ExportMode, export_files
+from glaive.exporting.folder import refuse_others
+from glaive.io.uri import open_store
 from glaive.spark.failures import as_glaive_errors, naming_job
 from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.lance_table.handle import TableHandle, located
 
 __all__ = ["TableExport"]
+
+_OF_FILES = ("avro", "orc", "text", "xml")
+"""Sources of Spark that write files to a folder."""
 
 _LEFT = "the files that it wrote were removed"
 
@@ -44,7 +49,8 @@ class TableExport(TableHandle):
             The folder.
         mode
             If there are files: ``errorifexists``; ``ignore`` does nothing; ``append`` adds more;
-            ``overwrite`` removes those of other exports, once the new ones are there.
+            ``overwrite`` removes those of other exports, once the new ones are there. Spark's
+            sources remove them first, and in a bucket all that is below the path.
         columns, filter
             As for :func:`glaive.spark.read`; default: all.
         storage_options
@@ -82,6 +88,8 @@ class TableExport(TableHandle):
         dataset = self._latest()
         target = located(path)
         if format not in FORMATS:
+            if mode == "overwrite" and format.lower() in _OF_FILES and "://" not in target:
+                refuse_others(open_store(target))  # Spark removes all that is there
             with as_glaive_errors(), _naming_formats(format):
                 frame = self._frame(columns, filter=filter, blobs="bytes")  # type: ignore[arg-type]  # a mapping is read, too
                 frame.write.format(format).mode(mode).options(**options).save(target)
