@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pickle
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+import glaive
+from glaive.dataset.changes.plan import plan_snapshot
 from glaive.dataset.changes.task import ChangeTask, RewrittenRows
 from glaive.dataset.changes.task_list import ChangeTasks, TaskGroup
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
 
 ALIKE = ChangeTask(
     commit_version=3,
@@ -79,3 +85,22 @@ def test_tasks_are_cut_by_rows() -> None:
 def test_tasks_know_which_fields_mean_other_columns(others: frozenset[int] | None) -> None:
     found = LISTED.knowing_fields(lambda version: others if version == 3 else frozenset())
     assert {task.others for task in found} == {others}
+
+
+def test_rows_that_only_the_manifest_tells_do_not_make_any_number_of_tasks(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(pa.table({"id": [1]}), tmp_path / "t.lance")
+    wire = table_pb2.ManifestOutline()
+    wire.CopyFrom(dataset.manifest.complete_wire)
+    fragment = table_pb2.DataFragment.FromString(wire.fragments[0])
+    del wire.fragments[:]
+    for fragment.id in range(3000):
+        fragment.physical_rows = 2**32 - 1
+        wire.fragments.append(fragment.SerializeToString())
+    wire.max_fragment_id = 2999
+
+    tasks = plan_snapshot(Manifest(wire, where="t.lance", scheme=dataset.manifest.scheme))
+
+    assert len(tasks) < 2**21 + 3000
+    assert (tasks[0].start, tasks[-1].stop) == (0, 2**32 - 1)
+    looked_at = sum(int((one.places[:, 2] - one.places[:, 1]).sum()) for one in tasks.groups)
+    assert looked_at == 3000 * (2**32 - 1)

@@ -42,6 +42,9 @@ _WITHOUT_ROWS: Final = frozenset(
 )
 """Operations after which a dataset has the same rows."""
 
+_MAX_TASKS: Final = 1 << 21
+"""Tasks of a group, about: fragments of some bytes may say to have 2^32 rows."""
+
 _MAX_BYTES: Final = 2.0**62
 """Of files, as manifests may say anything."""
 
@@ -204,7 +207,9 @@ class _Side:
         places = np.empty((len(positions), 5), np.int64)
         places[:, 0] = self.manifest.fragment_ids[positions]
         places[:, 1], places[:, 2], places[:, 3], places[:, 4] = 0, physical, rows, size
-        return TaskGroup(template, places, offsets).cut(np.full(len(places), TASK_ROWS))
+        wanted = int((-(-physical // TASK_ROWS)).sum())
+        step = TASK_ROWS * max(1, -(-wanted // _MAX_TASKS))
+        return TaskGroup(template, places, offsets).cut(np.full(len(places), step))
 
 
 class _Comparison:

@@ -10,7 +10,7 @@ from glaive.dataclass import dataclass
 __all__ = ["TASK_ROWS", "ChangeTask", "RewrittenRows"]
 
 TASK_ROWS = 1 << 20
-"""Physical rows of a fragment that one task looks at, at most."""
+"""Physical rows of a fragment that one task looks at, at most; more in versions of a trillion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
