@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from tests.overtaken import Countdown, opened
 
 import glaive
-from glaive.errors import CommitError, DatasetExistsError, NotFoundError, ObjectNotFoundError
+from glaive.errors import CommitError, NotFoundError, ObjectNotFoundError, RefExistsError
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta
 from glaive.io.wrapped import WrappedStore
@@ -89,6 +90,30 @@ def test_a_branch_that_gets_its_ref_before_its_files_are_deleted_is_whole(place:
     assert glaive.dataset(place).create_branch("dev").count_rows() == 2
 
 
+def test_of_two_who_make_a_branch_from_other_versions_one_is_told_that_it_is_there(
+    tmp_path: Path,
+) -> None:
+    for requests in range(1, 60):
+        place = tmp_path / f"{requests}"
+        glaive.write_dataset(ROWS, place)
+        glaive.write_dataset(ROWS, place, mode="append")
+        refused: list[Any] = []
+
+        def make(dataset: glaive.LanceDataset, number: int, refused: list[Any] = refused) -> None:
+            try:
+                dataset.create_branch("dev", number)
+            except RefExistsError as error:
+                refused.append(error)
+
+        countdown = Countdown(requests, partial(make, glaive.dataset(place), 2))
+        make(opened(place, countdown), 1)
+        if countdown.left > 0:
+            break
+        assert len(refused) == 1
+        assert rows_of_branches(place)["dev"] in (2, 4)
+    assert requests > 10
+
+
 @pytest.mark.spec("branch-6")
 def test_a_branch_made_from_one_that_is_deleted_and_made_again_has_its_files(
     tmp_path: Path,
@@ -125,7 +150,7 @@ def test_a_branch_begun_before_its_parent_was_made_again_has_the_files_of_the_ne
     glaive.dataset(tmp_path).branches.delete("dev")
     dataset = glaive.dataset(tmp_path)
     dataset.create_branch("dev").insert(ROWS)
-    with pytest.raises(DatasetExistsError):
+    with pytest.raises(RefExistsError, match="delete it"):
         dataset.create_branch("other", ("dev", 2))
     dataset.branches.delete("other")
     assert dataset.create_branch("other", ("dev", 2)).count_rows() == 4

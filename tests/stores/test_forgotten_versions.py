@@ -8,9 +8,9 @@ import pytest
 
 import glaive
 from glaive.errors import (
-    DatasetExistsError,
     DatasetNotFoundError,
     OptionError,
+    RefExistsError,
     RefNotFoundError,
 )
 from glaive.table.manifest_store.sqlite import SqliteManifestStore
@@ -76,7 +76,7 @@ def test_a_branch_whose_deletion_was_stopped_last_is_deleted_by_the_next_attempt
     place.open().branches.delete("a/b")
     assert entry is not None
     place.register.put_if_absent(branch.uri, entry)  # as if stopped before it was forgotten
-    with pytest.raises(DatasetExistsError, match="Delete the branch once more"):
+    with pytest.raises(RefExistsError, match="Delete the branch once more"):
         place.branch()
     place.open().branches.delete("a/b")
     assert place.branch().count_rows() == 6

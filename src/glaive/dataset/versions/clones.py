@@ -66,7 +66,7 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
     source = _source(dataset, reference)
     target = branch_store(root, name)
     clone = _clone(source, shallow=True, branch=name)
-    manifest = _unfinished(source, target, clone) or _begun(source, target, clone)
+    manifest = _unfinished(source, target, clone) or _begun_branch(root, source, target, clone)
     parent = name_in(root, source.store, source.branch)
     chain = () if parent is None else read_branch(root, parent).identifier
     version = source.manifest.version
@@ -87,8 +87,29 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
     try:
         target.head(manifest_path(version, manifest.scheme))
     except ObjectNotFoundError:  # deleted by one who found no ref of the branch yet
-        manifest = _begun(source, target, clone)
+        manifest = _begun_branch(root, source, target, clone)
     return Referenced(name, target, manifest)
+
+
+def _begun_branch(
+    root: ObjectStore, source: Referenced, target: ObjectStore, clone: Clone
+) -> Manifest:
+    """Commit the first version of a branch.
+
+    Raises
+    ------
+    RefExistsError
+        There are versions of a branch of this name, with a ref or, while it is made, without one.
+    """
+    try:
+        return _begun(source, target, clone)
+    except DatasetExistsError as error:
+        name = clone.branch_name
+        raise RefExistsError(
+            f"branch {name} already exists: {root.uri} has versions of it, maybe of one that is "
+            "being made, or whose making or deletion was stopped. Check it out, delete it, or "
+            "choose another name."
+        ) from error
 
 
 def _check_parent(root: ObjectStore, parent: str, source: Referenced, name: str) -> None:
@@ -125,7 +146,7 @@ def _unfinished(source: Referenced, target: ObjectStore, clone: Clone) -> Manife
 
     Raises
     ------
-    DatasetExistsError
+    RefExistsError
         The manifest store has versions of a deleted branch.
     """
     try:
@@ -133,7 +154,7 @@ def _unfinished(source: Referenced, target: ObjectStore, clone: Clone) -> Manife
     except DatasetNotFoundError:
         return None
     except ObjectNotFoundError as error:
-        raise DatasetExistsError(
+        raise RefExistsError(
             f"the manifest store has versions of branch {clone.branch_name} at {target.uri}, whose "
             "deletion was stopped. Delete the branch once more, then create it."
         ) from error
