@@ -8,6 +8,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -19,6 +20,7 @@ import glaive
 from glaive.errors import GlaiveError
 from glaive.io.uri import open_store
 from glaive.namespace.settings import DirectorySettings
+from glaive.optimize import Compaction
 from glaive.table.version_hint import read_hint
 
 from .server import Failing, Server
@@ -135,6 +137,18 @@ def test_no_text_log_or_object_has_a_credential(server: Server, printed: Printed
     check(shown)
     check(printed.lines)
     assert any("misspelt" not in line and "acess" in line for line in printed.lines)
+
+
+def test_pickled_plans_and_tasks_have_no_options_but_pickled_datasets_have(tmp_path: Path) -> None:
+    glaive.write_dataset(ROWS, tmp_path, max_rows_per_file=1)
+    dataset = glaive.dataset(tmp_path, storage_options=MARKERS)
+    plan = Compaction.plan(dataset, {})
+    assert plan.tasks
+    shown = [pickle.dumps(plan), pickle.dumps(plan.tasks), plan.tasks[0].json()]
+    check([*shown, pickle.dumps(plan.tasks[0].execute(dataset))])
+    secret = MARKERS["aws_secret_access_key"].encode()
+    assert secret in pickle.dumps(dataset)
+    assert secret in pickle.dumps(dataset.get_fragments()[0])
 
 
 def test_no_object_that_is_written_has_a_credential(server: Server) -> None:
