@@ -1,26 +1,31 @@
-"""What a temporary folder could not take, as errors that say which folder, and how to choose it."""
+"""Files of this process that could not be written or read: errors that name them, and `TMPDIR`."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from glaive.errors import GlaiveError
 from glaive.io.failures import from_system
 
-__all__ = ["spilling"]
+__all__ = ["naming", "spilling"]
+
+
+def spilling(what: str) -> AbstractContextManager[None]:
+    """Write to a temporary file, or read it; ``what`` is in it. Errors as for :func:`naming`."""
+    return naming(f"{what} to a file in {_folder()} (TMPDIR chooses the folder)", "write")
 
 
 @contextmanager
-def spilling(what: str) -> Iterator[None]:
-    """Write to a temporary file, or read it; ``what`` is in it.
+def naming(place: str, action: str) -> Iterator[None]:
+    """Work with a file of this process; ``action`` is a verb, such as ``read``.
 
     Raises
     ------
     StoreError
-        The system failed; the disk may be full.
+        The system failed; the disk may be full. Names the place.
     """
     try:
         yield
@@ -29,8 +34,7 @@ def spilling(what: str) -> Iterator[None]:
             raise
         # Arrow's errors have a text of their own.
         plain = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
-        where = f"{what} to a file in {_folder()} (TMPDIR chooses the folder)"
-        raise from_system(plain, where, "write") from None
+        raise from_system(plain, place, action) from None
 
 
 def _folder() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -13,8 +13,7 @@ from weakref import finalize
 
 import pyarrow as pa
 
-from glaive.errors import GlaiveError
-from glaive.io.failures import from_system
+from glaive.io.spilling import naming
 
 __all__ = ["BatchCache"]
 
@@ -36,7 +35,7 @@ class BatchCache:
         self, read: Callable[[], Iterator[pa.RecordBatch]], folder: str | None = None
     ) -> None:
         self._read = read
-        with _named(folder or "a temporary folder (TMPDIR chooses it)", "write"):
+        with naming(folder or "a temporary folder (TMPDIR chooses it)", "write"):
             self._folder = Path(folder or tempfile.mkdtemp(prefix="glaive-batches-"))
         self._temporary = (
             finalize(self, _delete, self._folder, os.getpid()) if folder is None else None
@@ -46,14 +45,14 @@ class BatchCache:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         if self._file is not None:
-            with _named(self._file, "read"):
+            with naming(f"{self._file}", "read"):
                 source = pa.memory_map(str(self._file))
             with source:
                 yield from pa.ipc.open_stream(source)
             return
         if self._is_empty:
             return
-        with _named(self._folder, "write"):
+        with naming(f"{self._folder}", "write"):
             self._folder.mkdir(parents=True, exist_ok=True)
             number, name = tempfile.mkstemp(dir=self._folder, suffix=".arrow")
         file: Any = os.fdopen(number, "wb")
@@ -62,11 +61,11 @@ class BatchCache:
         try:
             writer: pa.RecordBatchStreamWriter | None = None
             for batch in self._read():
-                with _named(path, "write"):
+                with naming(name, "write"):
                     writer = writer or pa.ipc.new_stream(stream, batch.schema)
                     writer.write(batch)
                 yield batch
-            with _named(path, "write"):
+            with naming(name, "write"):
                 if writer is not None:
                     writer.close()
                 file.close()
@@ -84,28 +83,11 @@ class BatchCache:
         """Delete the file, and the folder if it is a temporary one."""
         self._is_empty = False
         if self._file is not None:
-            with _named(self._file, "delete"):
+            with naming(f"{self._file}", "delete"):
                 self._file.unlink(missing_ok=True)
             self._file = None
         if self._temporary is not None:
             self._temporary()
-
-
-@contextmanager
-def _named(path: str | Path, doing: str) -> Iterator[None]:
-    """Errors of the system are those of glaive, with the path.
-
-    Raises
-    ------
-    StoreError
-        The system failed; the disk may be full.
-    """
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, GlaiveError):
-            raise
-        raise from_system(error, str(path), doing) from None
 
 
 def _end(file: Any) -> None:
