@@ -66,13 +66,13 @@ def test_decimals_have_a_scale_that_arrow_has_powers_for(scale: int) -> None:
 
 @pytest.mark.parametrize("operator", ["equal", "in"])
 def test_a_decimal_has_no_more_digits_than_its_type(operator: str) -> None:
-    digits = part(1, (10**33).to_bytes(16, "little")) + number(2, b"\x0a") + number(3, b"\2")
+    digits = part(1, (10**10).to_bytes(16, "little")) + number(2, b"\x0a") + number(3, b"\2")
     whole = is_equal_to_itself(part(24, digits))
     if operator == "in":
         operand = part(1, part(24, digits))
         columns = part(4, part(1, b"a") + part(2, part(1, part(7, b""))))
         whole = columns + part(3, part(1, part(8, part(1, operand) + part(2, operand))))
-    with pytest.raises(FilterError, match=r"type decimal128\(10, 2\) has 34 digits"):
+    with pytest.raises(FilterError, match=r"type decimal128\(10, 2\) has 11 digits"):
         bind_filter(whole, SCHEMA)
 
 
