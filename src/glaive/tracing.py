@@ -130,13 +130,11 @@ def trace_to_chrome(*, file: str | os.PathLike[str] | None = None) -> None:
     StoreError
         The file cannot be written.
     """
-    from glaive.io.failures import from_system
+    from glaive.io.failures import as_store_errors
 
     path = Path(file if file is not None else f"trace-{time.time_ns() // 1000}.json")
-    try:
+    with as_store_errors(str(path), "write"):
         out = path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise from_system(error, str(path), "write") from None
     out.write("[")
     lock, written = threading.Lock(), 0
 
@@ -157,13 +155,9 @@ def trace_to_chrome(*, file: str | os.PathLike[str] | None = None) -> None:
 
     def finish() -> None:
         with lock:
-            if out.closed:
-                return
-            try:
-                with out:
+            if not out.closed:
+                with as_store_errors(str(path), "write"), out:
                     out.write("\n]\n")
-            except OSError as error:
-                raise from_system(error, str(path), "write") from None
 
     _listen(receive)
     listen(hear)

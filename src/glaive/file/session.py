@@ -13,7 +13,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError, OptionError
 from glaive.file.files import LanceFileReader, LanceFileWriter
 from glaive.io.catalogue import catalogued_options
-from glaive.io.failures import from_system
+from glaive.io.failures import as_store_errors
 from glaive.io.uri import open_store
 from glaive.types import ByteRange
 
@@ -126,16 +126,12 @@ class LanceFileSession:
 
     def upload_file(self, local_path: str | os.PathLike[str], remote_path: str) -> None:
         """Copy a local file to below the base path."""
-        try:
+        with as_store_errors(os.fspath(local_path), "read"):
             content = Path(local_path).read_bytes()
-        except OSError as error:
-            raise from_system(error, os.fspath(local_path), "read") from None
         self._store.put(remote_path, [content])
 
     def download_file(self, remote_path: str, local_path: str | os.PathLike[str]) -> None:
         """Copy a file from below the base path to a local one."""
         content = self._store.get(remote_path).to_pybytes()
-        try:
+        with as_store_errors(os.fspath(local_path), "write"):
             Path(local_path).write_bytes(content)
-        except OSError as error:
-            raise from_system(error, os.fspath(local_path), "write") from None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from stat import S_ISDIR
 
 from glaive.errors import (
@@ -17,6 +19,7 @@ from glaive.errors import (
 from glaive.types import ByteRange
 
 __all__ = [
+    "as_store_errors",
     "beyond_end",
     "check_ranges",
     "from_object_store",
@@ -82,6 +85,25 @@ def from_system(error: OSError, path: str, doing: str) -> StoreError:
     failed = StoreError(f"cannot {doing} {path}: {error.strerror or error}. {remedy}.")
     failed.errno = error.errno
     return failed
+
+
+@contextmanager
+def as_store_errors(path: str, doing: str) -> Iterator[None]:
+    """Work with a file of this process; ``doing`` is a verb, such as ``"read"`` or ``"write"``.
+
+    Raises
+    ------
+    StoreError
+        The system failed; the disk may be full. Names the path.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, GlaiveError):
+            raise
+        # Arrow's errors have a text of their own.
+        plain = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
+        raise from_system(plain, path, doing) from None
 
 
 def not_a_file(path: str, mode: int) -> StoreError:

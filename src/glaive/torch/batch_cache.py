@@ -13,7 +13,7 @@ from weakref import finalize
 
 import pyarrow as pa
 
-from glaive.io.spilling import naming
+from glaive.io.failures import as_store_errors
 
 __all__ = ["BatchCache"]
 
@@ -35,7 +35,7 @@ class BatchCache:
         self, read: Callable[[], Iterator[pa.RecordBatch]], folder: str | None = None
     ) -> None:
         self._read = read
-        with naming(folder or "a temporary folder (TMPDIR chooses it)", "write"):
+        with as_store_errors(folder or "a temporary folder (TMPDIR chooses it)", "write"):
             self._folder = Path(folder or tempfile.mkdtemp(prefix="glaive-batches-"))
         self._temporary = (
             finalize(self, _delete, self._folder, os.getpid()) if folder is None else None
@@ -45,14 +45,14 @@ class BatchCache:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         if self._file is not None:
-            with naming(f"{self._file}", "read"):
+            with as_store_errors(f"{self._file}", "read"):
                 source = pa.memory_map(str(self._file))
             with source:
                 yield from pa.ipc.open_stream(source)
             return
         if self._is_empty:
             return
-        with naming(f"{self._folder}", "write"):
+        with as_store_errors(f"{self._folder}", "write"):
             self._folder.mkdir(parents=True, exist_ok=True)
             number, name = tempfile.mkstemp(dir=self._folder, suffix=".arrow")
         file: Any = os.fdopen(number, "wb")
@@ -61,11 +61,11 @@ class BatchCache:
         try:
             writer: pa.RecordBatchStreamWriter | None = None
             for batch in self._read():
-                with naming(name, "write"):
+                with as_store_errors(name, "write"):
                     writer = writer or pa.ipc.new_stream(stream, batch.schema)
                     writer.write(batch)
                 yield batch
-            with naming(name, "write"):
+            with as_store_errors(name, "write"):
                 if writer is not None:
                     writer.close()
                 file.close()
@@ -83,7 +83,7 @@ class BatchCache:
         """Delete the file, and the folder if it is a temporary one."""
         self._is_empty = False
         if self._file is not None:
-            with naming(f"{self._file}", "delete"):
+            with as_store_errors(f"{self._file}", "delete"):
                 self._file.unlink(missing_ok=True)
             self._file = None
         if self._temporary is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from glaive.dataset.columns.checkpoint_file import checkpoint_file, read_batch
-from glaive.io.failures import from_system
+from glaive.io.failures import as_store_errors
 from glaive.named_tuple import NamedTuple
 
 __all__ = ["BatchUDFCheckpoint"]
@@ -93,7 +93,5 @@ class BatchUDFCheckpoint:
         StoreError
             The system refuses, or there is none.
         """
-        try:
+        with as_store_errors(os.fspath(self.path), "delete"):
             Path(self.path).unlink()
-        except OSError as error:
-            raise from_system(error, os.fspath(self.path), "delete") from None
