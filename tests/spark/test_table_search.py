@@ -126,6 +126,9 @@ def test_a_source_of_spark_overwrites_no_file_that_no_export_wrote(
     (folder / "mine.txt").write_text("mine")
     with pytest.raises(OptionError, match=r"'mine\.txt' in .*out is no file of an export"):
         table.export("ORC", str(folder), "overwrite", columns=["id"])
+    for uri in (folder.as_uri(), folder.as_uri().replace("///", "/")):
+        with pytest.raises(OptionError, match="is no file of an export"):
+            table.export("orc", uri, "overwrite", columns=["id"])
     assert (folder / "mine.txt").read_text() == "mine"
 
 
