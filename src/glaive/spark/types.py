@@ -364,8 +364,8 @@ def same_type(first: DataType, other: DataType) -> bool:
     """Compare types without nullability."""
     if isinstance(first, ArrayType) and isinstance(other, ArrayType):
         return same_type(first.elementType, other.elementType)
-    alike = (TimeType, DayTimeIntervalType, StringType)  # collations do not change stored bytes
-    return first == other or any(isinstance(first, t) and isinstance(other, t) for t in alike)
+    kinds = (TimeType, DayTimeIntervalType, StringType)  # collations do not change stored bytes
+    return first == other or any(isinstance(first, t) and isinstance(other, t) for t in kinds)
 
 
 # ----------------------------------------------------------------------- vector columns

@@ -90,8 +90,8 @@ def test_nothing_without_bounds_is_allocated(text: str) -> None:
 @pytest.mark.spec("rel-25")
 def test_distances_of_long_texts_are_refused_as_they_take_the_square_of_the_time() -> None:
     assert values("levenshtein(s, repeat('b', 3000))", s=["a" * 3000]) == [3000]
-    with pytest.raises(FilterError, match="levenshtein: texts of 40000 and 40000 characters"):
-        values("levenshtein(s, repeat('b', 40000))", s=["a" * 40000])
+    with pytest.raises(FilterError, match="levenshtein: texts of 8193 and 8193 characters"):
+        values("levenshtein(s, repeat('b', 8193))", s=["a" * 8193])
 
 
 @pytest.mark.spec("rel-25")

@@ -34,7 +34,7 @@ from glaive.expr.sizes import MAX_BATCH_BYTES, bytes_of
 __all__: list[str] = []
 
 _MAX_MATCHES = 1_000
-"""Match that `regexp_instr` finds at most: each takes a pass over the text after the one before."""
+"""Matches that `regexp_instr` finds at most: each takes a pass over the rest of the text."""
 
 _LONG = 1 << 17
 """Bytes of a text that all matches are found in, however far the engine reads beyond each."""
