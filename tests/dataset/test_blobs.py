@@ -17,6 +17,10 @@ import pytest
 import glaive
 from glaive import Blob, BlobFile, blob_array, blob_field
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.writing.fragments import write_fragments
+from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import plan_write
+from glaive.dataset.writing.rolling import discard_fragments
 from glaive.errors import (
     ColumnNotFoundError,
     CorruptFileError,
@@ -604,3 +608,15 @@ def test_a_threshold_that_is_no_number(tmp_path: Path) -> None:
     )
     with pytest.raises(SchemaError, match=r"'b': lance-encoding:blob-inline.* found 'many'"):
         glaive.write_dataset(table, str(tmp_path))
+
+
+def test_data_files_are_discarded_though_files_of_blobs_cannot_be_listed(tmp_path: Path) -> None:
+    store = CountingStore(open_store(str(tmp_path)))
+    table = rows(VALUES)
+    plan = plan_write(store, table.schema, WriteOptions(data_storage_version="2.2"))
+    written = write_fragments(plan, table.to_batches())
+    blobs = {path for path in tmp_path.rglob("*") if path.suffix == ".blob"}
+    assert blobs
+    store.inject(Fault(at=1, method="list", path="data/", forever=True))
+    discard_fragments(plan, written)
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == blobs  # for a clean-up
