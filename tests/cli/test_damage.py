@@ -180,3 +180,31 @@ def test_a_damaged_page_table_is_found_without_decoding_rows(call: Call, tmp_pat
     assert result.exit_code == 1
     assert "metadata of column 0" in result.stdout
     assert "glaive repair" in result.stdout
+
+
+def test_fragments_that_versions_share_are_decoded_once_and_their_damage_is_in_each(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = str(tmp_path / "a.lance")
+    for text in ("one", "two", "six"):
+        glaive.write_dataset(pa.table({"t": [text]}), uri, mode="append")
+    dataset = glaive.dataset(uri)
+    dataset.delete("t = 'six'")
+    dataset.add_columns({"length": "length(t)"})
+    decoded: list[int] = []
+
+    def counted(fragment: glaive.LanceFragment) -> Any:
+        decoded.append(fragment.fragment_id)
+        return to_batches(fragment)
+
+    to_batches = glaive.LanceFragment.to_batches
+    monkeypatch.setattr(glaive.LanceFragment, "to_batches", counted)
+    assert call("verify", uri, "--deep").stdout.count(": sound\n") == 5
+    # Once as they were written, then the two that are left with their new column.
+    assert decoded == [0, 1, 2, 0, 1]
+
+    (file,) = [one for one in Path(uri, "data").iterdir() if b"two" in one.read_bytes()]
+    file.write_bytes(file.read_bytes().replace(b"two", b"tw\xff"))
+    found = told(call("verify", uri, "--deep", "--json"))
+    damaged = [(one["version"], one["fragment"]) for one in found if one["state"] == "damaged"]
+    assert damaged == [(2, 1), (3, 1), (4, 1), (5, 1)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from glaive.arrow.invalid_values import damaged_text
@@ -64,6 +65,7 @@ class VersionCheck:
     def __init__(self, *, deep: bool) -> None:
         self._deep = deep
         self._compared: set[str] = set()
+        self._decoded: dict[Hashable, str | None] = {}
         self._segments: dict[bytes, Problem | None] = {}
 
     def problems(self, dataset: LanceDataset, number: int) -> list[Problem]:
@@ -84,20 +86,31 @@ class VersionCheck:
     def _of_fragments(self, version: LanceDataset) -> Iterator[Problem]:
         snapshot, row_ids = version.snapshot, []
         parsed: set[Place] = set()
+        columns = _columns_of(version) if self._deep else None
         for position, fragment_id in enumerate(snapshot.manifest.fragment_ids.tolist()):
 
-            def check(position: int = position, fragment_id: int = fragment_id) -> None:
+            def check(position: int = position) -> None:
                 row_ids.append(validate_fragment(snapshot, position, parsed))
                 compare_fragment(snapshot, position, self._compared)
-                if self._deep:
-                    _decode_rows(version, fragment_id)
 
             message = _error_of(check)
+            if message is None and self._deep:
+                message = self._problem_of_rows(version, position, columns)
             if message is not None:
                 yield Problem(message, fragment=fragment_id)
         message = _error_of(lambda: check_row_ids(snapshot, row_ids))
         if message is not None:
             yield Problem(message)
+
+    def _problem_of_rows(
+        self, version: LanceDataset, position: int, columns: Hashable
+    ) -> str | None:
+        """What is wrong with the rows of a fragment; found once for those with the same files."""
+        fragment = version.snapshot.manifest.fragment(position)
+        rows = columns, replace(fragment, id=0)
+        if rows not in self._decoded:
+            self._decoded[rows] = _error_of(lambda: _decode_rows(version, fragment.id))
+        return self._decoded[rows]
 
     def _of_index(self, snapshot: Snapshot, entry: table_pb2.IndexMetadata) -> Problem | None:
         message = _error_of(lambda: check_index(snapshot, entry))
@@ -124,6 +137,15 @@ class VersionCheck:
             for name in segment.sizes():
                 if name.endswith((".lance", ".idx")):
                     _decode_file(segment.open(name))
+
+
+def _columns_of(version: LanceDataset) -> Hashable:
+    """What the rows of a fragment depend on besides its own message: places, and fields."""
+    wire = version.manifest.wire
+    parts = [part.SerializeToString() for part in [*wire.fields, *wire.base_paths]]
+    # The items of dictionaries of format 0.1 are in the manifest itself.
+    own_items = any(field.HasField("dictionary") for field in wire.fields)
+    return version.snapshot.store.full(""), version.version if own_items else None, *parts
 
 
 def _decode_rows(version: LanceDataset, fragment_id: int) -> None:
