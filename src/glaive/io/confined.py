@@ -21,7 +21,14 @@ from typing import Final
 
 from glaive.io.local_sink import sync_folder
 
-__all__ = ["LeadsOutError", "is_link", "opened_folder", "remove_folder", "unlink_all"]
+__all__ = [
+    "LeadsOutError",
+    "is_link",
+    "opened_folder",
+    "real_path",
+    "remove_folder",
+    "unlink_all",
+]
 
 _BY_DESCRIPTOR: Final = (
     hasattr(os, "O_NOFOLLOW")
@@ -41,6 +48,10 @@ _NOT_REMOVED: Final = frozenset(
 )
 """Errors for a folder that is not empty, does not exist, is a link or a mount point."""
 
+_STRICT: Final = os.name != "nt"
+"""Whether the system says of each part of a path why it cannot be followed; drives of Windows may
+not."""
+
 _DATASET: Final = "_versions"
 _JUNCTION: Final = getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1)
 
@@ -56,6 +67,22 @@ def is_link(full: str) -> bool:
     except OSError:
         return False
     return stat.S_ISLNK(status.st_mode) or getattr(status, "st_reparse_tag", 0) == _JUNCTION
+
+
+def real_path(path: str) -> str:
+    """The path without links of what the system finds at a path.
+
+    The system is asked first: it follows some links, where Python would follow any number. Links
+    of strangers may also lead through others to paths that are too long to be looked at, where what
+    is no link and what nobody can look at are not the same: from there the system goes on.
+
+    Raises
+    ------
+    OSError
+        The system finds nothing, or nobody knows where it is.
+    """
+    os.stat(path)
+    return os.path.realpath(path, strict=_STRICT)
 
 
 def unlink_all(folder: int | str, names: Sequence[str], *, fsync: bool = False) -> None:
@@ -187,12 +214,17 @@ class _Descent:
         if not target.startswith("/"):
             return target
         root = os.path.realpath(self._root)
-        for path in (target, os.path.realpath(target)):
-            if _is_below(path, root):
-                while len(self.folders) > 1:
-                    os.close(self.folders.pop())
-                return path[len(root) :]
-        raise _leads_out(*first, f"outside of {self._root}")
+        path = target
+        if not _is_below(path, root):
+            try:
+                path = real_path(target)
+            except OSError as error:
+                raise _leads_out(*first, f"which cannot be followed: {error.strerror}") from None
+        if not _is_below(path, root):
+            raise _leads_out(*first, f"outside of {self._root}")
+        while len(self.folders) > 1:
+            os.close(self.folders.pop())
+        return path[len(root) :]
 
 
 def _is_dataset(folder: int) -> bool:

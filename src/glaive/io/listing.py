@@ -9,10 +9,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from stat import S_ISDIR
 
-from glaive.io.confined import is_link, remove_folder
+from glaive.io.confined import is_link, real_path, remove_folder
 from glaive.io.failures import from_system
 from glaive.io.store import ObjectMeta
 from glaive.io.temporary import is_temporary
@@ -84,13 +85,19 @@ class LinkTargets:
     """Files and directories that links lead to, by whatever way; ``path in`` it for a full path."""
 
     def __init__(self, links: Iterable[str]) -> None:
-        self._targets = {os.path.realpath(link) for link in links}
+        self._targets: set[str] = set()
+        for link in links:
+            with suppress(OSError):  # it leads nowhere
+                self._targets.add(real_path(link))
 
     def __contains__(self, full: str) -> bool:
         """Whether a link leads to a file, or to a directory around it."""
         if not self._targets:
             return False
-        path = os.path.realpath(full)
+        try:
+            path = real_path(full)
+        except OSError:  # nobody knows
+            return True
         while path not in self._targets:
             above = os.path.dirname(path)
             if above == path:

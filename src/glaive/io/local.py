@@ -86,8 +86,7 @@ class LocalStore(ObjectStore):
         if options:
             self.fsync = read_switch(options, "fsync", default=self.fsync)
             self.through_links = read_switch(options, "delete_through_links")
-        self.counters = IoCounters()
-        self.anchor = self.root
+        self.counters, self.anchor = IoCounters(), self.root
 
     def __repr__(self) -> str:
         return f"LocalStore({self.root!r})"
@@ -350,8 +349,10 @@ class LocalStore(ObjectStore):
                 return None
         except LeadsOutError as error:
             return f"{error}. {_ALLOW}"
-        except OSError:  # missing or not readable: deleting in it raises the error
+        except (FileNotFoundError, NotADirectoryError):  # a file at the end, or nothing
             return None
+        except OSError as error:  # reading a file may still follow it
+            raise from_system(error, self.full(folder), "look up") from None
 
     def _reached(self, folder: str) -> AbstractContextManager[int | str]:
         """A folder to delete in: its path if that may be anywhere, else a descriptor."""

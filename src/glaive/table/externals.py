@@ -9,6 +9,7 @@ Decision: ``docs/adr/0014-places-that-a-dataset-names.md``.
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 
@@ -17,7 +18,8 @@ from glaive.format.limits import check_file_name
 from glaive.format.manifest import Manifest
 from glaive.format.names import is_blob_file_name
 from glaive.io.access import AS_OPTION, open_external
-from glaive.io.confined import is_link
+from glaive.io.confined import is_link, real_path
+from glaive.io.failures import as_store_errors
 from glaive.io.location import Location
 from glaive.io.storage_options import read_switch
 from glaive.io.store import ObjectStore
@@ -123,9 +125,9 @@ class ExternalValues:
         """A path without links; those of folders are followed once for all values."""
         folder, _, name = path.rpartition("/")
         if is_link(path):
-            return os.path.realpath(path)
+            return _real_path(path)
         if folder not in self._folders:
-            self._folders[folder] = os.path.realpath(folder or "/")
+            self._folders[folder] = _real_path(folder or "/")
         return f"{self._folders[folder]}/{name}"
 
 
@@ -166,7 +168,7 @@ def refuse_link_out(
     if why is None:
         return None
     access = access_of(home)
-    real = Location.parse(os.path.realpath(store.full(path)))
+    real = Location.parse(_real_path(store.full(path)))
     if access.allows_external(real) or _is_downloaded(Location.parse(store.uri), real):
         return why
     raise AccessError(
@@ -177,11 +179,11 @@ def refuse_link_out(
 
 def _leads_to_others(home: ObjectStore, branch: str | None, full: str) -> str | None:
     """Why a link below a base path, which stays there, may lead to a file of somebody else."""
-    real = Location.parse(os.path.realpath(full))
+    real = Location.parse(_real_path(full))
     name = real.path.rpartition("/")[2]
     if is_blob_file_name(name) or read_switch(home.options, "delete_through_links"):
         return None
-    own = Location.parse(os.path.realpath(root_store(home, branch).uri))
+    own = Location.parse(_real_path(root_store(home, branch).uri))
     if own.contains(real) or access_of(home).place_of(real) is not None:
         return None
     return f"it is a link to {real.uri}, which is no file of blobs, and not in the dataset"
@@ -192,5 +194,24 @@ def _is_downloaded(home: Location, real: Location) -> bool:
 
     ``huggingface_hub`` keeps files there, and makes links to them.
     """
-    above, mark, _ = os.path.realpath(home.path).replace(os.sep, "/").rpartition("/snapshots/")
+    above, mark, _ = _real_path(home.path).replace(os.sep, "/").rpartition("/snapshots/")
     return bool(mark) and real.path.rpartition("/")[0] == f"{above}/blobs"
+
+
+def _real_path(path: str) -> str:
+    """A path without links; where nothing is to be read, as far as it goes.
+
+    Raises
+    ------
+    StoreError
+        The system cannot follow it.
+    """
+    with as_store_errors(path, "follow"):
+        try:
+            return real_path(path)
+        except FileNotFoundError:
+            pass
+        try:
+            return os.path.realpath(path)
+        except RecursionError:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
