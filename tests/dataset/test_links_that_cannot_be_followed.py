@@ -111,6 +111,7 @@ def test_no_value_lies_behind_a_link_at_a_path_that_is_too_long_to_be_looked_at(
 CHANGES: dict[str, Callable[[glaive.LanceDataset], object]] = {
     "a clean-up": lambda dataset: dataset.cleanup_old_versions(older_than=timedelta(0)),
     "deleting a branch": lambda dataset: dataset.branches.delete("dev"),
+    "dropping it": lambda dataset: glaive.LanceDataset.drop(dataset.uri),
 }
 
 
@@ -143,3 +144,16 @@ def test_a_blob_file_behind_too_many_links_is_an_error(tmp_path: Path) -> None:
         (link.parent / f"{at}").symlink_to(f"{at + 1}")
     with pytest.raises(StoreError, match=rf"{link.name}: Too many levels of symbolic links"):
         glaive.dataset(where).take_blobs("b", indices=[0])
+
+
+@pytest.mark.spec("rel-16")
+def test_a_dataset_is_dropped_that_has_a_link_from_one_file_to_another(tmp_path: Path) -> None:
+    """Programs that find equal files leave such links."""
+    where = tmp_path / "d"
+    glaive.write_dataset({"id": [1]}, where)
+    glaive.write_dataset({"id": [1]}, where, mode="append")
+    one, other = (where / "data").iterdir()
+    other.unlink()
+    other.symlink_to(one.name)
+    glaive.LanceDataset.drop(where)
+    assert not where.exists()

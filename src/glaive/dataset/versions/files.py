@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from glaive.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
     OptionError,
+    StoreError,
 )
 from glaive.format.manifest import Manifest
 from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_name
@@ -193,12 +195,17 @@ def _refuse_files(store: ObjectStore, besides: str | None = None) -> None:
 
 
 def _files_behind(store: ObjectStore, link: str) -> list[str]:
-    """Files of the dataset in the target folder of a link, if they may be deleted."""
+    """Files of the dataset in the target of a link, if that is a folder and they may be deleted."""
     reason = store.link_out(link)
     if reason is not None:
         _logger.warning("%s is deleted, not followed: %s", store.full(link), reason)
         return []
-    return [meta.path for meta in store.walk(link) if _is_own(meta.path)]
+    try:
+        return [meta.path for meta in store.walk(link) if _is_own(meta.path)]
+    except StoreError as error:
+        if error.errno != errno.ENOTDIR:  # then it is a file, which is listed by its own name
+            raise
+        return []
 
 
 def _is_own(path: str) -> bool:
