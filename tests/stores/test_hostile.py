@@ -15,7 +15,7 @@ import pytest
 
 import glaive
 from glaive.errors import CorruptFileError, DataFileMissingError, GlaiveError, StoreError
-from glaive.format.paths import manifest_path
+from glaive.format.paths import HINT, manifest_path
 from glaive.io.local import LocalStore
 from glaive.types import ByteRange
 
@@ -24,6 +24,8 @@ from .server import Server
 ROWS = pa.table(
     {"id": range(200_000), "text": [f"a text with some words and {i}" for i in range(200_000)]}
 )
+
+ENDLESS = "/proc/self/pagemap"
 
 
 @pytest.fixture
@@ -174,6 +176,19 @@ except glaive.errors.CorruptFileError as error:
         for read in (store.get, store.open):
             with pytest.raises(StoreError, match="it is a pipe, a socket or a device"):
                 read(f"data/{file.name}")
+
+    @pytest.mark.spec("rel-24", "rel-46")
+    @pytest.mark.skipif(not Path(ENDLESS).exists(), reason="files of Linux")
+    def test_a_link_to_a_file_without_end_takes_no_memory(self, place: Path) -> None:
+        """The system makes up half a terabyte while it is read, and says that it is empty."""
+        dataset = glaive.dataset(place)
+        manifest = place / manifest_path(dataset.version, dataset.manifest.scheme)
+        for path in (place / HINT, manifest):
+            path.unlink()
+            path.symlink_to(ENDLESS)
+        for change in (lambda: dataset.delete("true"), lambda: glaive.dataset(place)):
+            with pytest.raises(GlaiveError, match=r"the system says that it has 0 bytes, and has"):
+                change()
 
     def test_a_pipe_in_the_place_of_a_manifest_is_not_one_that_is_not_finished(
         self, place: Path

@@ -19,8 +19,7 @@ from glaive.config import settings
 from glaive.errors import StoreError
 from glaive.io.confined import LeadsOutError, is_link, opened_folder, remove_folder, unlink_all
 from glaive.io.exclusive import remove_unfinished
-from glaive.io.failures import from_system, not_a_file
-from glaive.io.holes import refuse_holes
+from glaive.io.failures import from_system
 from glaive.io.listing import (
     describe,
     empty_folders_below,
@@ -33,12 +32,12 @@ from glaive.io.listing import (
     unfinished_below,
 )
 from glaive.io.local_sink import LocalSink, joined_if_small, put_small, write_new
-from glaive.io.mapped import READING
 from glaive.io.object_path import ALWAYS_CHECKED, check_object_path, check_root
 from glaive.io.positioned import open_file
 from glaive.io.stats import IoCounters
 from glaive.io.storage_options import read_switch
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader
+from glaive.io.whole_files import read_whole, read_whole_into
 
 __all__ = ["LocalStore"]
 
@@ -47,9 +46,6 @@ _ALLOW = (
     "allows deleting them."
 )
 _FOLDER = None if os.sep != "/" else os.O_RDONLY | os.O_DIRECTORY
-_SLICE = 8 * 1024 * 1024
-"""Bytes per system call after the first."""
-_FIRST_READ = 64 * 1024
 _REWRITE = (
     os.O_WRONLY
     | getattr(os, "O_BINARY", 0)
@@ -86,7 +82,8 @@ class LocalStore(ObjectStore):
         if options:
             self.fsync = read_switch(options, "fsync", default=self.fsync)
             self.through_links = read_switch(options, "delete_through_links")
-        self.counters, self.anchor = IoCounters(), self.root
+        self.counters = IoCounters()
+        self.anchor = self.root
 
     def __repr__(self) -> str:
         return f"LocalStore({self.root!r})"
@@ -122,40 +119,14 @@ class LocalStore(ObjectStore):
 
     def get(self, path: str) -> pa.Buffer:
         """Read a whole file into memory."""
-        full = self.full(path)
-        try:
-            fd = os.open(full, READING)
-            try:
-                # Enough for most manifests: saves a system call for the size.
-                data = os.read(fd, _FIRST_READ)
-                if not data or len(data) == _FIRST_READ:
-                    status = os.fstat(fd)
-                    if not S_ISREG(status.st_mode):
-                        raise not_a_file(full, status.st_mode)
-                    if path.startswith("_"):  # metadata, which is always read as a whole
-                        refuse_holes(fd, status.st_size, full)
-                    data = b"".join([data, *_rest(fd, status.st_size - _FIRST_READ)])
-            finally:
-                os.close(fd)
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            raise from_system(error, full, "read") from None
+        # Metadata is always read as a whole.
+        data = read_whole(self.full(path), with_holes=not path.startswith("_"))
         self.counters.add_read(1, len(data))
         return pa.py_buffer(data)
 
     def get_into(self, path: str, target: memoryview) -> int:
         """Read a whole file into given memory, as far as it fits; returns the bytes read."""
-        full, done = self.full(path), 0
-        try:
-            fd = os.open(full, READING)
-            try:
-                while done < len(target) and (count := _read_into(fd, target[done:])):
-                    done += count
-            finally:
-                os.close(fd)
-        except OSError as error:
-            raise from_system(error, full, "read") from None
+        done = read_whole_into(self.full(path), target)
         self.counters.add_read(1, done)
         return done
 
@@ -383,18 +354,3 @@ def _reopened(anchor: str, prefix: str, options: Mapping[str, str]) -> LocalStor
 
 def _folder_of(path: str) -> str:
     return path.rpartition("/")[0]
-
-
-def _read_into(fd: int, target: memoryview) -> int:
-    if hasattr(os, "readv"):
-        return os.readv(fd, [target])
-    data = os.read(fd, len(target))
-    target[: len(data)] = data
-    return len(data)
-
-
-def _rest(fd: int, size: int) -> Iterator[bytes]:
-    """The rest of a file, of about this size."""
-    while data := os.read(fd, max(_FIRST_READ, min(size, _SLICE))):
-        size -= len(data)
-        yield data
