@@ -195,6 +195,38 @@ def test_sessions_open_files_below_one_place(tmp_path: Path) -> None:
     assert not session.contains("again.lance")
 
 
+@pytest.mark.spec("sec-2")
+@pytest.mark.parametrize(
+    "path", ["../a.lance", "deep/../../a.lance", "%2e%2e/a.lance", "d?/a.lance"]
+)
+@pytest.mark.parametrize("as_uri", [False, True])
+def test_sessions_write_no_file_outside_of_their_place(
+    as_uri: bool, path: str, tmp_path: Path
+) -> None:
+    """Nor to another place in it than the one that it is read from."""
+    place, others = tmp_path / "place", tmp_path / "a.lance"
+    others.write_bytes(b"of somebody else")
+    session = LanceFileSession(place.as_uri() if as_uri else place)
+    if ".." in path:
+        with pytest.raises(StoreError, match=r"leads out of .*place"):
+            session.open_writer(path, schema=ROWS.schema)
+    else:
+        with session.open_writer(path, schema=ROWS.schema) as writer:
+            writer.write_batch(ROWS)
+        assert session.list() == [path]
+        assert session.open_reader(path).num_rows() == 5000
+    assert others.read_bytes() == b"of somebody else"
+
+
+def test_sessions_in_memory_write_to_their_own_place() -> None:
+    session = LanceFileSession("memory://")
+    with pytest.raises(OptionError, match="path: 'deep/' names a directory"):
+        session.open_writer("deep/", schema=ROWS.schema)
+    with session.open_writer("/a.lance", schema=ROWS.schema) as writer:
+        writer.write_batch(ROWS)
+    assert session.list() == ["a.lance"]
+
+
 def test_files_of_format_0_1_show_pages_statistics_and_sections(tmp_path: Path) -> None:
     dictionary = pa.array([f"key {i % 3}" for i in range(5000)]).dictionary_encode()
     lists = pa.array([[i] * (i % 3) for i in range(5000)])

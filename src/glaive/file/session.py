@@ -12,6 +12,7 @@ from glaive.compat.absent import Absence, refuse_members
 from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError, OptionError
 from glaive.file.files import LanceFileReader, LanceFileWriter
+from glaive.file.location import FileWithin
 from glaive.io.catalogue import catalogued_options
 from glaive.io.failures import as_store_errors
 from glaive.io.uri import open_store
@@ -57,11 +58,8 @@ class LanceFileSession:
         namespace_client: object = None,
         table_id: Sequence[str] | None = None,
     ) -> None:
-        self._base = os.fspath(base_path)
-        self._storage_options = catalogued_options(
-            namespace_client, table_id, storage_options, base_path
-        )
-        self._store = open_store(base_path, self._storage_options)
+        options = catalogued_options(namespace_client, table_id, storage_options, base_path)
+        self._store = open_store(base_path, options)
 
     def open_reader(self, path: str, columns: Sequence[str] | None = None) -> LanceFileReader:
         """Open a file below the base path."""
@@ -77,13 +75,23 @@ class LanceFileSession:
         keep_original_array: bool | None = None,
         max_page_bytes: int | None = None,
     ) -> LanceFileWriter:
-        """Begin a file below the base path; ``keep_original_array`` is ignored."""
+        """Begin a file below the base path; ``keep_original_array`` is ignored.
+
+        Raises
+        ------
+        OptionError
+            The path names a directory.
+        StoreError
+            It leads out of the base path.
+        """
+        name = path.lstrip("/")
+        if not name or name.endswith("/"):
+            raise OptionError(f"path: {path!r:.200} names a directory; give the path of a file")
         return LanceFileWriter(
-            f"{self._base.rstrip('/')}/{path}",
+            FileWithin(self._store, name),
             schema,
             data_cache_bytes=data_cache_bytes,
             version=version,
-            storage_options=self._storage_options,
             max_page_bytes=max_page_bytes,
         )
 
