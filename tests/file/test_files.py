@@ -218,6 +218,15 @@ def test_sessions_write_no_file_outside_of_their_place(
     assert others.read_bytes() == b"of somebody else"
 
 
+def test_names_of_files_are_decoded_in_file_uris(tmp_path: Path) -> None:
+    path = tmp_path / "a file, 100 %" / "of ä?.lance"
+    with LanceFileWriter(path.as_uri(), ROWS.schema) as writer:
+        writer.write_batch(ROWS)
+    for place in (path, path.as_uri(), str(path)):
+        assert LanceFileReader(place).num_rows() == 5000
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+
 def test_sessions_in_memory_write_to_their_own_place() -> None:
     session = LanceFileSession("memory://")
     with pytest.raises(OptionError, match="path: 'deep/' names a directory"):

@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping
 
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
+from glaive.io.uri import open_object
 
 __all__ = ["FileWithin", "split_path"]
 
@@ -38,9 +37,4 @@ def split_path(
     """The store of the directory that holds a file, and the file's name."""
     if isinstance(path, FileWithin):
         return path.store, path.name
-    text = os.fspath(path)
-    folder, slash, name = text.rpartition("/")
-    if not name:
-        raise OptionError(f"{text!r} names a directory; give the path of a file")
-    root = folder or ("/" if slash else ".")
-    return open_store(root, storage_options), name
+    return open_object(os.fspath(path), storage_options)
