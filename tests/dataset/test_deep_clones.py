@@ -113,6 +113,28 @@ def test_what_lies_behind_a_link_is_copied_only_if_it_is_what_its_name_says(
     assert SECRET[:20] not in contents_of(tmp_path / "clone")
 
 
+@pytest.mark.spec("rel-46")
+@pytest.mark.parametrize("rows", [10, 6000])
+def test_a_link_in_the_place_of_deleted_rows_brings_no_table_of_arrow_along(
+    rows: int, home: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "d"
+    glaive.write_dataset({"a": range(10_000)}, place).delete(f"a < {rows}")
+    (file,) = (place / "_deletions").iterdir()
+    moved = file.rename(home / file.name)
+    file.symlink_to(moved)
+    clone = glaive.dataset(place).deep_clone(tmp_path / "whole")
+    assert clone.count_rows() == 10_000 - rows
+    table = pa.table({"row_id": [SECRET.decode()]})
+    with pa.ipc.new_file(home / "own.arrow", table.schema) as writer:
+        writer.write_table(table)
+    file.unlink()
+    file.symlink_to(home / "own.arrow")
+    with pytest.raises(CorruptFileError, match=r"deletion file: .* which was not copied"):
+        glaive.dataset(place).deep_clone(tmp_path / "clone")
+    assert SECRET[:20] not in contents_of(tmp_path / "clone")
+
+
 def test_only_files_of_an_index_come_along_with_it(home: Path, tmp_path: Path) -> None:
     lance = pytest.importorskip("lance", reason="install the 'interop' group")
     place = tmp_path / "d"

@@ -19,6 +19,7 @@ import pyarrow as pa
 from glaive.config import settings
 from glaive.errors import AccessError, CorruptFileError, ObjectNotFoundError
 from glaive.format.blobs import has_blobs_v2
+from glaive.format.deletions import decode_runs
 from glaive.format.footer import MAGIC
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DATA, blob_folder
@@ -43,6 +44,9 @@ _WINDOW: Final = 8 << 20
 """Bytes of a file that are held at a time."""
 
 _LANCE_ENDS: Final = (".lance", ".idx")
+_MOST_ROWS: Final = 1 << 32
+"""Rows of a fragment: more have no offsets of 32 bits."""
+
 _DELETIONS_BEGIN: Final = (b"ARROW1", b":0", b";0")
 """Arrow files, and the two kinds of roaring bitmaps."""
 _IN_FOLDER: Final[dict[FileKind, re.Pattern[str]]] = {
@@ -214,12 +218,23 @@ def _files_in(kind: FileKind, store: ObjectStore, folder: str, to: str) -> Itera
 
 
 def _check_link(copied: _Copy) -> None:
-    """Refuse a link that leads out of the dataset to a file without magic bytes."""
-    if copied.kind == "deletion file" or copied.path.endswith(_LANCE_ENDS):
+    """Refuse a link that leads out of the dataset to a file whose first and last bytes do not tell.
+
+    Others than those of deleted rows begin like these, such as tables of Arrow.
+    """
+    if copied.path.endswith(_LANCE_ENDS):
         return
     reason = copied.store.file_link_out(copied.path)
-    if reason is not None:
-        raise AccessError(f"{copied.store.full(copied.path)} was not copied: {reason}")
+    if reason is None:
+        return
+    where = copied.store.full(copied.path)
+    if copied.kind != "deletion file":
+        raise AccessError(f"{where} was not copied: {reason}")
+    data, bitmap = copied.store.get(copied.path), copied.path.endswith(".bin")
+    try:
+        decode_runs(data, bitmap=bitmap, rows=_MOST_ROWS, where=where)
+    except CorruptFileError:
+        raise _not_copied(copied.kind, "a file of deleted rows", "something else", where) from None
 
 
 def _copy_content(copied: _Copy, target: ObjectStore) -> None:
