@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from tests.damaged_views import views
 
 import glaive
 from glaive.cli.main import cli
-
-
-def views(kind: pa.DataType, length: int) -> pa.Array:
-    """A null of a stated length between two texts."""
-    parts = [(20, b"xxxx", 0), (length, b"", 0), (20, b"yyyy", 20)]
-    words = b"".join(struct.pack("<i4sii", size, start, 0, at) for size, start, at in parts)
-    buffers = [pa.py_buffer(b"\x05"), pa.py_buffer(words), pa.py_buffer(b"x" * 20 + b"y" * 20)]
-    return pa.Array.from_buffers(kind, 3, buffers, 1)
 
 
 @pytest.mark.spec("rel-23")
@@ -37,6 +29,16 @@ def test_a_null_of_a_length_below_0_ends_no_process(
     result = CliRunner().invoke(cli, ["convert", f"{tmp_path}/a.arrow", f"{tmp_path}/t.lance"])
     assert result.exit_code == 1
     assert "a.arrow is damaged: a view has a length below 0" in result.output
+
+
+@pytest.mark.spec("rel-24")
+def test_a_null_that_is_longer_than_all_bytes_takes_no_memory(tmp_path: Path) -> None:
+    rows = pa.table({"a": views(pa.string_view(), 2**31 - 1)})
+    with pa.ipc.new_file(tmp_path / "a.arrow", rows.schema) as out:
+        out.write_table(rows)
+    result = CliRunner().invoke(cli, ["convert", f"{tmp_path}/a.arrow", f"{tmp_path}/t.lance"])
+    assert result.exit_code == 1
+    assert "a.arrow is damaged: a view is longer than 4096 bytes" in result.output
 
 
 @pytest.mark.parametrize("length", [0, 7, 100])

@@ -12,6 +12,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from tests.damaged_views import views
+from tests.namespace.calls import ipc
 from tests.proof.wire_mutations import section_of, with_section
 
 import glaive
@@ -183,7 +185,14 @@ def batch_with_wild_offsets() -> bytes:
     return content.replace(offsets, wild)
 
 
-@pytest.mark.parametrize("data", ["text", b"", b"x", batch_with_wild_offsets()])
+def batch_with_a_wild_view() -> bytes:
+    """A batch with a view that is null and has a length below 0, which validating passes over."""
+    return ipc(pa.table({"x": views(pa.string_view(), -(2**31))}))
+
+
+@pytest.mark.parametrize(
+    "data", ["text", b"", b"x", batch_with_wild_offsets(), batch_with_a_wild_view()]
+)
 def test_a_checkpoint_with_something_else_than_rows_is_refused(
     tmp_path: Path, data: bytes | str
 ) -> None:

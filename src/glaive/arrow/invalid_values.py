@@ -14,10 +14,13 @@ import pyarrow as pa
 
 from glaive.errors import CorruptFileError
 
-__all__ = ["check_decimals", "damaged_text", "has_decimals", "negative_length"]
+__all__ = ["check_arrays", "check_decimals", "damaged_text", "has_decimals", "wild_length"]
 
 _VIEW_WORDS: Final = 4
 """Numbers of 32 bits in a view, of which the first is its length."""
+
+_MOST_OF_NULLS: Final = 4096
+"""What a view that is null may have for its length, whatever bytes there are."""
 
 
 def damaged_text(array: Any) -> str | None:
@@ -25,28 +28,49 @@ def damaged_text(array: Any) -> str | None:
     return _invalid(array, _is_text)
 
 
-def negative_length(array: Any) -> str | None:
-    """What is wrong with a view at any depth that is null and has a length below 0; None: none has.
+def check_arrays(rows: pa.RecordBatch | pa.Table) -> None:
+    """Refuse rows of a message of Arrow that are no arrays: its offsets are any at all.
 
-    Validating does not look at views that are null, and a cast ends the process over some.
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        Says what is wrong.
+    """
+    rows.validate(full=True)
+    for column in rows.columns:
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            fault = wild_length(chunk)
+            if fault is not None:
+                raise pa.ArrowInvalid(fault)
+
+
+def wild_length(array: Any) -> str | None:
+    """What is wrong with a view at any depth that is null and has no length; None: all have one.
+
+    Validating does not look at views that are null. A cast ends the process over some below 0, and
+    asks for the memory of all.
     """
     kind, types = array.type, pa.types
     if isinstance(array, pa.ExtensionArray):
-        return negative_length(array.storage)
+        return wild_length(array.storage)
     if types.is_dictionary(kind):
-        return negative_length(array.dictionary)
+        return wild_length(array.dictionary)
     if types.is_string_view(kind) or types.is_binary_view(kind):
         end = array.offset + len(array)
-        words = np.frombuffer(array.buffers()[1] or b"", np.int32, _VIEW_WORDS * end)
+        _, views, *data = array.buffers()
+        words = np.frombuffer(views or b"", np.int32, _VIEW_WORDS * end)
         lengths = words[_VIEW_WORDS * array.offset :: _VIEW_WORDS]
-        return "a view has a length below 0" if (lengths < 0).any() else None
+        if (lengths < 0).any():
+            return "a view has a length below 0"
+        longest = max([_MOST_OF_NULLS, *(buffer.size for buffer in data)])
+        return f"a view is longer than {longest} bytes" if (lengths > longest).any() else None
     if types.is_map(kind):
         parts = [array.keys, array.items]
     elif types.is_struct(kind) or types.is_union(kind):
         parts = [array.field(at) for at in range(kind.num_fields)]
     else:
         parts = [array.values] if kind.num_fields else []
-    return next(filter(None, map(negative_length, parts)), None)
+    return next(filter(None, map(wild_length, parts)), None)
 
 
 def check_decimals(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -229,7 +229,7 @@ def _invalid(column: Any) -> str | None:
     """What is wrong with a column of a file of Arrow: its offsets are as in memory, any at all."""
     import pyarrow as pa
 
-    from glaive.arrow.invalid_values import negative_length
+    from glaive.arrow.invalid_values import wild_length
 
     whole, kind = column, column.type
     if pa.types.is_time(kind) or pa.types.is_date(kind):  # such as 24:00, which does no harm
@@ -238,7 +238,7 @@ def _invalid(column: Any) -> str | None:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
         return str(error)
-    return negative_length(whole)
+    return wild_length(whole)
 
 
 def _write(reader: pa.RecordBatchReader, target: str, kind: str) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import lance_namespace as interface
 import pyarrow as pa
 
+from glaive.arrow.invalid_values import check_arrays
 from glaive.namespace.errors import InvalidInputError, as_namespace_errors
 from glaive.namespace.identifiers import id_of, mode_of, text_of, value
 
@@ -146,7 +147,7 @@ def read_rows(data: bytes) -> pa.RecordBatchReader:
             raise InvalidInputError(
                 f"request_data: {table.num_rows} rows, at most {_MOST_ROWS} are taken at once"
             )
-        table.validate(full=True)
+        check_arrays(table)
     except (pa.ArrowException, OSError, TypeError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"request_data: expected an Arrow IPC stream: {error}") from None
     return table.to_reader()

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 
 import pyarrow as pa
 
+from glaive.arrow.invalid_values import check_arrays
 from glaive.errors import OptionError
 from glaive.io.object_path import check_root
 from glaive.io.sqlite import connect_checked, has_tables
@@ -56,7 +57,7 @@ def read_batch(data: object, path: object, subject: object) -> pa.RecordBatch:
             raise TypeError(f"expected bytes, found {type(data).__name__}")
         with pa.ipc.open_stream(data) as reader:
             batch = reader.read_next_batch()
-        batch.validate(full=True)
+        check_arrays(batch)
     except (pa.ArrowException, OSError, StopIteration, TypeError, ValueError) as error:
         raise OptionError(
             f"checkpoint_file {path}: the result for {subject} cannot be read ({error}). Delete "
