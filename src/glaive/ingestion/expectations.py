@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.python_values import python_rows
+from glaive.arrow.views import cut_views
 from glaive.dataclass import dataclass
 from glaive.dataset.writing.conform import conform
 from glaive.errors import ExpectationError, OptionError
@@ -106,8 +107,7 @@ class Expectations:
             A row violates a condition, and ``on_violation`` is ``fail``.
         """
         filters = [(name, text, bind_filter(text, schema)) for name, text in self.conditions]
-        fitted = conform(rows, columns)
-        for batch in fitted.to_batches() if isinstance(fitted, pa.Table) else [fitted]:
+        for batch in _conformed(rows, columns):
             left = batch
             for name, text, bound in filters:
                 mask = bound.mask(left)
@@ -137,3 +137,9 @@ class Expectations:
 def _row_texts(rows: pa.RecordBatch) -> list[bytes]:
     """Each row as JSON."""
     return [json.dumps(row, default=str, ensure_ascii=False).encode() for row in python_rows(rows)]
+
+
+def _conformed(rows: Rows, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for part in cut_views(rows):
+        fitted = conform(part, columns)
+        yield from fitted.to_batches() if isinstance(fitted, pa.Table) else [fitted]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from glaive.arrow.python_values import python_values
+from glaive.arrow.views import cut_views
 from glaive.dataclass import dataclass
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.merging.clauses import primary_key
@@ -93,7 +94,7 @@ def merge_here(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for task in plan.tasks:
-            for rows in task.rows(rejects):
+            for rows in chain.from_iterable(map(cut_views, task.rows(rejects))):
                 fitted = conform(rows, schema)
                 yield from fitted.to_batches() if isinstance(fitted, pa.Table) else [fitted]
         if plan.bad_records is not None and len(rejects):  # before the rows: see commit_ingest

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from glaive.arrow.chunked import empty_table, join_batches
 from glaive.arrow.coalesce import BATCH_BYTES, coalesced
+from glaive.arrow.views import cut_views
 from glaive.dataset.merging.clauses import MergeClauses
 from glaive.dataset.merging.spilled_rows import SpilledRows
 from glaive.dataset.writing.conform import conform, match_schema
@@ -109,7 +110,7 @@ def _up_to(rows: Iterator[Rows], count: int) -> Iterator[Rows]:
 
 def _conformed(parts: Iterable[Rows], wanted: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
     """The rows with columns as in the dataset; large parts are cut, as a cast may copy them."""
-    for part in parts:
+    for part in chain.from_iterable(map(cut_views, parts)):
         step = max(1, most * part.num_rows // max(1, part.nbytes))
         for start in range(0, part.num_rows, step):
             fitted = conform(part.slice(start, step), wanted)

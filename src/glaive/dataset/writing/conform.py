@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from glaive.arrow.capacity import array_part, in_parts, too_large
 from glaive.arrow.extensions import is_json, to_type
+from glaive.arrow.views import check_views
 from glaive.dataset.blobs.columns import as_blobs, can_become_blobs
 from glaive.dataset.writing.source import Rows
 from glaive.errors import CapacityError, SchemaError
@@ -202,6 +203,7 @@ def _cast_parts(array: Any, field: pa.Field) -> Iterable[Any]:
 
 def _cast_array(array: Any, field: pa.Field) -> Any:
     wanted = field.type
+    check_views(array, f"column {field.name!r}")
     try:
         array = as_blobs(array, field)
         return to_type(array, wanted, f"column {field.name!r}")

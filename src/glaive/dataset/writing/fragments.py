@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.arrow.dictionaries import null_count
+from glaive.arrow.views import cut_views
 from glaive.dataset.writing.conform import conform
 from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.rolling import RollingWriter
@@ -72,9 +73,10 @@ class FragmentWriter:
 
     def write(self, piece: Rows) -> None:
         """Append rows."""
-        fitted = conform(piece, self._arrow, keep_dictionaries=self._keep_dictionaries)
-        _check_members(fitted, self._plan.schema)
-        self._roll.write(fitted)
+        for part in cut_views(piece):
+            fitted = conform(part, self._arrow, keep_dictionaries=self._keep_dictionaries)
+            _check_members(fitted, self._plan.schema)
+            self._roll.write(fitted)
 
     def finish(self) -> list[Fragment]:
         """Finish the last file; one fragment for each, without an id yet."""
