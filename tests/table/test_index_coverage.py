@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
+from glaive.format.fields import LanceSchema
 from glaive.table.index_coverage import (
     Entry,
     Rewritten,
@@ -16,6 +18,7 @@ from glaive.table.index_coverage import (
     has_covering_fields,
     kind_name,
     prune,
+    related_fields,
     remap,
     rewritten_under,
 )
@@ -47,6 +50,28 @@ def test_an_index_of_a_replaced_column_no_longer_covers_its_fragments() -> None:
     entries = [index([1, 2, 3], 0), index([1, 2], 1), index(None, 0), index([3], 0)]
 
     assert coverage(prune(entries, {1, 9}, {0})) == [{2, 3}, {1, 2}, None, {3}]
+
+
+@pytest.mark.parametrize(
+    ("changed", "related"),
+    [
+        ({0}, {0}),
+        ({1}, {1, 2, 3, 4}),
+        ({2}, {1, 2}),
+        ({3}, {1, 3, 4}),
+        ({4}, {1, 3, 4}),
+        ({0, 6}, {0, 5, 6}),
+        ({9, -2}, {9, -2}),
+        ((), set()),
+    ],
+)
+def test_fields_change_with_what_they_are_in_and_with_their_parts(
+    changed: set[int], related: set[int]
+) -> None:
+    inner = pa.struct([("a", pa.int64()), ("l", pa.list_(pa.string()))])
+    schema = pa.schema([("id", pa.int64()), ("s", inner), ("texts", pa.list_(pa.string()))])
+
+    assert related_fields(LanceSchema.from_arrow(schema), changed) == related
 
 
 # --- rows with stable ids in other fragments --------------------------------------------------

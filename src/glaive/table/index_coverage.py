@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from glaive.errors import CorruptFileError
+from glaive.format.field import Field
+from glaive.format.fields import LanceSchema
 from glaive.format.index_section import open_coverage
 from glaive.format.limits import MAX_FRAGMENT_ID
 from glaive.format.pb import table_pb2
@@ -28,6 +30,7 @@ __all__ = [
     "keep_relevant",
     "kind_name",
     "prune",
+    "related_fields",
     "remap",
     "rewritten_under",
     "with_covered",
@@ -98,10 +101,31 @@ def keep_relevant(entries: Iterable[Entry], field_ids: Collection[int]) -> list[
     return [entry for entry in entries if known.issuperset(entry.fields)]
 
 
+def related_fields(schema: LanceSchema, changed: Iterable[int]) -> frozenset[int]:
+    """Fields that have other values where some fields have: these, what they are in, their parts.
+
+    The index of a list or a struct names this, and a data file may name its items or members alone;
+    an update names a whole struct, and an index maybe one of its members.
+    """
+    given = frozenset(changed)
+    found = set(given)
+
+    def add(field: Field, *, inside: bool) -> bool:
+        is_changed = inside or field.id in given
+        parts = [add(child, inside=is_changed) for child in field.children]
+        if is_changed or any(parts):
+            found.add(field.id)
+        return field.id in found
+
+    for top in schema.fields:
+        add(top, inside=False)
+    return frozenset(found)
+
+
 def prune(
     entries: Iterable[Entry], fragments: Collection[int], fields: Collection[int]
 ) -> list[Entry]:
-    """Remove fragments from the coverage of indices on replaced fields.
+    """Remove fragments from the coverage of indices on replaced fields, all :func:`related_fields`.
 
     Entries name the fragments of before a compaction whose remap is deferred: follow it first.
     """
@@ -128,7 +152,7 @@ def cover_relocated(
     relocated
         Fragments with only such rows.
     updated_fields
-        Fields with new values; empty if unknown.
+        Fields with new values, all :func:`related_fields`; empty if unknown.
     """
     changed = []
     for entry in entries:

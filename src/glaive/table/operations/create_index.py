@@ -19,12 +19,11 @@ from glaive.format.transaction import Operation
 from glaive.table.concurrent_changes import (
     INCREMENTAL,
     changed_fragments,
-    changes_columns,
     incompatible,
     replaced_fields,
 )
 from glaive.table.fragment_ids import copy_of, refuse_shared_ids
-from glaive.table.index_coverage import encode_indices, prune, rewritten_under
+from glaive.table.index_coverage import encode_indices, prune, related_fields, rewritten_under
 from glaive.table.protocol import (
     BuildContext,
     Conflict,
@@ -104,8 +103,9 @@ class CreateIndex(TableOperation):
         """
         new, removed = list(self.new), self.removed
         for their in theirs:
-            if changes_columns(their):
-                new = prune(new, changed_fragments(their), replaced_fields(their))
+            if replaced_fields(their):
+                fields = related_fields(base.schema, replaced_fields(their))
+                new = prune(new, changed_fragments(their), fields)
             if their.wire_name == "rewrite" and removed:
                 rebuilt = their.to_wire().rewritten_indices
                 ids = {index.old_id.uuid: index.new_id.uuid for index in rebuilt}

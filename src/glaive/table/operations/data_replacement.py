@@ -25,7 +25,7 @@ from glaive.table.concurrent_changes import (
     replaced_fields,
 )
 from glaive.table.fragment_ids import copy_of, drop_dead_files, edit_fragments, mark_changed
-from glaive.table.index_coverage import encode_indices, prune
+from glaive.table.index_coverage import encode_indices, prune, related_fields
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 from glaive.table.relocated_rows import followed
@@ -124,8 +124,8 @@ class DataReplacement(TableOperation):
             mark_changed(fragment, context.version)
             replaced.append(fragment.SerializeToString())
         kept = edit_fragments(base, wire, replaced=FragmentList(replaced))
-        fields = {field for _, file in self.replacements for field in file.fields}
         numbers = [number for number, _ in self.replacements]
+        fields = related_fields(base.schema, self._fields())
         entries = prune(followed(base.indices), numbers, fields)
         return Draft(wire, encode_indices(entries), kept)
 

@@ -32,7 +32,7 @@ from glaive.table.fragment_ids import (
     mark_file_versions,
     new_fragments,
 )
-from glaive.table.index_coverage import cover_relocated, encode_indices, prune
+from glaive.table.index_coverage import cover_relocated, encode_indices, prune, related_fields
 from glaive.table.key_filter import may_share_keys
 from glaive.table.merge_deletions import DeletingOperation
 from glaive.table.protocol import BuildContext, Conflict, Draft, HiddenLineage, needs_dataset
@@ -195,7 +195,8 @@ class Update(DeletingOperation):
         replaced = final_fragments(base, self.updated, change)
         entries = base.indices
         if self.in_place and entries:
-            entries = prune(followed(entries), ids_of(replaced), self.fields_modified)
+            modified = related_fields(base.schema, self.fields_modified)
+            entries = prune(followed(entries), ids_of(replaced), modified)
         stable = base.uses(Feature.STABLE_ROW_IDS)
         added = new_fragments(
             wire,
@@ -211,7 +212,8 @@ class Update(DeletingOperation):
                 if fragment.row_ids is not None
                 and count_row_ids(fragment.row_ids, where=base.where) == fragment.physical_rows
             ]
-            entries = cover_relocated(entries, self.changed_ids, relocated, self.fields_touched)
+            touched = related_fields(base.schema, self.fields_touched)
+            entries = cover_relocated(entries, self.changed_ids, relocated, touched)
         kept = edit_fragments(base, wire, replaced=replaced, removed=self.removed, added=added)
         same = entries == base.indices
         return Draft(wire, base.index_section if same else encode_indices(entries), kept)

@@ -1,0 +1,151 @@
+"""Indices of members, and of columns with members or items, find what their columns have now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive import LanceOperation
+from glaive.errors import CommitConflictError
+from glaive.query import MatchQuery
+
+POINT = pa.struct([("x", pa.float64()), ("y", pa.float64())])
+MEMBERS = pa.struct([("text", pa.string()), ("n", pa.int64())])
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("point", POINT, metadata={"ARROW:extension:name": "geoarrow.point"}),
+        pa.field("labels", pa.list_(pa.string())),
+        pa.field("texts", pa.list_(pa.string())),
+        pa.field("s", MEMBERS),
+    ]
+)
+INDICES: dict[str, Any] = {
+    "point": "RTREE",
+    "labels": "LABEL_LIST",
+    "texts": "INVERTED",
+    "s.text": "INVERTED",
+    "s.n": "BTREE",
+}
+SET = {
+    "point": "named_struct('x', 91.0, 'y', 0.0)",
+    "labels": "['l91']",
+    "texts": "['t91']",
+    "s": "named_struct('text', 't91', 'n', cast(91 as bigint))",
+}
+"""Updates of all columns to the values that number 91 has."""
+
+
+def rows(numbers: Iterable[int], ids: Iterable[int]) -> pa.Table:
+    given = list(numbers)
+    columns = [
+        pa.array(ids, pa.int64()),
+        pa.array([{"x": float(number), "y": 0.0} for number in given], POINT),
+        [[f"l{number}"] for number in given],
+        [[f"t{number}"] for number in given],
+        pa.array([{"text": f"t{number}", "n": number} for number in given], MEMBERS),
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def found(dataset: glaive.LanceDataset, number: int) -> dict[str, list[int]]:
+    """Ids of the rows that have the values of a number, as the index of each column says."""
+    filters = {
+        "point": f"st_intersects(point, st_geomfromtext('POINT({number} 0)'))",
+        "labels": f"array_has_any(labels, ['l{number}'])",
+        "s.n": f"s.n = {number}",
+    }
+    tables = {
+        column: dataset.to_table(["id"], filter=asked, use_scalar_index=True)
+        for column, asked in filters.items()
+    }
+    for column in ("texts", "s.text"):
+        query = MatchQuery(f"t{number}", column)
+        tables[column] = dataset.to_table(["id"], full_text_query=query)
+    return {column: list(map(int, table["id"].to_numpy())) for column, table in tables.items()}
+
+
+def assert_changed(path: Path) -> None:
+    """Row 1 has the values of 91, and the others their own."""
+    dataset = glaive.dataset(path)
+    for number, ids in ((91, [1]), (1, []), (2, [2])):
+        assert found(dataset, number) == dict.fromkeys(INDICES, ids), number
+
+
+@pytest.fixture(params=[True, False], ids=["stable ids", "addresses"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / "t"
+    glaive.write_dataset(rows(range(4), range(4)), path, enable_stable_row_ids=request.param)
+    return path
+
+
+def make_indices(path: Path, version: int | None = None) -> list[str]:
+    """Indices of all columns, and those that were refused as others changed their columns."""
+    refused = []
+    for column, kind in INDICES.items():
+        dataset = glaive.dataset(path, version=version)
+        try:
+            dataset.create_scalar_index(column, kind, name=column.replace(".", " "))
+        except CommitConflictError:
+            refused.append(column)
+    return refused
+
+
+Way = Literal["update", "replacement"]
+
+
+def replaced(path: Path, way: Way) -> LanceOperation.BaseOperation:
+    """New files for all columns of the fragment, with the values of 91 in row 1."""
+    (fragment,) = glaive.dataset(path).get_fragments()
+    changed, fields, *_ = fragment.update_columns(rows([91], [1]), left_on="id")
+    if way == "replacement":
+        group = LanceOperation.DataReplacementGroup(changed.id, changed.files[-1])
+        return LanceOperation.DataReplacement([group])
+    return LanceOperation.Update(
+        updated_fragments=[changed], fields_modified=fields, update_mode="rewrite_columns"
+    )
+
+
+WAYS = pytest.mark.parametrize("way", ["update", "replacement"])
+
+
+@pytest.mark.spec("rel-12", "build-10")
+@WAYS
+def test_values_that_were_replaced_are_found(path: Path, way: Way) -> None:
+    make_indices(path)
+    version = glaive.dataset(path).version
+
+    glaive.LanceDataset.commit(path, replaced(path, way), read_version=version)
+
+    assert_changed(path)
+
+
+@pytest.mark.spec("rel-12", "build-10", "conflict-5")
+@WAYS
+def test_values_that_were_replaced_while_indices_were_made_are_found(path: Path, way: Way) -> None:
+    glaive.LanceDataset.commit(path, replaced(path, way), read_version=1)
+
+    refused = make_indices(path, version=1)
+
+    assert refused == ([] if way == "update" else ["s.text", "s.n"])
+    assert_changed(path)
+
+
+@pytest.mark.spec("rel-12", "build-10")
+@pytest.mark.parametrize("names", [[name] for name in SET] + [list(SET)])
+def test_rows_that_were_updated_are_found(path: Path, names: list[str]) -> None:
+    make_indices(path)
+    dataset = glaive.dataset(path)
+
+    dataset.update({name: SET[name] for name in names}, where="id = 1")
+    others = [name for name in SET if name not in names]
+    if others:
+        merge = dataset.merge_insert("id").when_matched_update_all()
+        merge.write_mode("rewrite_columns").execute(rows([91], [1]).select(["id", *others]))
+
+    assert_changed(path)
