@@ -155,6 +155,20 @@ def test_metadata_of_schema_and_fields_is_set(store: ObjectStore) -> None:
         commit(store, 3, UpdateConfig.of(field_metadata={9: {"a": "b"}}))
 
 
+@pytest.mark.spec("rel-3", "project-1")
+@pytest.mark.usefixtures("base")
+def test_metadata_of_fields_that_others_set_is_kept_where_columns_change(
+    store: ObjectStore,
+) -> None:
+    commit(store, 1, UpdateConfig.of(field_metadata={0: {"k": "old"}, 1: {"unit": "m"}}))
+    commit(store, 2, UpdateConfig.of(field_metadata={0: {"k": "new", "more": "1"}, 2: {"x": "y"}}))
+    commit(store, 3, UpdateConfig.of(field_metadata={1: {}}, replace=True))
+
+    made = commit(store, 1, Project(schema=SCHEMA.project(["a", "b"]), preserves_nullability=True))
+
+    assert [dict(one.metadata) for one in made.schema.walk()] == [{"k": b"new", "more": b"1"}, {}]
+
+
 @pytest.mark.spec("build-11", "restore-1")
 @pytest.mark.usefixtures("base")
 def test_a_restored_version_keeps_the_counters(store: ObjectStore) -> None:

@@ -9,13 +9,23 @@ Specification: "Update config" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import replace
 from typing import Any, Final
 
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.errors import OptionError
+from glaive.format.field import Field
+from glaive.format.fields import LanceSchema
 from glaive.format.pb import table_pb2
 
-__all__ = ["changed_config", "fill_map", "same_keys", "set_entries", "string_map"]
+__all__ = [
+    "changed_config",
+    "fill_map",
+    "same_keys",
+    "set_entries",
+    "string_map",
+    "with_field_metadata",
+]
 
 UpdateMap = table_pb2.Transaction.UpdateMap
 UpdateConfig = table_pb2.Transaction.UpdateConfig
@@ -81,6 +91,23 @@ def set_entries(
             entries[entry.key] = entry.value.encode() if raw else entry.value
         elif entry.key in entries:
             del entries[entry.key]
+
+
+def with_field_metadata(schema: LanceSchema, message: UpdateConfig) -> LanceSchema:
+    """A schema after the changes of the metadata of its fields; others are passed over."""
+
+    def change(field: Field) -> Field:
+        metadata = dict(field.metadata)
+        if field.id in message.field_metadata:
+            old = message.field_metadata[field.id].metadata
+            metadata = {key: text.encode() for key, text in old.items()}
+        if field.id in message.field_metadata_updates:
+            set_entries(metadata, message.field_metadata_updates[field.id], raw=True)
+        return replace(field, metadata=metadata, children=tuple(map(change, field.children)))
+
+    if not (message.field_metadata or message.field_metadata_updates):
+        return schema
+    return replace(schema, fields=tuple(map(change, schema.fields)))
 
 
 def changed_config(message: UpdateConfig) -> frozenset[str]:

@@ -5,6 +5,8 @@ Specification: "Project" in ``docs/format``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
@@ -15,9 +17,17 @@ from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.columns import set_columns
 from glaive.table.concurrent_changes import INCREMENTAL, incompatible
+from glaive.table.configuration import with_field_metadata
 from glaive.table.fragment_ids import copy_of, drop_dead_files
 from glaive.table.index_coverage import encode_indices, keep_relevant
-from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.protocol import (
+    BuildContext,
+    Conflict,
+    Draft,
+    Offsets,
+    TableOperation,
+    needs_dataset,
+)
 from glaive.table.registry import operation
 
 __all__ = ["Project"]
@@ -70,6 +80,16 @@ class Project(TableOperation):
         if name in ("merge", "project"):
             return Conflict(f"{name} changed the schema as well")
         return incompatible(theirs, replaced="the schema that this changes")
+
+    def rebase(
+        self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
+    ) -> Self | Conflict:
+        """The schema has fields with the metadata that they had: what others set since is set."""
+        schema = self.schema
+        for their in theirs:
+            if their.wire_name == "update_config":
+                schema = with_field_metadata(schema, their.to_wire())
+        return self if schema == self.schema else replace(self, schema=schema)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The fragments of ``base`` without files that have no remaining column.

@@ -6,19 +6,23 @@ Specification: "Update config" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.errors import NotFoundError
-from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.columns import set_columns
 from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, incompatible, sets_metadata
-from glaive.table.configuration import changed_config, fill_map, same_keys, set_entries
+from glaive.table.configuration import (
+    changed_config,
+    fill_map,
+    same_keys,
+    set_entries,
+    with_field_metadata,
+)
 from glaive.table.fragment_ids import copy_of
 from glaive.table.named_jobs import is_mark
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
@@ -125,14 +129,4 @@ def _changed_schema(base: Manifest, message: table_pb2.Transaction.UpdateConfig)
             f"cannot set metadata of field {min(missing)}: version {base.version} of "
             f"{base.where} has fields {sorted(schema.field_ids())}"
         )
-
-    def change(field: Field) -> Field:
-        metadata = dict(field.metadata)
-        if field.id in message.field_metadata:
-            old = message.field_metadata[field.id].metadata
-            metadata = {key: text.encode() for key, text in old.items()}
-        if field.id in message.field_metadata_updates:
-            set_entries(metadata, message.field_metadata_updates[field.id], raw=True)
-        return replace(field, metadata=metadata, children=tuple(map(change, field.children)))
-
-    return replace(schema, fields=tuple(map(change, schema.fields)))
+    return with_field_metadata(schema, message)
