@@ -21,6 +21,7 @@ from glaive.table.index_coverage import (
     related_fields,
     remap,
     rewritten_under,
+    without_new,
 )
 
 BTREE = "/lance.index.pb.BTreeIndexDetails"
@@ -72,6 +73,15 @@ def test_fields_change_with_what_they_are_in_and_with_their_parts(
     schema = pa.schema([("id", pa.int64()), ("s", inner), ("texts", pa.list_(pa.string()))])
 
     assert related_fields(LanceSchema.from_arrow(schema), changed) == related
+
+
+def test_an_index_does_not_cover_what_is_added_with_the_id_of_a_removed_fragment() -> None:
+    entries = [index([1, 2]), index(None), index([3])]
+
+    assert coverage(without_new(entries, [0, 2, 7])) == [{1}, None, {3}]
+    for added in ([0, 0], []):
+        assert without_new(entries, added) == entries
+    assert without_new([], [1]) == []
 
 
 # --- rows with stable ids in other fragments --------------------------------------------------

@@ -34,6 +34,7 @@ __all__ = [
     "remap",
     "rewritten_under",
     "with_covered",
+    "without_new",
 ]
 
 _MAX_FRAGMENTS = 1 << 20
@@ -135,6 +136,23 @@ def prune(
         changed = covered is not None and covered & replaced
         pruned.append(with_covered(entry, covered - replaced) if covered and changed else entry)
     return pruned
+
+
+def without_new(entries: list[Entry], added: Iterable[int]) -> list[Entry]:
+    """Entries without fragments that are added with an id that a caller gave; 0 is none.
+
+    One that was removed may have had this id, and stays in the coverage, as do those of before a
+    compaction whose remap is deferred.
+    """
+    given = frozenset(added) - {0} if entries else frozenset[int]()
+    if not given:
+        return entries
+    changed = []
+    for entry in entries:
+        covered = covered_fragments(entry) or frozenset()
+        is_old = not covered.isdisjoint(given)
+        changed.append(with_covered(entry, covered - given) if is_old else entry)
+    return changed
 
 
 def cover_relocated(

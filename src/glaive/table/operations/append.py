@@ -11,12 +11,13 @@ from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
 from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import encode_lists
+from glaive.format.fragment_list import encode_lists, ids_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.concurrent_changes import INCREMENTAL, incompatible, makes_non_nullable
 from glaive.table.fragment_ids import copy_of, edit_fragments, mark_file_versions, new_fragments
+from glaive.table.index_coverage import encode_indices, without_new
 from glaive.table.protocol import (
     BuildContext,
     Conflict,
@@ -104,4 +105,7 @@ class Append(TableOperation):
         mark_file_versions(wire, self.fragments, base.data_format)
         added = new_fragments(wire, self.fragments, context.version)
         kept = edit_fragments(base, wire, added=added)
-        return Draft(wire, base.index_section, kept)
+        section = base.index_section
+        if section is not None and any(given := ids_of(self.fragments)):
+            section = encode_indices(without_new(base.indices, given))
+        return Draft(wire, section, kept)

@@ -28,7 +28,7 @@ from glaive.table.fragment_ids import (
     new_fragments,
     put_fragments,
 )
-from glaive.table.index_coverage import encode_indices, keep_relevant
+from glaive.table.index_coverage import encode_indices, keep_relevant, without_new
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 from glaive.types import Int64s
@@ -119,6 +119,8 @@ class Merge(TableOperation):
             made = FragmentList(self._completed(base, wire, context.version, without_id))
         put_fragments(wire, made)
         entries = keep_relevant(base.indices, self.schema.field_ids())
+        if entries:
+            entries = without_new(entries, np.setdiff1d(made.ids, base.fragment_ids).tolist())
         return Draft(wire, encode_indices(entries))
 
     def _positions_without_id(self, base: Manifest, ids: Int64s) -> frozenset[int]:

@@ -26,7 +26,7 @@ from glaive.table.fragment_ids import (
     edit_fragments,
     mark_file_versions,
 )
-from glaive.table.index_coverage import encode_indices, remap, rewritten_under
+from glaive.table.index_coverage import encode_indices, remap, rewritten_under, without_new
 from glaive.table.protocol import (
     BuildContext,
     Conflict,
@@ -145,6 +145,7 @@ class Rewrite(TableOperation):
         wire = copy_of(base)
         removed: list[int] = []
         added: list[bytes] = []
+        added_ids: list[int] = []
         relocated: list[tuple[frozenset[int], frozenset[int]]] = []
         stable = base.uses(Feature.STABLE_ROW_IDS)
         for group in self.groups:
@@ -153,6 +154,7 @@ class Rewrite(TableOperation):
             old = ids_of(group.old)
             removed += old
             added += (message.SerializeToString() for message in new)
+            added_ids += ids_of(group.new)
             relocated.append((frozenset(old), frozenset(message.id for message in new)))
         if len(set(removed)) < len(removed):
             twice = min(number for number, count in Counter(removed).items() if count > 1)
@@ -162,7 +164,7 @@ class Rewrite(TableOperation):
             )
         kept = edit_fragments(base, wire, removed=removed, added=FragmentList(added))
         entries = remap(
-            followed(base.indices),
+            without_new(followed(base.indices), added_ids),
             relocated,
             self.rewritten_indices,
             keeps_all=stable,

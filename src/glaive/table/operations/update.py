@@ -32,7 +32,13 @@ from glaive.table.fragment_ids import (
     mark_file_versions,
     new_fragments,
 )
-from glaive.table.index_coverage import cover_relocated, encode_indices, prune, related_fields
+from glaive.table.index_coverage import (
+    cover_relocated,
+    encode_indices,
+    prune,
+    related_fields,
+    without_new,
+)
 from glaive.table.key_filter import may_share_keys
 from glaive.table.merge_deletions import DeletingOperation
 from glaive.table.protocol import BuildContext, Conflict, Draft, HiddenLineage, needs_dataset
@@ -193,7 +199,7 @@ class Update(DeletingOperation):
             mark_file_versions(wire, fragments, base.data_format)
         change = partial(self._mark_changed, base, context.version) if self.in_place else None
         replaced = final_fragments(base, self.updated, change)
-        entries = base.indices
+        entries = without_new(base.indices, ids_of(self.new))
         if self.in_place and entries:
             modified = related_fields(base.schema, self.fields_modified)
             entries = prune(followed(entries), ids_of(replaced), modified)

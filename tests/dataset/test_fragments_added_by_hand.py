@@ -1,0 +1,55 @@
+"""Fragments that are committed by hand: with the id of a removed one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive import FragmentMetadata, LanceFragment, LanceOperation
+
+Add = Callable[[glaive.LanceDataset, FragmentMetadata], LanceOperation.BaseOperation]
+
+
+def rows(start: int, stop: int) -> pa.Table:
+    return pa.table({"id": pa.array(range(start, stop), pa.int64())})
+
+
+def _merge(dataset: glaive.LanceDataset, new: FragmentMetadata) -> LanceOperation.BaseOperation:
+    known = [fragment.metadata for fragment in dataset.get_fragments()]
+    return LanceOperation.Merge([*known, new], dataset.lance_schema)
+
+
+def _rewrite(dataset: glaive.LanceDataset, new: FragmentMetadata) -> LanceOperation.BaseOperation:
+    last = dataset.get_fragments()[-1].metadata
+    return LanceOperation.Rewrite([LanceOperation.RewriteGroup([last], [new])], [])
+
+
+ADDED: dict[str, Add] = {
+    "append": lambda _, new: LanceOperation.Append([new]),
+    "update": lambda _, new: LanceOperation.Update(new_fragments=[new]),
+    "merge": _merge,
+    "rewrite": _rewrite,
+}
+
+
+@pytest.mark.spec("rel-12", "build-7", "build-10")
+@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER"])
+@pytest.mark.parametrize("way", ADDED)
+def test_rows_are_found_in_a_fragment_that_has_the_id_of_a_removed_one(
+    tmp_path: Path, way: str, kind: str
+) -> None:
+    dataset = glaive.write_dataset(rows(0, 30), tmp_path, max_rows_per_file=10)
+    dataset.create_scalar_index("id", kind)
+    dataset.delete("id BETWEEN 10 AND 19")
+    new = LanceFragment.create(tmp_path, rows(100, 110), fragment_id=1)
+
+    made = ADDED[way](dataset, new)
+    dataset = glaive.LanceDataset.commit(tmp_path, made, read_version=dataset.version)
+
+    assert 1 in [fragment.fragment_id for fragment in dataset.get_fragments()]
+    for number, found in ((103, [103]), (13, []), (5, [5])):
+        assert dataset.to_table(filter=f"id = {number}")["id"].to_pylist() == found
