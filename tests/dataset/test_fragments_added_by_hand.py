@@ -1,4 +1,4 @@
-"""Fragments that are committed by hand: with the id of a removed one."""
+"""Fragments that are committed by hand: with the id of a removed one, and more than once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive import FragmentMetadata, LanceFragment, LanceOperation
+from glaive import FragmentMetadata, LanceFragment, LanceOperation, Transaction
+from glaive.errors import CommitConflictError
 
 Add = Callable[[glaive.LanceDataset, FragmentMetadata], LanceOperation.BaseOperation]
 
@@ -53,3 +54,27 @@ def test_rows_are_found_in_a_fragment_that_has_the_id_of_a_removed_one(
     assert 1 in [fragment.fragment_id for fragment in dataset.get_fragments()]
     for number, found in ((103, [103]), (13, []), (5, [5])):
         assert dataset.to_table(filter=f"id = {number}")["id"].to_pylist() == found
+
+
+def transactions(path: Path) -> list[Transaction]:
+    """Three appends of a row each, for the first version."""
+    parts = [LanceFragment.create(path, rows(at, at + 1)) for at in range(10, 13)]
+    return [Transaction(1, LanceOperation.Append([part])) for part in parts]
+
+
+@pytest.mark.spec("rel-7", "rel-9")
+def test_rows_of_a_batch_are_there_once_however_it_is_made_again(tmp_path: Path) -> None:
+    glaive.write_dataset(rows(0, 10), tmp_path)
+    first, second, third = transactions(tmp_path)
+    again = glaive.LanceDataset.commit_batch(tmp_path, [first, second])["dataset"].version
+
+    assert glaive.LanceDataset.commit_batch(tmp_path, [first, second])["dataset"].version == again
+    for batch in ([first, second, third], [second, first], [second]):
+        with pytest.raises(CommitConflictError, match="which would be there twice") as caught:
+            glaive.LanceDataset.commit_batch(tmp_path, batch)
+        assert not caught.value.retryable
+    with pytest.raises(CommitConflictError, match="which would be there twice"):
+        glaive.LanceDataset.commit(tmp_path, first)
+    glaive.LanceDataset.commit(tmp_path, third)
+
+    assert glaive.dataset(tmp_path).to_table()["id"].to_pylist() == list(range(13))

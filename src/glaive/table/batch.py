@@ -50,7 +50,7 @@ def merge_transactions(transactions: Sequence[Transaction]) -> Transaction:
         properties.update(transaction.properties)
     return Transaction(
         read_version=min(transaction.read_version for transaction in transactions),
-        operation=Append(tuple(fragments)),
+        operation=Append(tuple(fragments), once=True),
         uuid=str(uuid5(_BATCH, " ".join(transaction.uuid for transaction in transactions))),
         properties=properties,
     )

@@ -35,6 +35,7 @@ from glaive.table.load import (
     open_version,
     read_transaction,
 )
+from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.operations.restore import Restore
@@ -82,9 +83,12 @@ class Transaction:
             raise OptionError(f"operation: expected a LanceOperation, found {self.operation!r:.60}")
         if not isinstance(self.uuid, str):
             raise OptionError(f"uuid: expected a text, found {self.uuid!r:.60}")
+        operation = table_operation(self.operation)
+        if isinstance(operation, Append):  # maybe it was a part of a batch before
+            operation = replace(operation, once=True)
         return stored.Transaction(
             read_version=_checked_version(self.read_version, "read_version"),
-            operation=table_operation(self.operation),
+            operation=operation,
             uuid=self.uuid or str(new_uuid()),
             properties=_checked_properties(self.transaction_properties),
         )

@@ -5,7 +5,7 @@ Specification: "Append" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import ClassVar, Self
 
@@ -44,12 +44,16 @@ class Append(TableOperation):
         The new fragments.
     dropped
         Fields of which they have values, and that others dropped since; not part of the message.
+    once
+        Whether the rows must not be there already, as for a batch that has some transactions of
+        another one: they would be doubled. Not part of the message.
     """
 
     wire_name: ClassVar[str] = "append"
 
     fragments: Sequence[Fragment]
     dropped: frozenset[int] = field(default=frozenset(), compare=False)
+    once: bool = field(default=False, compare=False)
 
     @classmethod
     def from_wire(cls, message: table_pb2.Transaction.Append) -> Self:
@@ -78,7 +82,13 @@ class Append(TableOperation):
 
         A cast gives a column another id: the rows would have nulls in it. A new column may have the
         id of a dropped one: the rows would have the values of that one.
+
+        Conflicts also with an append of the same files, if these are added once.
         """
+        appended = {file for their in theirs for file in _appended(their)} if self.once else None
+        if appended and (twice := appended & self._files):
+            reason = f"append added the rows of {min(twice)[1]} already, which would be there twice"
+            return Conflict(reason, retryable=False)
         schemas = [one for one in theirs if one.wire_name in ("merge", "project")]
         if not schemas:
             return self
@@ -98,6 +108,14 @@ class Append(TableOperation):
             dropped |= lost
         return self if dropped == self.dropped else replace(self, dropped=dropped)
 
+    @property
+    def _files(self) -> frozenset[tuple[int, str]]:
+        return frozenset(
+            (-1 if file.base_id is None else file.base_id, file.path)
+            for fragment in self.fragments
+            for file in fragment.files
+        )
+
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The fragments of ``base``, then the new ones."""
         base = needs_dataset(base, "append rows")
@@ -109,3 +127,11 @@ class Append(TableOperation):
         if section is not None and any(given := ids_of(self.fragments)):
             section = encode_indices(without_new(base.indices, given))
         return Draft(wire, section, kept)
+
+
+def _appended(theirs: Operation) -> Iterator[tuple[int, str]]:
+    """Base path, -1 for none, and name of each file that an append added."""
+    if theirs.wire_name == "append":
+        for fragment in theirs.to_wire().fragments:
+            for file in fragment.files:
+                yield file.base_id if file.HasField("base_id") else -1, file.path
