@@ -63,6 +63,31 @@ def test_an_overwrite_by_a_frame_of_the_dataset_loses_no_commit_of_others(
     assert ids(uri) == sorted([2 * number for number in range(10)] + [0])
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select id from more where id not in (select id from t)",
+        "select id from more where id > (select min(id) from t)",
+        "select id from more where not exists (select 1 from t where t.id = more.id)",
+    ],
+)
+@pytest.mark.parametrize("registered", [True, False], ids=["view", "query"])
+def test_a_query_within_an_expression_reads_the_dataset_as_well(
+    spark: SparkSession, uri: str, query: str, *, registered: bool
+) -> None:
+    vectors(uri)
+    spark.range(5, 15).createOrReplaceTempView("more")
+    if registered:
+        glaive.spark.register_view(spark, "t", uri)
+        frame = spark.sql(query)
+    else:
+        frame = glaive.spark.sql(spark, query, t=uri)
+    glaive.write_dataset(glaive.dataset(uri).to_table(limit=1), uri, mode="append")
+
+    with pytest.raises(CommitConflictError, match=r"made from version 1.*would be lost"):
+        glaive.spark.write(frame, uri, mode="overwrite")
+
+
 def test_other_overwrites_replace_what_is_there(spark: SparkSession, uri: str) -> None:
     vectors(uri)
     other = spark.range(3)

@@ -60,8 +60,9 @@ def _of_jvm(frame: Any) -> Iterator[Options]:
             options = options_of(node.functionExpr().name())
             if options is not None:
                 yield options
-        children = node.children()
-        waiting += [children.apply(at) for at in reversed(range(children.size()))]
+        # Queries of expressions, such as those of IN, are no children.
+        for below in (node.subqueries(), node.children()):
+            waiting += [below.apply(at) for at in reversed(range(below.size()))]
 
 
 def _of_client(plan: Any) -> Iterator[Options]:
