@@ -36,9 +36,10 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         }
     )
     folder = tmp_path_factory.mktemp("rows")
-    places = {"f": str(folder / "f.lance"), "g": str(folder / "g.lance")}
+    places = {name: str(folder / f"{name}.lance") for name in ("f", "g", "cased")}
     glaive.write_dataset(rows, places["f"])
     glaive.write_dataset(rows.slice(20, 30), places["g"])
+    glaive.write_dataset(rows.select(["id", "v"]).rename_columns(["id", "K"]), places["cased"])
     return places
 
 
@@ -116,6 +117,16 @@ def test_rows_are_those_that_spark_finds(
             r"select id from f where note = 'a\nb'",
         ),
         ("spark.sql.ansi.enabled", "false", "select id from f where w + 1 < 3"),
+        (
+            "spark.sql.caseSensitive",  # a column of the table around, not one of this query's own
+            "true",
+            "select id from f where exists (select 1 from cased where k = 1 and cased.id = f.id)",
+        ),
+        (
+            "spark.sql.caseSensitive",
+            "TRUE",
+            "select id from f t where exists (select 1 from g T where t.k = 1 and T.id = t.id + 1)",
+        ),
         (
             "spark.sql.ansi.enabled",
             "false",

@@ -22,7 +22,7 @@ from glaive.spark.options import absolute, from_spark, to_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["cluster_cores", "is_connect", "read", "register_view"]
+__all__ = ["cluster_cores", "is_connect", "is_set", "read", "register_view"]
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Setting that enables filter pushdown in Spark; off by default."""
@@ -230,6 +230,11 @@ def register_view(
 def is_connect(spark: SparkSession) -> bool:
     """Whether a session uses a Spark Connect server, and so has no ``sparkContext``."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def is_set(spark: SparkSession, setting: str, default: str = "false") -> bool:
+    """Whether a setting of a session is true, however Spark lets it be written."""
+    return (spark.conf.get(setting, default) or "").strip().lower() == "true"
 
 
 def _quoted(text: str) -> str:

@@ -11,7 +11,7 @@ from pyspark.sql.types import DecimalType, LongType, StructType
 from glaive.dataclass import dataclass
 from glaive.format.column_path import quoted_name
 from glaive.spark.aggregate_queries import Final, grouped_query
-from glaive.spark.api import is_connect
+from glaive.spark.api import is_connect, is_set
 from glaive.spark.partial_aggregates import SETTING
 from glaive.spark.planned_scan import planned_scan
 from glaive.spark.query_tables import select_span
@@ -147,7 +147,7 @@ def _quotient(groups: DataFrame, total: Column, count: Column, data_type: Any) -
     session: Any = groups.sparkSession
     spark = session._jvm.org.apache.spark.sql  # noqa: SLF001  # no function of SQL does this
     bridge = spark.classic.ExpressionUtils
-    ansi = session.conf.get("spark.sql.ansi.enabled") == "true"
+    ansi = is_set(session, "spark.sql.ansi.enabled")
     sides: list[Any] = [total, count.cast(DecimalType(LONG_COUNT, 0))]
     divided = spark.catalyst.expressions.DecimalDivideWithOverflowCheck(
         *(bridge.expression(side._jc) for side in sides),  # noqa: SLF001  # as above

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from glaive.errors import MissingDependencyError, OptionError
 from glaive.format.column_path import quoted_name
-from glaive.spark.api import cluster_cores, read
+from glaive.spark.api import cluster_cores, is_set, read
 from glaive.spark.failures import as_glaive_errors, naming_columns
 from glaive.spark.options import Options, absolute, from_spark, to_spark
 
@@ -169,7 +169,7 @@ def _with_frames(
     sources = {name: _open(options) for name, options in given.items()}
     schemas = {name: schema for name, (_, schema, _) in sources.items()}
     uses = table_uses(statement, schemas, by_path)
-    if _may_differ(spark, query):
+    if _may_differ(spark, query) or _mixes_names(spark, statement, schemas):
         uses = [use.whole(schemas[use.name]) for use in uses]
     frames: dict[str, Any] = {}
     known: dict[object, str] = {}
@@ -202,9 +202,20 @@ def _with_frames(
 def _may_differ(spark: SparkSession, query: str) -> bool:
     """Whether Spark may read a text in another way than it was parsed."""
     return any(
-        sign in query and (setting is None or spark.conf.get(setting, "false") == "true")
+        sign in query and (setting is None or is_set(spark, setting))
         for sign, setting in MAY_DIFFER.items()
     )
+
+
+def _mixes_names(spark: SparkSession, statement: Any, schemas: Mapping[str, Any]) -> bool:
+    """Whether Spark tells names apart that are one name without their case."""
+    from sqlglot import exp
+
+    if not is_set(spark, "spark.sql.caseSensitive"):
+        return False
+    names = {name for schema in schemas.values() for name in schema.names}
+    names |= {identifier.name for identifier in statement.find_all(exp.Identifier)}
+    return len({name.lower() for name in names}) < len(names)
 
 
 def _identifier(table: Any) -> str:
