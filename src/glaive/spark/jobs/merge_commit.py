@@ -17,8 +17,7 @@ from glaive.format.fragment_list import FragmentList
 from glaive.scan.addresses import find_rows
 from glaive.scan.take import take_physical
 from glaive.spark.assignable import refuse_unassignable
-from glaive.spark.jobs.merge_rows import MergedRows, RowClause
-from glaive.spark.jobs.worker import RowTask
+from glaive.spark.jobs.merge_rows import MergedRows, MergeRows, RowClause
 from glaive.spark.types import spark_arrow_schema
 from glaive.table.operations.update import Update
 
@@ -28,17 +27,20 @@ if TYPE_CHECKING:
     from glaive.dataset.tasks import Job
     from glaive.dataset.version import OpenedVersion
     from glaive.format.manifest import Manifest
+    from glaive.spark.jobs.small_merge import SmallMerge
 
 __all__ = ["commit_merge", "written_rows"]
 
 
-def written_rows(opened: OpenedVersion, rows: DataFrame, task: RowTask, job: Job) -> list[Any]:
+def written_rows(
+    opened: OpenedVersion, rows: DataFrame, task: MergeRows | SmallMerge, job: Job
+) -> list[Any]:
     """Run the task of a merge on each partition of a frame; nothing is committed.
 
     Parameters
     ----------
     rows
-        As the task needs them, with the values in columns with the names of the table's.
+        As the task needs them, with the values in the columns that its clauses say.
 
     Returns
     -------
@@ -51,7 +53,7 @@ def written_rows(opened: OpenedVersion, rows: DataFrame, task: RowTask, job: Job
         A value can never fit its column.
     """
     runner: Any = job.runner  # that of a session
-    _check_types(opened, rows)
+    _check_types(opened, rows, task.clauses)
     parts: list[Any] = runner.run_on_rows(opened, rows, task)
     return parts
 
@@ -119,12 +121,13 @@ def _inserted_keys(parts: Sequence[MergedRows]) -> InsertedKeys | None:
     return found[0] if found else None
 
 
-def _check_types(opened: OpenedVersion, frame: DataFrame) -> None:
-    """Refuse values that can never be stored in the column of their name."""
+def _check_types(opened: OpenedVersion, frame: DataFrame, clauses: Sequence[RowClause]) -> None:
+    """Refuse values that can never be stored in their column."""
     stored = opened.manifest.schema.to_arrow()
     sent = spark_arrow_schema(frame.schema)
-    named = pa.schema([field for field in stored if field.name in sent.names])
-    refuse_unassignable(sent, named, where=opened.uri)
+    for clause in clauses:
+        named = pa.schema([stored.field(name) for name in clause.columns])
+        refuse_unassignable(clause.fields(sent), named, where=opened.uri)
 
 
 def _describe_row(opened: OpenedVersion, address: int) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["ADDRESS", "CLAUSE", "ROW_ID", "MergeRows", "MergedRows", "RowClause"]
+__all__ = ["ADDRESS", "CLAUSE", "ROW_ID", "VALUE", "MergeRows", "MergedRows", "RowClause"]
 
 CLAUSE: Final = "__glaive_clause"
 """Column of the joined frame: the number of the clause that applies to a row."""
@@ -44,12 +44,30 @@ ROW_ID: Final = "__glaive_row_id"
 """Column: the id of that row, where ids are stable."""
 
 
+VALUE: Final = "__glaive_value_"
+"""How columns begin that have further values of a column of the table, of other types."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowClause:
-    """What a clause does with its rows: ``columns`` are those that get values of the frame."""
+    """What a clause does with its rows.
+
+    Parameters
+    ----------
+    columns
+        Those that get values of the frame.
+    sent
+        The columns of the frame that have these values; none: those of the same names.
+    """
 
     action: Literal["update", "delete", "insert"]
     columns: tuple[str, ...] = ()
+    sent: tuple[str, ...] = ()
+
+    def fields(self, rows: pa.Schema) -> pa.Schema:
+        """The fields of the frame for these columns, with the names of the columns."""
+        named = zip(self.columns, self.sent or self.columns, strict=True)
+        return pa.schema([rows.field(sent).with_name(name) for name, sent in named])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +182,9 @@ class _Run:
         """The columns that the frame brings, with the types of the dataset."""
         schema = self.opened.manifest.schema.to_arrow()
         wanted = pa.schema([schema.field(name) for name in clause.columns])
-        return pa.Table.from_batches([conform(part, wanted, writing=True)])
+        brought = part.select(list(clause.sent or clause.columns))
+        named = brought.rename_columns(list(clause.columns))
+        return pa.Table.from_batches([conform(named, wanted, writing=True)])
 
     def _kept(self, number: int, new: pa.Table, addresses: NDArray[np.uint64]) -> pa.Table:
         """The rows with the columns that the clause leaves as they are."""

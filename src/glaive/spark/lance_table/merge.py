@@ -238,10 +238,9 @@ class MergeBuilder:
             joined = JoinedRows.of(
                 self.spark, opened, self.name, self._ranked(), self.condition, clauses, keys
             )
-            frame = joined.frame()
+            frame, actions = joined.frame()
         if keys is not None:  # few rows: as many files as are worth their cost
             frame = frame.coalesce(1 + keys.num_rows // _ROWS_PER_TASK)
-        actions = tuple(clause.action for clause in clauses)
         task = MergeRows(opened.manifest.version, actions, self._primary_key(opened))
         return written_rows(opened, frame, task, commit)
 

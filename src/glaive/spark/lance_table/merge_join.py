@@ -6,7 +6,8 @@ Spark evaluates conditions and expressions, so that they mean what they mean in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -18,7 +19,7 @@ from glaive.format.flags import Feature
 from glaive.spark.api import read
 from glaive.spark.frame import frame_schema
 from glaive.spark.jobs.match_rows import MatchTask
-from glaive.spark.jobs.merge_rows import ADDRESS, CLAUSE, ROW_ID, RowClause
+from glaive.spark.jobs.merge_rows import ADDRESS, CLAUSE, ROW_ID, VALUE, RowClause
 from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.options import Options
 from glaive.spark.types import spark_arrow_schema, to_spark
@@ -98,8 +99,16 @@ class JoinedRows:
             target = matching_frame(spark, opened, used, name, keys)
         return cls(opened, target, source, name, condition, clauses)
 
-    def frame(self) -> DataFrame:
-        """One row for each change: number of the clause, address, id, and values."""
+    def frame(self) -> tuple[DataFrame, tuple[RowClause, ...]]:
+        """One row for each change: number of the clause, address, id, and values.
+
+        Returns
+        -------
+        DataFrame
+            The rows.
+        tuple
+            What each clause does with its rows, and in which columns its values are.
+        """
         from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
         source = self.source.withColumn(_SOURCE, F.lit(True))
@@ -115,20 +124,42 @@ class JoinedRows:
             (rows[clause.rows] & _holds(clause.condition), F.lit(at))
             for at, clause in enumerate(self.clauses)
         )
-        columns = {
-            name: _first_true(
-                (F.col(_NUMBER) == at, _column(clause.values[name]))
-                for at, clause in enumerate(self.clauses)
-                if clause.values and name in clause.values
-            )
-            for name in self.opened.manifest.schema.names
-            if any(name in (clause.values or ()) for clause in self.clauses)
-        }
+        values, actions = self._values(joined)
         numbered = joined.withColumn(_NUMBER, number).where(F.col(_NUMBER).isNotNull())
         system = [F.col(_NUMBER).cast("int").alias(CLAUSE), F.col(ADDRESS)]
         if self.opened.manifest.uses(Feature.STABLE_ROW_IDS):
             system.append(F.col(ROW_ID))
-        return numbered.select(*system, *(value.alias(name) for name, value in columns.items()))
+        columns = [
+            _first_true((F.col(_NUMBER) == at, value) for at, value in cases).alias(name)
+            for name, cases in values.items()
+        ]
+        return numbered.select(*system, *columns), actions
+
+    def _values(
+        self, joined: DataFrame
+    ) -> tuple[dict[str, list[tuple[int, Column]]], tuple[RowClause, ...]]:
+        """Values by the columns that they are sent in, with the numbers of their clauses.
+
+        One column for each that clauses set. Spark gives all values of a column one type, by which
+        numbers lose digits: those of other types get columns of their own.
+        """
+        found = [
+            (name, at, _column(clause.values[name]))
+            for name in self.opened.manifest.schema.names
+            for at, clause in enumerate(self.clauses)
+            if clause.values and name in clause.values
+        ]
+        values: dict[str, list[tuple[int, Column]]] = {}
+        sent: list[dict[str, str]] = [{} for _ in self.clauses]
+        for (name, at, value), kind in zip(found, _kinds(joined, found), strict=True):
+            column = name if kind == 0 else f"{VALUE}{kind}_{name}"
+            values.setdefault(column, []).append((at, value))
+            sent[at][name] = column
+        actions = tuple(
+            replace(clause.action, sent=tuple(by[name] for name in clause.action.columns))
+            for clause, by in zip(self.clauses, sent, strict=True)
+        )
+        return values, actions
 
     def _kind(self) -> str:
         needed = {clause.rows for clause in self.clauses}
@@ -206,6 +237,28 @@ def _columns_named(
         )
     names = opened.manifest.schema.names
     return [column for column in names if column.lower() in text] or names[:1]
+
+
+def _kinds(joined: DataFrame, values: Sequence[tuple[str, int, Column]]) -> list[int]:
+    """Numbers that differ for values of a column that Spark should not give a common type."""
+    from pyspark.sql.types import ArrayType, MapType, NullType, NumericType, StructType
+
+    if len({name for name, _, _ in values}) == len(values):
+        return [0] * len(values)
+    named = [value.alias(str(at)) for at, (_, _, value) in enumerate(values)]
+    types = [field.dataType for field in joined.select(*named).schema]
+    lossy = (NumericType, ArrayType, MapType, StructType)
+    by_name: dict[str, list[Any]] = {}
+    kinds = []
+    for (name, _, _), data_type in zip(values, types, strict=True):
+        known = by_name.setdefault(name, [])
+        if not isinstance(data_type, NullType) and data_type not in known:
+            known.append(data_type)
+    for (name, _, _), data_type in zip(values, types, strict=True):
+        known = by_name[name]
+        apart = data_type in known and any(isinstance(one, lossy) for one in known)
+        kinds.append(known.index(data_type) if apart else 0)
+    return kinds
 
 
 def _column(given: str | Column) -> Column:
