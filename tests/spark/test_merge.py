@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
 import glaive
-import glaive.spark
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.spark import LanceTable
 from glaive.spark.jobs.merge_rows import RowClause
@@ -350,46 +348,3 @@ def test_columns_that_are_set_may_have_the_name_of_the_table(
     assert seen(uri)[18]["text"] == "quoted"
     with pytest.raises(ColumnNotFoundError, match=r"s\.n"):
         merge.whenMatchedUpdate(set={"s.n": "1"}).execute()
-
-
-@pytest.mark.parametrize(
-    ("kind", "update", "insert", "found"),
-    [
-        ("bigint", "t.v * 2.0D", "s.big", [(1, 10), (3, 2**53 + 1)]),
-        ("bigint", "cast(t.v as float)", "s.big", [(1, 5), (3, 2**53 + 1)]),
-        ("decimal(38,10)", "cast(t.v as decimal(38,0))", "s.exact", [(1, 5), (3, "1E-10")]),
-        ("array<bigint>", "array(2.0D)", "array(s.big)", [(1, [2]), (3, [2**53 + 1])]),
-        ("bigint", "null", "s.big", [(1, None), (3, 2**53 + 1)]),
-    ],
-)
-def test_values_of_a_column_keep_their_digits_whatever_other_clauses_set(
-    spark: SparkSession, uri: str, kind: str, update: str, insert: str, found: list[tuple[int, Any]]
-) -> None:
-    first = "array(5L)" if kind.startswith("array") else "5"
-    glaive.spark.write(spark.sql(f"select 1L as id, cast({first} as {kind}) as v"), uri)
-    source = spark.sql(
-        f"select explode(array(1L, 3L)) as id, {2**53 + 1}L as big, "
-        "cast('0.0000000001' as decimal(38,10)) as exact"
-    )
-
-    merge = LanceTable.forPath(spark, uri).alias("t").merge(source.alias("s"), "t.id = s.id")
-    merge = merge.whenMatchedUpdate(None, {"v": update})
-    merge.whenNotMatchedInsert(None, {"id": "s.id", "v": insert}).execute()
-
-    rows = glaive.dataset(uri).to_table().sort_by("id").to_pylist()
-    exact = [(key, Decimal(v) if kind.startswith("decimal") else v) for key, v in found]
-    assert [(row["id"], row["v"]) for row in rows] == exact
-
-
-def test_a_value_of_another_type_that_does_not_fit_names_the_column(
-    spark: SparkSession, uri: str
-) -> None:
-    glaive.spark.write(spark.sql("select 1L as id, 5L as v"), uri)
-    source = spark.sql("select 1L as id, 1.5D as v")
-    merge = LanceTable.forPath(spark, uri).alias("t").merge(source.alias("s"), "t.id = s.id")
-    merge = merge.whenMatchedUpdate("t.v = 0", {"v": "t.v + 1"})
-
-    with pytest.raises(SchemaError, match=r"column 'v'"):
-        merge.whenMatchedUpdate(None, {"v": "s.v"}).execute()
-    with pytest.raises(SchemaError, match=r"column 'v'.*stores int64, the frame has .*string"):
-        merge.whenMatchedUpdate(None, {"v": "'1'"}).execute()

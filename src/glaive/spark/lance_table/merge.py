@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -274,59 +275,74 @@ class MergeBuilder:
     def _resolved(self, opened: OpenedVersion) -> tuple[Clause, ...]:
         """The clauses with the names of columns as the table spells them."""
         names = opened.manifest.schema.names
-        spelled = {name.lower(): name for name in names}
+        there, spelled = set(names), _without_case(names)
         where = opened.uri
         resolved = []
         for clause in self.clauses:
-            values = clause.values
-            if values is None:
-                values = self._all_of_source(spelled, clause, where)
-            values = {self._unqualified(name, spelled): value for name, value in values.items()}
-            unknown = [name for name in values if name.lower() not in spelled]
-            if unknown:
-                raise ColumnNotFoundError.among(unknown[0], names, where=where)
-            values = {spelled[name.lower()]: value for name, value in values.items()}
+            given = clause.values
+            if given is None:
+                given = self._all_of_source(names, clause, where)
+            values = {}
+            for name, value in given.items():
+                column = self._column_named(name, there, spelled)
+                if column is None:
+                    raise ColumnNotFoundError.among(name, names, where=where)
+                values[column] = value
             action = replace(clause.action, columns=tuple(values))
             resolved.append(replace(clause, action=action, values=values))
         return tuple(resolved)
 
-    def _unqualified(self, name: str, spelled: Mapping[str, str]) -> str:
-        """A column that values are for, without quotes and the name of the table before it."""
-        if name.lower() in spelled:
-            return name
-        if (column := _unquoted(name)).lower() in spelled:
-            return column
+    def _column_named(
+        self, name: str, names: Container[str], spelled: Mapping[str, str]
+    ) -> str | None:
+        """The column that a value is for: by its name, perhaps in quotes or with the table's."""
         table, dot, column = name.partition(".")
-        qualified = dot and self.name is not None and table.strip("`").lower() == self.name.lower()
-        return _unquoted(column) if qualified else name
+        ways = [name, _unquoted(name)]
+        if dot and self.name is not None and table.strip("`").lower() == self.name.lower():
+            ways.append(_unquoted(column))
+        found = (way if way in names else spelled.get(way.lower()) for way in ways)
+        return next((one for one in found if one is not None), None)
 
-    def _all_of_source(
-        self, spelled: Mapping[str, str], clause: Clause, where: str
-    ) -> dict[str, Column]:
-        given = {name.lower(): name for name in self.source.columns}
-        missing = [name for lower, name in spelled.items() if lower not in given]
+    def _all_of_source(self, names: Sequence[str], clause: Clause, where: str) -> dict[str, Column]:
+        given = _matching(self.source.columns, names)
+        missing = [name for name in names if name not in given]
         if missing and not self.evolves:
             method = f"when…{clause.action.action.title()}All"
             raise ColumnNotFoundError(
                 f"{method}: the source lacks columns of {where}: {', '.join(missing)}. Name the "
                 "columns to set, or use withSchemaEvolution()"
             )
-        return {
-            name: self.source[quoted_name(given[lower])]
-            for lower, name in spelled.items()
-            if lower in given
-        }
+        return {name: self.source[quoted_name(given[name])] for name in names if name in given}
 
     def _add_columns(self) -> None:
         import pyarrow as pa
 
         if all(clause.values is not None for clause in self.clauses):
             return
-        known = {name.lower() for name in self.dataset.lance_schema.names}
+        known = _matching(self.source.columns, self.dataset.lance_schema.names).values()
         stored = stored_schema(self.source.schema, ())
-        added = [field.with_nullable(True) for field in stored if field.name.lower() not in known]
+        added = [field.with_nullable(True) for field in stored if field.name not in known]
         if added:
             self.dataset.add_columns(pa.schema(added))
+
+
+def _without_case(names: Sequence[str]) -> dict[str, str]:
+    """Names by these in lower case, but for those that differ in nothing but case."""
+    times = Counter(name.lower() for name in names)
+    return {name.lower(): name for name in names if times[name.lower()] == 1}
+
+
+def _matching(source: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The column of a source for each column of the table that it has."""
+    exact, lower = set(source), _without_case(source)
+    alone = _without_case(names)
+    found = {}
+    for name in names:
+        if name in exact:
+            found[name] = name
+        elif name.lower() in alone and name.lower() in lower:
+            found[name] = lower[name.lower()]
+    return found
 
 
 def _unquoted(name: str) -> str:

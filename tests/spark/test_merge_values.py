@@ -1,0 +1,97 @@
+"""Values that clauses of ``LanceTable.merge`` set: their types, and the columns they are for."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import glaive
+import glaive.spark
+from glaive.errors import ColumnNotFoundError, SchemaError
+from glaive.spark import LanceTable
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(
+    ("kind", "update", "insert", "found"),
+    [
+        ("bigint", "t.v * 2.0D", "s.big", [(1, 10), (3, 2**53 + 1)]),
+        ("bigint", "cast(t.v as float)", "s.big", [(1, 5), (3, 2**53 + 1)]),
+        ("decimal(38,10)", "cast(t.v as decimal(38,0))", "s.exact", [(1, 5), (3, "1E-10")]),
+        ("array<bigint>", "array(2.0D)", "array(s.big)", [(1, [2]), (3, [2**53 + 1])]),
+        ("bigint", "null", "s.big", [(1, None), (3, 2**53 + 1)]),
+    ],
+)
+def test_values_of_a_column_keep_their_digits_whatever_other_clauses_set(
+    spark: SparkSession, uri: str, kind: str, update: str, insert: str, found: list[tuple[int, Any]]
+) -> None:
+    first = "array(5L)" if kind.startswith("array") else "5"
+    glaive.spark.write(spark.sql(f"select 1L as id, cast({first} as {kind}) as v"), uri)
+    source = spark.sql(
+        f"select explode(array(1L, 3L)) as id, {2**53 + 1}L as big, "
+        "cast('0.0000000001' as decimal(38,10)) as exact"
+    )
+
+    merge = LanceTable.forPath(spark, uri).alias("t").merge(source.alias("s"), "t.id = s.id")
+    merge = merge.whenMatchedUpdate(None, {"v": update})
+    merge.whenNotMatchedInsert(None, {"id": "s.id", "v": insert}).execute()
+
+    rows = glaive.dataset(uri).to_table().sort_by("id").to_pylist()
+    exact = [(key, Decimal(v) if kind.startswith("decimal") else v) for key, v in found]
+    assert [(row["id"], row["v"]) for row in rows] == exact
+
+
+def test_a_value_of_another_type_that_does_not_fit_names_the_column(
+    spark: SparkSession, uri: str
+) -> None:
+    glaive.spark.write(spark.sql("select 1L as id, 5L as v"), uri)
+    source = spark.sql("select 1L as id, 1.5D as v")
+    merge = LanceTable.forPath(spark, uri).alias("t").merge(source.alias("s"), "t.id = s.id")
+    merge = merge.whenMatchedUpdate("t.v = 0", {"v": "t.v + 1"})
+
+    with pytest.raises(SchemaError, match=r"column 'v'"):
+        merge.whenMatchedUpdate(None, {"v": "s.v"}).execute()
+    with pytest.raises(SchemaError, match=r"column 'v'.*stores int64, the frame has .*string"):
+        merge.whenMatchedUpdate(None, {"v": "'1'"}).execute()
+
+
+def test_columns_whose_names_differ_in_case_get_the_values_of_their_own(
+    spark: SparkSession, uri: str
+) -> None:
+    glaive.write_dataset(pa.table({"id": [1, 2], "a": [1, 2], "A": [10, 20]}), uri)
+    table = LanceTable.forPath(spark, uri).alias("t")
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        source = spark.sql("select 2L as id, 5L as a, 50L as A union all select 3L, 6L, 60L")
+        merge = table.merge(source.alias("s"), "t.id = s.id").whenMatchedUpdateAll()
+        merge.whenNotMatchedInsertAll().execute()
+        named = table.merge(source.alias("s"), "t.id = s.id and s.a > 5")
+        named.whenMatchedUpdate(None, {"A": "s.a", "a": "s.A"}).execute()
+        more = spark.sql("select 1L as id, 7L as a, 70L as A, 700L as ID")
+        wider = table.merge(more.alias("s"), "t.id = s.id").withSchemaEvolution()
+        wider.whenMatchedUpdateAll().execute()
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+    found = glaive.dataset(uri).to_table().sort_by("id").to_pylist()
+    assert [list(row.values()) for row in found] == [
+        [1, 7, 70, 700],
+        [2, 5, 50, None],
+        [3, 60, 6, None],
+    ]
+
+
+def test_a_column_is_not_taken_for_one_whose_name_differs_in_case(
+    spark: SparkSession, uri: str
+) -> None:
+    glaive.write_dataset(pa.table({"id": [1, 2], "a": [1, 2], "A": [10, 20]}), uri)
+    table = LanceTable.forPath(spark, uri).alias("t")
+    source = spark.sql("select 2L as id, 5L as a").alias("s")
+
+    with pytest.raises(ColumnNotFoundError, match=r"lacks columns .*: A\."):
+        table.merge(source, "t.id = s.id").whenMatchedUpdateAll().execute()
