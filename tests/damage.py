@@ -20,13 +20,22 @@ from glaive.format.pb import (
 )
 from glaive.format.wire import seal
 
-__all__ = ["assembled", "damaged", "data_size", "edited", "page_message", "parts_of", "rewritten"]
+__all__ = [
+    "PAGES",
+    "assembled",
+    "damaged",
+    "data_size",
+    "edited",
+    "page_message",
+    "parts_of",
+    "rewritten",
+]
 
 _FOOTER = struct.Struct("<QQQIIHH4s")
 _SHORT = struct.Struct("<QHH4s")
 _PAIR = struct.Struct("<QQ")
 
-_PAGES: dict[str, Any] = {
+PAGES: dict[str, Any] = {
     "lance.encodings.ArrayEncoding": encodings20_pb2.ArrayEncoding,
     "lance.encodings21.PageLayout": encodings21_pb2.PageLayout,
     "lance.encodings23.PlanarLayout": encodings23_pb2.PlanarLayout,
@@ -108,7 +117,7 @@ def _append(out: bytearray, parts: list[bytes]) -> bytes:
 def page_message(page: Any, change: Callable[[Any], object]) -> None:
     """Apply ``change`` to the message that tells the layout of a page."""
     envelope = Envelope.FromString(page.encoding.direct.encoding)
-    message = _PAGES[envelope.type_url.rsplit("/", 1)[-1]].FromString(envelope.value)
+    message = PAGES[envelope.type_url.rsplit("/", 1)[-1]].FromString(envelope.value)
     change(message)
     page.encoding.direct.encoding = seal(envelope.type_url, message.SerializeToString())
 

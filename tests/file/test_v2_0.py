@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf import any_pb2
 from tests.damage import rewritten
+from tests.file_messages import BOTH, buffers_of, column_messages, layout_of, write_with
 from tests.interop.cases import COLUMNS, table
 from tests.interop.nested20 import SPECIAL, filled
 
@@ -216,6 +217,80 @@ def test_the_alias_is_the_version(tmp_path: Path) -> None:
     schema = LanceSchema.from_arrow(pa.schema([("a", pa.int8())]))
     create_writer(store, "a.lance", schema, "0.3").finish()
     assert str(open_reader(store, "a.lance").version) == "2.0"
+
+
+# --- what writers choose ----------------------------------------------------------------
+
+
+def layouts(raw: bytes) -> list[list[Any]]:
+    return [[layout_of(page) for page in column.pages] for column in column_messages(raw)]
+
+
+@pytest.mark.spec("arr-choice-1", "arr-dict-4", "arr-binary-2")
+@pytest.mark.parametrize(
+    ("kind", "rows", "items", "chosen"),
+    [
+        (pa.string(), 100, 99, "dictionary"),
+        (pa.string(), 300, 2, "dictionary"),
+        (pa.string(), 99, 2, "binary"),
+        (pa.string(), 100, 100, "binary"),
+        (pa.large_string(), 300, 2, "binary"),
+        (pa.binary(), 300, 2, "binary"),
+    ],
+)
+@BOTH
+def test_few_strings_of_many_get_a_dictionary_with_indices_of_a_byte(
+    tmp_path: Path, kind: pa.DataType, rows: int, items: int, chosen: str, library: str
+) -> None:
+    written = pa.table({"c": pa.array([f"{at % items:02}" for at in range(rows)]).cast(kind)})
+    raw = write_with(library, tmp_path / "a.lance", "2.0", [written])
+    ((layout,),) = layouts(raw)
+    assert layout.WhichOneof("array_encoding") == chosen
+    strings = layout.dictionary.items.binary if chosen == "dictionary" else layout.binary
+    assert strings.indices.nullable.no_nulls.values.flat.bits_per_value == 64
+    if chosen == "dictionary":
+        assert layout.dictionary.indices.nullable.no_nulls.values.flat.bits_per_value == 8
+        assert layout.dictionary.num_dictionary_items == items
+    ((page,),) = (column.pages for column in column_messages(raw))
+    ends = buffers_of(raw, page)[1 if chosen == "dictionary" else 0]
+    assert len(ends) == 8 * (items if chosen == "dictionary" else rows)
+
+
+@pytest.mark.spec("arr-choice-1", "arr-flat-4")
+@BOTH
+def test_only_bytes_of_strings_are_compressed(tmp_path: Path, library: str) -> None:
+    wish = {"lance-encoding:compression": "zstd"}
+    fields = [pa.field("n", pa.int64(), metadata=wish), pa.field("t", pa.string(), metadata=wish)]
+    numbers = list(range(2000))
+    written = pa.table([numbers, [f"text {at}" for at in numbers]], schema=pa.schema(fields))
+    raw = write_with(library, tmp_path / "a.lance", "2.0", [written])
+    (number,), (text,) = layouts(raw)
+    flat = number.nullable.no_nulls.values.flat
+    assert flat.bits_per_value == 64
+    assert not flat.HasField("compression")
+    assert text.binary.bytes.flat.compression.scheme == "zstd"
+    _, packed = buffers_of(raw, column_messages(raw)[1].pages[0])
+    plain = "".join(written["t"].to_pylist()).encode()
+    assert int.from_bytes(packed[:8], "little") == len(plain)
+    assert pa.Codec("zstd").decompress(packed[8:], len(plain), asbytes=True) == plain
+
+
+@pytest.mark.spec("arr-choice-2", "owner-5")
+@BOTH
+def test_rows_of_a_struct_are_one_page_and_items_pages_of_their_own(
+    tmp_path: Path, library: str
+) -> None:
+    values = [{"a": at, "l": [at] * 3} for at in range(2000)]
+    batches = [pa.table({"s": values[at : at + 500]}) for at in range(0, 2000, 500)]
+    raw = write_with(library, tmp_path / "a.lance", "2.0", batches, data_cache_bytes=8000)
+    header, member, ends, items = (
+        [page.length for page in column.pages] for column in column_messages(raw)
+    )
+    assert header == [2000]
+    assert len(member) > 1
+    assert (sum(member), sum(ends), sum(items)) == (2000, 2000, 6000)
+    assert layouts(raw)[0][0].WhichOneof("array_encoding") == "struct"
+    assert not column_messages(raw)[0].pages[0].buffer_sizes
 
 
 # --- damage -----------------------------------------------------------------------------

@@ -77,6 +77,12 @@ def vectors() -> list[ArrayVector]:
             [[Page(4, binary(6), [words(2, 8, 2, 5), b"abxyz"])]],
         ),
         ArrayVector(
+            "large strings",
+            pa.large_string(),
+            ["ab", None, "", "xyz"],
+            [[Page(4, binary(6), [words(2, 8, 2, 5), b"abxyz"])]],
+        ),
+        ArrayVector(
             "a list with nulls",
             pa.list_(pa.int32()),
             [[1, 2], None, [], [3, None, 5]],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from tests.golden.arrays20 import WHOLE_FILE, ArrayVector, flat, no_nulls, old_p
 from tests.golden.assemble import Page, assemble
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.file import LanceFileWriter
 from glaive.file.open import open_reader
 from glaive.io.uri import open_store
 from glaive.kernels.bitpack import BLOCK, pack_out_of_line
@@ -49,10 +51,18 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert read(str(tmp_path)).equals(pa.array([1, 2, None], pa.int32()))
 
 
+@pytest.mark.spec("align-3", "column-4", "arr-choice-1")
+def test_a_whole_file_is_written_byte_for_byte(tmp_path: Path) -> None:
+    with LanceFileWriter(tmp_path / "one.lance", version="2.0") as writer:
+        writer.write_batch(pa.table({"c": pa.array([1, 2, None], pa.int32())}))
+    assert (tmp_path / "one.lance").read_bytes().hex() == WHOLE_FILE
+
+
 @pytest.mark.spec(
     *("ends-1", "ends-2", "ends-3", "arr-binary-1", "arr-list-1", "arr-list-2", "arr-list-3"),
     *("arr-dict-1", "arr-dict-2", "arr-packed-1", "arr-null-3", "arr-null-4", "arr-binary-6"),
     *("arr-bits-1", "arr-bits-2", "arr-bits-3", "arr-fsst-1", "arr-fsb-1"),
+    *("owner-5", "arr-binary-2"),
 )
 @pytest.mark.parametrize("vector", [*WRITTEN, *OLD], ids=lambda one: one.name)
 def test_a_page(tmp_path: Path, vector: ArrayVector) -> None:
@@ -74,6 +84,29 @@ def test_pylance_reads_the_same(tmp_path: Path, vector: ArrayVector) -> None:
     put(tmp_path, vector)
     found = LanceFileReader(str(tmp_path / "one.lance")).read_all().to_table()["c"]
     assert found.to_pylist() == list(vector.values)
+
+
+@pytest.mark.interop
+@pytest.mark.spec("arr-dict-4")
+@pytest.mark.parametrize(("kind", "bits"), [(pa.string(), 16), (pa.large_string(), 8)])
+def test_pylance_cannot_read_other_dictionaries_of_strings(
+    tmp_path: Path, kind: pa.DataType, bits: int
+) -> None:
+    pytest.importorskip("lance", reason="install the 'interop' group")
+    from lance.file import LanceFileReader as Reader
+
+    (vector,) = (one for one in WRITTEN if one.name == "strings by a dictionary")
+    ((page,),) = vector.columns
+    indices, *items = page.buffers
+    wide = np.frombuffer(indices, "u1").astype(f"u{bits // 8}").tobytes()
+    layout = page.layout.replace(flat(8), flat(bits), 1)
+    put(tmp_path, replace(vector, kind=kind, columns=[[Page(4, layout, [wide, *items])]]))
+    assert read(str(tmp_path)).to_pylist() == list(vector.values)
+    try:
+        found = Reader(str(tmp_path / "one.lance")).read_all().to_table()["c"].to_pylist()
+    except pa.ArrowInvalid:
+        return
+    assert found != list(vector.values)
 
 
 @pytest.mark.spec("arr-const-1")

@@ -12,6 +12,7 @@ from tests.golden.reading import check_page, read, take
 from tests.golden.vectors import FILES, VECTORS, Vector
 
 from glaive.errors import CorruptFileError, NotLanceError, UnsupportedFeatureError
+from glaive.file import LanceFileWriter
 
 
 @pytest.mark.spec(
@@ -25,11 +26,19 @@ def test_a_whole_file(tmp_path: Path, version: str) -> None:
     assert column.equals(pa.array([1, 2, None], pa.int32()))
 
 
+@pytest.mark.spec("align-1", "align-2", "align-3", "column-4", "mb-7", "footer-1")
+@pytest.mark.parametrize("version", FILES)
+def test_a_whole_file_is_written_byte_for_byte(tmp_path: Path, version: str) -> None:
+    with LanceFileWriter(tmp_path / "one.lance", version=version) as writer:
+        writer.write_batch(pa.table({"c": pa.array([1, 2, None], pa.int32())}))
+    assert (tmp_path / "one.lance").read_bytes().hex() == FILES[version]
+
+
 @pytest.mark.spec(
     *("layer-1", "def-2", "def-3", "rep-1", "rep-2", "visible-2", "unshred-1"),
     *("mb-10", "mb-11", "mb-rep-1", "mb-rep-2", "var-1", "var-2", "rle-1", "rle-2", "rle-3"),
     *("zip-1", "zip-2", "zip-4", "zip-5", "zip-6", "zip-8", "zip-9", "zip-11"),
-    *("const-1", "const-2", "const-3", "const-5", "fsl-1"),
+    *("const-1", "const-2", "const-3", "const-5", "fsl-1", "zip-3", "align-4"),
 )
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda one: f"{one.name}, {one.version}")
 def test_a_page(tmp_path: Path, vector: Vector) -> None:

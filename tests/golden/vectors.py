@@ -151,6 +151,31 @@ VECTORS = [
         ),
     ),
     Vector(
+        "numbers with a null, zipped",
+        "2.1",
+        pa.int16(),
+        [1, None, 3],
+        _page(
+            3,
+            "full_zip_layout { bits_def: 1 bits_per_value: 16 num_items: 3 num_visible_items: 3"
+            f" {SHORTS} {NULLABLE} }}",
+            "000100010000000300",
+        ),
+    ),
+    Vector(
+        "lists of numbers, zipped",
+        "2.1",
+        pa.list_(pa.int16()),
+        [[1, None], None, [], [3]],
+        _page(
+            4,
+            "full_zip_layout { bits_rep: 1 bits_def: 2 bits_per_value: 16 num_items: 5"
+            f" num_visible_items: 3 {SHORTS} {NULLABLE} {LISTS} }}",
+            "0401000100000607040300",
+            "000607080b",
+        ),
+    ),
+    Vector(
         "vectors with a null inside and outside",
         "2.1",
         pa.list_(pa.float32(), 2),
