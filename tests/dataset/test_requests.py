@@ -68,6 +68,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.spec("read-1", "read-2")
 def test_two_of_a_hundred_columns_fetch_only_their_bytes(wide: Path) -> None:
     store = CountingStore(open_store(wide))
     opened = LanceDataset.of(store, open_latest(store))

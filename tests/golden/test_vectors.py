@@ -35,7 +35,7 @@ def test_a_whole_file_is_written_byte_for_byte(tmp_path: Path, version: str) -> 
 
 
 @pytest.mark.spec(
-    *("layer-1", "def-2", "def-3", "rep-1", "rep-2", "visible-2", "unshred-1"),
+    *("layer-1", "def-2", "def-3", "visible-3", "rep-1", "rep-2", "visible-2", "unshred-1"),
     *("mb-10", "mb-11", "mb-rep-1", "mb-rep-2", "var-1", "var-2", "rle-1", "rle-2", "rle-3"),
     *("zip-1", "zip-2", "zip-4", "zip-5", "zip-6", "zip-8", "zip-9", "zip-11"),
     *("const-1", "const-2", "const-3", "const-5", "fsl-1", "zip-3", "align-4"),

@@ -205,6 +205,7 @@ def vectors(rows: int) -> tuple[Stored, pa.Buffer]:
     return Stored(page), data
 
 
+@pytest.mark.spec("zip-7")
 def test_vectors_without_levels_are_written_without_a_copy() -> None:
     data, codec = floats(10)
     items = FixedWidth(data.slice(256), 32, 9 * 64)
@@ -233,6 +234,7 @@ def item_buffer(leaf: Leaf) -> pa.Buffer:
     return leaf.values.items.values
 
 
+@pytest.mark.spec("zip-7")
 @pytest.mark.parametrize("rows", [[4], [4, 5, 6]])
 def test_neighbouring_vectors_of_a_mapped_page_are_views(rows: list[int]) -> None:
     stored, data = vectors(10)
@@ -246,6 +248,7 @@ def test_neighbouring_vectors_of_a_mapped_page_are_views(rows: list[int]) -> Non
     assert view.to_pybytes()[: 256 * len(rows)] == data.to_pybytes()[1024 : 1024 + 256 * len(rows)]
 
 
+@pytest.mark.spec("read-2")
 def test_a_vector_costs_one_request_for_exactly_its_bytes() -> None:
     stored, _ = vectors(10)
     page = stored.open(mapped=False)
@@ -262,6 +265,7 @@ def test_a_vector_costs_one_request_for_exactly_its_bytes() -> None:
     assert first.tolist() == [512.0, 192.0, 512.0, 128.0]
 
 
+@pytest.mark.spec("read-2")
 def test_a_string_costs_one_request_for_its_index_entries_and_one_for_its_bytes() -> None:
     rows: list[list[Entry]] = [[(0, 0, b"x" * 300)] for _ in range(50)]
     stored = make(rows, VALID, variable())
@@ -341,6 +345,7 @@ def test_the_lists_of_the_reference_are_read_and_written() -> None:
     assert raw == [LISTS, LISTS_INDEX]
 
 
+@pytest.mark.spec("zip-10")
 @pytest.mark.parametrize(
     ("changes", "buffers", "message"),
     [
@@ -361,6 +366,7 @@ def test_the_lists_of_the_reference_are_read_and_written() -> None:
         ({}, (STRINGS[:-1], STRINGS_INDEX), "row index"),
         ({}, (STRINGS, bytes.fromhex("0000310132013601")), "row index"),
         ({}, (STRINGS, bytes.fromhex("0000320131013701")), "row index"),
+        ({}, (STRINGS, bytes.fromhex("0500310132013701")), "row index"),
         ({}, (STRINGS, bytes.fromhex("0000310133013701")), "full-zip entries"),
         ({}, (b"\x02" + STRINGS[1:], STRINGS_INDEX), "repetition levels"),
         ({}, (b"\x00\xff" + STRINGS[2:], STRINGS_INDEX), "full-zip entries"),

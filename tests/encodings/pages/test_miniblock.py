@@ -157,7 +157,7 @@ VECTORS = [
 ]
 
 
-@pytest.mark.spec("mb-1", "mb-7", "mb-9", "mb-10", "mb-11")
+@pytest.mark.spec("mb-1", "mb-7", "mb-9", "mb-10", "mb-11", "visible-3")
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize(("layout", "rows", "buffers", "expected"), VECTORS)
 def test_pages_of_the_reference_are_read_and_written_byte_for_byte(

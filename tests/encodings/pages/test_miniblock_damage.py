@@ -35,6 +35,7 @@ from glaive.format.pb import encodings21_pb2 as pb
 # ------------------------------------------------------------------ limits of the layout
 
 
+@pytest.mark.spec("mb-12")
 def test_more_levels_than_a_chunk_can_count_are_not_written() -> None:
     definition = np.full(66_000, 2, np.uint16)
     rep = np.ones(66_000, np.uint16)

@@ -102,6 +102,61 @@ def test_values_come_back_one_by_one(scheme: int, values: list[bytes], bits: int
     assert back.offset_bits == bits
 
 
+def plain_of(scheme: int, packed: bytes) -> bytes:
+    """Decompress what stands behind the size in front, without this library."""
+    width = 4 if scheme == LZ4 else 8
+    codec = pa.Codec("lz4_raw" if scheme == LZ4 else "zstd")
+    size = int.from_bytes(packed[:width], "little")
+    return codec.decompress(packed[width:], size, asbytes=True) if size else b""
+
+
+def compressed_by_others(scheme: int, plain: bytes, *, size: bool = True) -> bytes:
+    codec = pa.Codec("lz4_raw" if scheme == LZ4 else "zstd")
+    front = len(plain).to_bytes(4 if scheme == LZ4 else 8, "little") if size else b""
+    return front + codec.compress(plain, asbytes=True)
+
+
+@pytest.mark.spec("general-1", "general-3", "general-4")
+@pytest.mark.parametrize("scheme", [LZ4, ZSTD])
+def test_of_each_chunk_only_the_first_buffer_is_compressed(scheme: int) -> None:
+    codec, plain = general(scheme, RLE), read_encoding(RLE, WHERE)
+    block = numbers([at // 5 for at in range(9000)])
+    found, expected = codec.encode_mini(block), plain.encode_mini(block)
+    assert len(expected.counts) > 1
+    first, lengths = (buffer.tobytes() for buffer in found.buffers)
+    before, same = (buffer.tobytes() for buffer in expected.buffers)
+    assert lengths == same
+    at = start = 0
+    for size, size_before in zip(found.sizes[0], expected.sizes[0], strict=True):
+        part = before[start : start + size_before]
+        assert plain_of(scheme, first[at : at + size]) == part
+        at, start = at + size, start + size_before
+    assert (at, start) == (len(first), len(before))
+
+
+@pytest.mark.spec("general-2", "general-3", "general-4")
+@pytest.mark.parametrize("scheme", [LZ4, ZSTD])
+def test_a_block_is_compressed_whole_and_values_one_by_one(scheme: int) -> None:
+    codec, block = general(scheme, VARIABLE), strings([b"abc" * 9, b"", b"d" * 500])
+    (size,) = (encoded := codec.encode_blocks(block, np.array([3]))).sizes
+    plain = read_encoding(VARIABLE, WHERE).encode_blocks(block, np.array([3])).data.tobytes()
+    assert plain_of(scheme, encoded.data.tobytes()[:size]) == plain
+    values = contents(codec.encode_values(block))
+    assert [plain_of(scheme, value) for value in values] == contents(block)
+
+
+@pytest.mark.spec("general-2", "general-3", "general-4")
+@pytest.mark.parametrize(("scheme", "size"), [(LZ4, True), (ZSTD, True), (ZSTD, False)])
+def test_what_others_compressed_is_read(scheme: int, *, size: bool) -> None:
+    codec, values = general(scheme, VARIABLE), [b"abc" * 9, b"d" * 500]
+    packed = [compressed_by_others(scheme, value, size=size) for value in values]
+    assert contents(codec.decode_values(strings(packed), WHERE)) == values
+    plain = read_encoding(VARIABLE, WHERE).encode_blocks(strings(values), np.array([2]))
+    data = compressed_by_others(scheme, plain.data.tobytes(), size=size)
+    places = np.zeros(1, np.int64), np.array([len(data)]), np.array([2])
+    assert contents(codec.decode_blocks(pa.py_buffer(data), *places, WHERE)) == values
+
+
 def test_an_empty_value_has_a_size_and_a_frame_with_zstd() -> None:
     (value,) = contents(general(ZSTD, VARIABLE).encode_values(strings([b""])))
     assert (len(value), value[:8], value[8:12]) == (17, bytes(8), bytes.fromhex("28b52ffd"))

@@ -129,6 +129,7 @@ def test_a_slice_is_packed_as_its_copy() -> None:
         assert read(page_of(part), array).equals(part)
 
 
+@pytest.mark.spec("packed-5")
 def test_members_are_encoded_by_their_own_keys() -> None:
     array = variable(3000)
     keys = ("zstd", "fsst", None, "none")
