@@ -68,28 +68,26 @@ def test_equal_values_are_a_constant_page_from_2_2_on(
 
 
 RUNS = "rle { values { flat { bits_per_value: 16 } } run_lengths { flat { bits_per_value: 8 } } }"
+ONE_CHUNK = "num_buffers: 1 num_items: 3"
+ONLY_IN_2_2 = {
+    "a constant": (
+        f"constant_layout {{ {NULLABLE} inline_value: '\\005\\000' }}",
+        "",
+        "000001000000",
+    ),
+    "runs of levels": (
+        f"mini_block_layout {{ def_compression {{ {RUNS} }} {SHORTS} {NULLABLE} {ONE_CHUNK} }}",
+        "4000",
+        "030011000600fefe 0600000000000000 000001000000 010101 fefefefefefefe050005000500fefe",
+    ),
+}
+"""Layouts and buffers of a page with 5, null, 5."""
 
 
 @pytest.mark.spec("version-3")
-@pytest.mark.parametrize(
-    ("layout", "buffers"),
-    [
-        (f"constant_layout {{ {NULLABLE} inline_value: '\\005\\000' }}", ["", "000001000000"]),
-        (
-            f"mini_block_layout {{ def_compression {{ {RUNS} }} {SHORTS} {NULLABLE}"
-            " num_buffers: 1 num_items: 3 }",
-            [
-                "4000",
-                "030011000600fefe 0600000000000000 000001000000 010101 fefefefefefefe"
-                "050005000500fefe",
-            ],
-        ),
-    ],
-    ids=["a constant", "runs of levels"],
-)
-def test_what_only_2_2_writes_is_read_in_2_1(
-    tmp_path: Path, layout: str, buffers: list[str]
-) -> None:
+@pytest.mark.parametrize("name", ["a constant", "runs of levels"])
+def test_what_only_2_2_writes_is_read_in_2_1(tmp_path: Path, name: str) -> None:
+    layout, *buffers = ONLY_IN_2_2[name]
     page = Page(3, layout, [bytes.fromhex(one) for one in buffers])
     data = assemble(pa.schema([pa.field("c", pa.int16())]), [[page]], "2.1")
     (tmp_path / "a.lance").write_bytes(data)

@@ -152,7 +152,7 @@ def test_footer_metadata_and_manifest_entry_are_as_documented(tmp_path: Path) ->
     assert written.column_indices == []
 
 
-@pytest.mark.spec("pagetable-1")
+@pytest.mark.spec("pagetable-1", "nulls-3")
 def test_the_page_table_begins_at_the_lowest_id(store: ObjectStore) -> None:
     schema = LanceSchema.from_arrow(pa.schema({"a": pa.int64(), "b": pa.string()}), first_id=7)
     writer = LegacyFileWriter(store, "a.lance", schema)

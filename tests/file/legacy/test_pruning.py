@@ -61,6 +61,7 @@ def test_many_durations_leave_pages_out_by_what_lies_around_them(tmp_path: Path)
     assert pruned(column, IsOneOf(among.slice(0, 2))) == [(4, 8)]
 
 
+@pytest.mark.spec("stats-8")
 def test_what_was_null_may_pass_as_the_value_of_its_slot(tmp_path: Path) -> None:
     numbers: Any = np.ma.MaskedArray(np.arange(12), np.arange(12) == 5)
     column = column_of(tmp_path, pa.array(numbers.data, mask=numbers.mask))
