@@ -49,6 +49,26 @@ def test_pages_of_a_column_have_the_rows_of_the_file(
         LanceFileReader(path).read_all().to_table()
 
 
+@pytest.mark.spec("own-2")
+@pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
+@BOTH
+def test_all_columns_have_the_rows_of_the_file(tmp_path: Path, library: str, version: str) -> None:
+    values = [{"a": [at] * (at % 3), "b": {"x": at}, "c": str(at)} for at in range(900)]
+    path = tmp_path / "a.lance"
+    raw = write_with(library, path, version, [pa.Table.from_pylist(values)])
+    columns = column_messages(raw)
+    assert [sum(page.length for page in column.pages) for column in columns] == [900] * 3
+    assert LanceFileReader(path).read_all().to_table().to_pylist() == values
+    for wrong in range(3):
+
+        def lengthen(_: Any, messages: list[Any], at: int = wrong) -> None:
+            messages[at].pages[0].length += 1
+
+        path.write_bytes(rewritten(raw, lengthen))
+        with pytest.raises(CorruptFileError, match=r"90[01].*90[01]"):
+            LanceFileReader(path).read_all().to_table()
+
+
 @pytest.mark.spec("column-6", "owner-6")
 @VERSIONS
 @BOTH

@@ -45,6 +45,7 @@ def test_row_ids_come_back(ids: NDArray[np.uint64]) -> None:
     np.testing.assert_array_equal(decode_row_ids(data, len(ids), where="m"), ids)
 
 
+@pytest.mark.spec("rowid-7")
 @pytest.mark.parametrize(
     ("ids", "form"),
     [

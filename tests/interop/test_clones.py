@@ -19,6 +19,7 @@ from glaive.errors import (
     VersionNotFoundError,
 )
 from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
@@ -176,6 +177,32 @@ class TestClones:
                 getattr(library.dataset(path), kind)(target, 3)
                 made.append(facts(glaive.dataset(target).manifest))
             assert made[0] == made[1]
+
+    @pytest.mark.spec("clone-1")
+    def test_the_first_commit_says_where_the_dataset_comes_from(
+        self, path: str, tmp_path: Path
+    ) -> None:
+        glaive.dataset(path).create_branch("b", 3)
+        for library in (glaive, lance):
+            name, clone = library.__name__, str(tmp_path / library.__name__)
+            library.dataset(path).create_branch(name, 3)
+            library.dataset(path).create_branch(f"{name}/c", ("b", 3))
+            library.dataset(path).shallow_clone(clone, 3)
+            for made, source, branch in (
+                (glaive.dataset(path, version=(name, None)), "", name),
+                (glaive.dataset(path, version=(f"{name}/c", None)), "b", f"{name}/c"),
+                (glaive.dataset(clone), "", ""),
+            ):
+                manifest = made.manifest
+                told = table_pb2.Transaction.FromString(manifest.transaction or b"").clone
+                assert (told.is_shallow, told.ref_version, told.ref_name) == (True, 3, source)
+                assert told.branch_name == branch
+                place = f"{path}/tree/b" if source else path
+                assert told.ref_path.rstrip("/").endswith(place)
+                assert manifest.version == 3
+                bases = {one.id: one.path.rstrip("/") for one in manifest.wire.base_paths}
+                for fragment in manifest.fragments():
+                    assert all(bases[file.base_id or 0].endswith(path) for file in fragment.files)
 
     def test_blobs_beside_the_files_are_cloned_with_them(self, tmp_path: Path) -> None:
         large = b"x" * 200_000

@@ -95,6 +95,24 @@ def test_members_are_projected(tmp_path: Path, name: str, version: str) -> None:
     assert ours.take([3, 3, 1999, 0], columns=[path]).to_pylist() == taken.to_pylist()
 
 
+@pytest.mark.spec("type-2")
+@pytest.mark.parametrize("writer", [glaive, lance], ids=NAMES)
+def test_items_of_vectors_are_no_fields(tmp_path: Path, writer: ModuleType) -> None:
+    kind = pa.list_(pa.field("element", pa.float32(), nullable=False), 2)
+    rows = pa.table({"v": pa.array([[1.0, 2.0], [3.0, 4.0]], kind), "n": [1, 2]})
+    writer.write_dataset(rows, str(tmp_path / "t"))
+    fields = glaive.dataset(str(tmp_path / "t")).manifest.wire.fields
+    assert [(one.id, one.name, one.logical_type) for one in fields] == [
+        (0, "v", "fixed_size_list:float:2"),
+        (1, "n", "int64"),
+    ]
+    for reader in (glaive, lance):
+        found = reader.dataset(str(tmp_path / "t")).to_table()
+        item = found.schema.field("v").type.value_field
+        assert (item.name, item.nullable, item.type) == ("item", True, pa.float32())
+        assert found.to_pylist() == rows.to_pylist()
+
+
 def in_pieces(source: pa.Table) -> list[pa.RecordBatch]:
     """Batches of 300 rows that share no memory: the reference cannot take all slices."""
     batches = []

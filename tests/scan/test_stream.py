@@ -168,6 +168,7 @@ def test_null_structs_have_null_members(tmp_path: Path) -> None:
     assert written.to_table(["s.x"]).to_pydict() == {"s.x": [1, None, None]}
 
 
+@pytest.mark.spec("frag-2")
 def test_row_ids_are_addresses(dataset: LanceDataset) -> None:
     table = dataset.to_table(["id"], with_row_id=True, with_row_address=True, offset=1699, limit=2)
     assert table["_rowid"].to_pylist() == [1699, 1 << 32]
