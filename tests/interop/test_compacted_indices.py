@@ -257,6 +257,7 @@ def _cases() -> Iterator[Any]:
 
 
 @pytest.mark.sampled(every=6)
+@pytest.mark.spec("zones-1")
 @pytest.mark.spec("segment-2")
 @pytest.mark.spec("remap-1")
 @pytest.mark.spec("remap-2")

@@ -14,6 +14,7 @@ import pytest
 import glaive
 from glaive.errors import NotLanceError, OptionError, UnsupportedFeatureError
 from glaive.file import LanceFileReader
+from glaive.index.scalar.rowsets import row_set_of
 from glaive.indices import IndexConfig
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
@@ -72,6 +73,14 @@ def pages_of(uri: str) -> Any:
     return reader.read_all().to_table(), {key: said[key] for key in sorted(said)}
 
 
+def nulls_of(uri: str) -> list[int]:
+    (file,) = Path(uri).glob("_indices/*/nulls.lance")
+    rows = LanceFileReader(str(file)).read_all().to_table()
+    assert (rows.num_rows, rows.column_names) == (1, ["nulls"])
+    found: list[int] = row_set_of(rows["nulls"].combine_chunks(), "here", 99).rows().tolist()
+    return found
+
+
 def same_answers(uri: str) -> None:
     theirs = lance.dataset(uri)
     for question in QUESTIONS:
@@ -88,10 +97,11 @@ def same_answers(uri: str) -> None:
     assert "g_idx" in ours.scanner(filter="g IS NULL", use_scalar_index=True).explain_plan()
 
 
+@pytest.mark.spec("rtree-3")
 @pytest.mark.spec("rtree-1", "rtree-2")
 @pytest.mark.parametrize("name", TYPES)
 def test_the_tree_has_the_boxes_of_pylance(tmp_path: Path, name: str) -> None:
-    trees = []
+    trees, nulls = [], []
     for library in (glaive, lance):
         uri = written(tmp_path / library.__name__, name)
         config = (glaive if library is glaive else lance).indices.IndexConfig(
@@ -99,8 +109,11 @@ def test_the_tree_has_the_boxes_of_pylance(tmp_path: Path, name: str) -> None:
         )
         library.dataset(uri).create_scalar_index("g", config)
         trees.append(pages_of(uri))
+        nulls.append(nulls_of(uri))
         if name != "box":  # a box meets no polygon, pylance says
             same_answers(uri)
+    assert nulls[0] == nulls[1]
+    assert nulls[0]
     (ours, said), (theirs, their_said) = trees
     assert {key: said[key] for key in (b"num_items", b"num_pages", b"page_size")} == {
         key: their_said[key] for key in (b"num_items", b"num_pages", b"page_size")

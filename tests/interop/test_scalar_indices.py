@@ -73,6 +73,7 @@ def check_theirs(path: Path, filters: list[str]) -> None:
 
 
 @pytest.mark.sampled(every=8)
+@pytest.mark.spec("btree-4", "kind-3")
 @pytest.mark.spec("btree-1")
 @pytest.mark.spec("btree-2")
 @STABLE
@@ -182,6 +183,7 @@ def rows_of(data: bytes) -> list[int]:
 
 
 @pytest.mark.sampled(every=8)
+@pytest.mark.spec("zonemap-2")
 @pytest.mark.spec("zonemap-1")
 @STABLE
 @EVERY_TYPE
@@ -199,6 +201,7 @@ def test_zone_maps_are_those_of_pylance(tmp_path: Path, kind: Any, stable: bool)
 
 
 @pytest.mark.sampled(every=8)
+@pytest.mark.spec("bloom-3")
 @pytest.mark.spec("bloom-1")
 @pytest.mark.spec("bloom-2")
 @STABLE
@@ -219,6 +222,7 @@ def test_bloom_filters_are_those_of_pylance(
     check_theirs(ours, questions(kind)[:2])
 
 
+@pytest.mark.spec("bloom-3")
 def test_types_without_filters_are_those_of_pylance(tmp_path: Path) -> None:
     for name, kind in TYPES.items():
         path = write(tmp_path / name.replace("/", ""), values_of(kind, 20))

@@ -109,6 +109,23 @@ def test_an_index_with_addresses_does_not_follow_rows() -> None:
     assert coverage(cover_relocated(entries, frozenset({1}), [7], [5])) == [{1, 7}, {1}]
 
 
+ADDRESSES_FROM = {
+    "BTree": 1, "Json": 1, "ZoneMap": 0, "BloomFilter": 0, "FM": 0,
+    "Bitmap": 1, "NGram": 1, "RTree": 1, "MinHashLsh": 1, "LabelList": 2,
+}  # fmt: skip
+
+
+@pytest.mark.spec("kind-3")
+@pytest.mark.parametrize("kind", ADDRESSES_FROM)
+def test_each_kind_follows_rows_up_to_the_version_that_has_addresses(kind: str) -> None:
+    first, url = ADDRESSES_FROM[kind], f"/lance.index.pb.{kind}IndexDetails"
+    entries = [index([1], kind=url, version=version) for version in range(first + 2)]
+
+    found = coverage(cover_relocated(entries, frozenset({1}), [7], [5]))
+
+    assert found == [{1, 7}] * first + [{1}] * 2
+
+
 @pytest.mark.parametrize("url", [BTREE, "type.googleapis.com/lance.BTreeIndexDetails", "a/x.BTree"])
 def test_a_kind_is_named_without_package_and_suffix(url: str) -> None:
     assert kind_name(url) == "btree"

@@ -30,6 +30,7 @@ def write(path: Path, parts: list[Any], *, stable: bool = False, version: str = 
 
 
 @pytest.mark.sampled(every=4)
+@pytest.mark.spec("btree-5")
 @pytest.mark.spec("btree-1")
 @pytest.mark.spec("btree-2")
 @EVERY_TYPE

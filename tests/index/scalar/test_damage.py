@@ -169,6 +169,7 @@ def test_zones_without_bounds_are_neither_searched_nor_merged(tmp_path: Path, na
         zonemap.merge([segment], None, SegmentWriter(segment.store, version))
 
 
+@pytest.mark.spec("btree-4")
 def test_partitioned_b_trees_are_not_searched(tmp_path: Path) -> None:
     path = write(tmp_path / "d", [pa.array(range(10))])
     build(path, "x", "btree")

@@ -70,6 +70,7 @@ def test_whole_documents_have_no_order(tmp_path: Path) -> None:
         glaive.dataset(path).create_scalar_index("x", "BTREE")
 
 
+@pytest.mark.spec("json-index-3")
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

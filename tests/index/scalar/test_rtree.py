@@ -138,6 +138,7 @@ def test_null_rows_that_are_told_again_and_again_are_joined_once(path: Path) -> 
     assert calls[1] < calls[0] + 1_000
 
 
+@pytest.mark.spec("rtree-3")
 def test_null_rows_of_several_sets_are_all_null(path: Path) -> None:
     more = [encode_rowset(np.array(rows, np.uint64)) for rows in ([1], [2, 3], [1 << 32])]
 
