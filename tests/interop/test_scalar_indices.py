@@ -182,8 +182,24 @@ def rows_of(data: bytes) -> list[int]:
     return row_set_of(pa.array([data], pa.binary()), "here", 99).rows().tolist()
 
 
-@pytest.mark.sampled(every=8)
+SEEDED = {
+    pa.int64(): False, pa.float32(): False, pa.date32(): False, pa.binary(4): False,
+    pa.string(): True, pa.large_string(): True, pa.binary(): True, pa.decimal256(40, 2): True,
+}  # fmt: skip
+
+
 @pytest.mark.spec("zonemap-2")
+@pytest.mark.parametrize("kind", SEEDED, ids=str)
+def test_details_of_zone_maps_are_those_of_pylance(tmp_path: Path, kind: Any) -> None:
+    paths = [write(tmp_path / name, values_of(kind, 5)) for name in ("theirs", "ours")]
+    lance.dataset(paths[0]).create_scalar_index("x", IndexConfig("zonemap", {}))
+    build(paths[1], "x", "zonemap")
+    details = [segments(path)[0].entry.index_details.value for path in paths]
+    # Fields 1 to 3; 8192 is a number of two bytes.
+    assert details == [bytes([8, 0x80, 0x40, 16, SEEDED[kind], 24, 1])] * 2
+
+
+@pytest.mark.sampled(every=8)
 @pytest.mark.spec("zonemap-1")
 @STABLE
 @EVERY_TYPE
