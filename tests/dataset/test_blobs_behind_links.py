@@ -45,6 +45,32 @@ def test_a_value_in_the_dataset_does_not_lead_out_of_it_through_a_link(
     assert f"allow_external_blobs=['{key}']" in str(refused.value)
 
 
+@pytest.mark.spec("rel-26", "rel-45")
+def test_no_link_leads_out_of_the_places_that_are_allowed(tmp_path: Path, key: Path) -> None:
+    """The caller allows a folder that has the dataset of somebody else inside."""
+    where, media = tmp_path / "all" / "d", tmp_path / "all" / "media"
+    where.mkdir(parents=True)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "m").write_bytes(b"media")
+    media.symlink_to(tmp_path / "disk", target_is_directory=True)
+    for folder in (where, tmp_path / "disk"):
+        (folder / "key").symlink_to(key)
+        (folder / "next").symlink_to(where / "own")
+    (where / "own").write_bytes(b"own")
+    uris = [(where / "key").as_uri(), (media / "key").as_uri(), (media / "m").as_uri()]
+    uris += [(where / "next").as_uri(), (media / "next").as_uri()]
+    glaive.write_dataset(rows(uris), where, allow_external_blob_outside_bases=True)
+    dataset = glaive.dataset(where, allow_external_blobs=[str(where), str(media)])
+    for row in (0, 1):
+        with pytest.raises(AccessError, match=r"key', which leads to '.*id_rsa' by a link"):
+            dataset.read_blobs("b", indices=[row])
+    found = dataset.read_blobs("b", indices=[2, 3, 4])
+    assert [value for _, value in found] == [b"media", b"own", b"own"]
+    for allowed in (True, [str(tmp_path)], [str(tmp_path / "all"), str(key.parent)]):
+        opened = glaive.dataset(where, allow_external_blobs=allowed)
+        assert opened.read_blobs("b", indices=[0]) == [(0, SECRET)]
+
+
 def test_a_value_below_a_base_path_that_was_named_does_not_lead_out_of_it_through_a_link(
     tmp_path: Path, key: Path
 ) -> None:

@@ -162,10 +162,15 @@ class AccessPolicy:
         above = [entry for entry in self.given if entry[0].contains(location)]
         return max(above, key=lambda entry: len(entry[0].path)) if above else None
 
+    def listed_place_of(self, location: Location) -> Location | None:
+        """The first location listed for values of blob columns that contains this one."""
+        listed = self.external if isinstance(self.external, tuple) else ()
+        return next((allowed for allowed in listed if allowed.contains(location)), None)
+
     def allows_external(self, location: Location) -> bool:
         """Whether the value of a blob column may be fetched from there."""
         if isinstance(self.external, tuple):
-            return any(allowed.contains(location) for allowed in self.external)
+            return self.listed_place_of(location) is not None
         named = not location.is_fsspec or self.options_for(location) is not None
         return bool(self.external) and named and not location.is_chained
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 
 from glaive.errors import AccessError
@@ -48,6 +49,7 @@ class ExternalValues:
         self._access = access_of(store)
         self._home: Location | None = None
         self._folders: dict[str, str] = {}
+        self._kept: set[tuple[str, ...]] = set()
         self._own = places
 
     def locate(self, uri: str, source: str) -> tuple[ObjectStore, str]:
@@ -73,7 +75,11 @@ class ExternalValues:
             if above is not None:
                 base_id, base = above
                 return self.below_base(base_id, base.below(location), source)
-        return open_external(self._store, uri, self._access, subject=source)
+        opened = open_external(self._store, uri, self._access, subject=source)
+        place = self._access.listed_place_of(location)
+        if location.is_local and place is not None:
+            self._refuse_links(location, [place], source)
+        return opened
 
     def below_base(self, base_id: int | None, path: str, source: str) -> tuple[ObjectStore, str]:
         """The same for a path below a base path, or below the root (``None``)."""
@@ -84,13 +90,16 @@ class ExternalValues:
         base = self._own[base_id]
         folder = f"{base.path.rstrip('/')}/" if base.path else ""
         location = replace(base, path=f"{folder}{path}")
-        if self._access.allows_external(location):
+        listed = self._access.listed_place_of(location)
+        allowed = self._access.allows_external(location)
+        if allowed and (listed is None or not location.is_local):
             return store, path
         home = self._own[None]
         if not home.contains(location):
             home = self._dataset()
-        place = home if home.contains(location) else self._access.place_of(location)
-        if place is None:
+        named = home if home.contains(location) else self._access.place_of(location)
+        places = [place for place in (listed, named) if place is not None]
+        if not places:
             raise AccessError(
                 f"{source} is {location.uri!r}, below base path {base_id} of "
                 f"{self._manifest.where}, which is outside of the dataset. It was not fetched. "
@@ -100,7 +109,7 @@ class ExternalValues:
                 f"{AS_OPTION}"
             )
         if location.is_local:
-            self._refuse_links(location, place, source)
+            self._refuse_links(location, places, source)
         return store, path
 
     def _dataset(self) -> Location:
@@ -110,10 +119,21 @@ class ExternalValues:
             self._home = Location.parse(root.uri)
         return self._home
 
-    def _refuse_links(self, location: Location, place: Location, source: str) -> None:
-        """Refuse a value that really lies outside of the place that contains its name."""
-        real, within = (Location.parse(self._real_path(one.path)) for one in (location, place))
-        kept = within.contains(real) or _is_downloaded(within, real)
+    def _refuse_links(self, location: Location, places: Sequence[Location], source: str) -> None:
+        """Refuse a value that really lies outside of the places that contain its name.
+
+        Folders are looked at once for all values.
+        """
+        path = location.path
+        known = (path.rpartition("/")[0], *(place.path for place in places))
+        is_plain = not is_link(path)
+        if is_plain and known in self._kept:
+            return
+        real = Location.parse(self._real_path(path))
+        within = [Location.parse(self._real_path(place.path)) for place in places]
+        kept = any(place.contains(real) or _is_downloaded(place, real) for place in within)
+        if kept and is_plain:
+            self._kept.add(known)
         if not kept and not self._access.allows_external(real):
             raise AccessError(
                 f"{source} is {location.uri!r}, which leads to {real.uri!r} by a link. It was not "
