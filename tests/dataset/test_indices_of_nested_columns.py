@@ -11,7 +11,7 @@ import pytest
 
 import glaive
 from glaive import LanceOperation
-from glaive.errors import CommitConflictError
+from glaive.errors import CommitConflictError, SchemaError
 from glaive.query import MatchQuery
 
 POINT = pa.struct([("x", pa.float64()), ("y", pa.float64())])
@@ -149,3 +149,57 @@ def test_rows_that_were_updated_are_found(path: Path, names: list[str]) -> None:
         merge.write_mode("rewrite_columns").execute(rows([91], [1]).select(["id", *others]))
 
     assert_changed(path)
+
+
+ITEMS = [
+    {"path": "labels.item", "data_type": pa.large_string()},
+    {"path": "point.x", "data_type": pa.float32()},
+]
+
+
+@pytest.mark.parametrize("cast", ITEMS, ids=["item", "member"])
+def test_items_of_a_column_with_an_index_are_not_cast(path: Path, cast: dict[str, Any]) -> None:
+    make_indices(path)
+
+    with pytest.raises(SchemaError, match="cannot be cast: it has the index"):
+        glaive.dataset(path).alter_columns(cast)
+
+    assert found(glaive.dataset(path), 2) == {column: [2] for column in INDICES}
+
+
+@pytest.mark.spec("rel-12", "build-10")
+@pytest.mark.parametrize("cast", ITEMS, ids=["item", "member"])
+def test_no_version_has_an_index_of_items_that_were_cast_meanwhile(
+    path: Path, cast: dict[str, Any]
+) -> None:
+    column = cast["path"].partition(".")[0]
+    glaive.dataset(path).alter_columns(cast)
+
+    refused = make_indices(path, version=1)
+
+    assert column in refused
+    assert column not in [one.name for one in glaive.dataset(path).describe_indices()]
+
+
+@pytest.mark.spec("rel-12", "build-10")
+def test_an_index_that_is_made_while_its_items_are_cast_goes(path: Path) -> None:
+    before = glaive.dataset(path)
+    before.alter_columns(*ITEMS)
+    made = glaive.dataset(path).read_transaction(2)
+    before.checkout_version(1).restore()
+    make_indices(path)
+
+    operation = LanceOperation.Merge(made.operation.fragments, made.operation.schema)
+    dataset = glaive.LanceDataset.commit(path, operation, read_version=3)
+
+    assert {one.name for one in dataset.describe_indices()} == {"texts", "s text", "s n"}
+
+
+@pytest.mark.spec("build-10")
+def test_an_index_goes_with_a_member_of_its_column(path: Path) -> None:
+    make_indices(path)
+    dataset = glaive.dataset(path)
+
+    dataset.drop_columns(["point.x", "s.n"])
+
+    assert {one.name for one in dataset.describe_indices()} == {"labels", "texts", "s text"}

@@ -29,6 +29,7 @@ __all__ = [
     "holds_addresses",
     "keep_relevant",
     "kind_name",
+    "parts_of",
     "prune",
     "related_fields",
     "remap",
@@ -96,10 +97,24 @@ def has_covering_fields(section: bytes | None) -> bool:
     return any(index.covering_fields for index in message.indices)
 
 
-def keep_relevant(entries: Iterable[Entry], field_ids: Collection[int]) -> list[Entry]:
-    """Drop the entries of which a field was dropped."""
+def keep_relevant(
+    entries: Iterable[Entry], before: LanceSchema, field_ids: Collection[int]
+) -> list[Entry]:
+    """Drop the entries of which a field, or a part of it, was dropped or got another id.
+
+    ``before`` is the schema that had them.
+    """
     known = set(field_ids)
-    return [entry for entry in entries if known.issuperset(entry.fields)]
+    return [entry for entry in entries if known.issuperset(parts_of(before, entry.fields))]
+
+
+def parts_of(schema: LanceSchema, field_ids: Iterable[int]) -> set[int]:
+    """Ids of fields, and of their members and items, at any depth."""
+    found = set(field_ids)
+    for field in schema.walk():
+        if field.id in found:
+            found.update(part.id for part in field.children)
+    return found
 
 
 def related_fields(schema: LanceSchema, changed: Iterable[int]) -> frozenset[int]:

@@ -31,6 +31,7 @@ from glaive.format.fragment import DataFile
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 from glaive.format.manifest import Manifest
 from glaive.scan.views import Views
+from glaive.table.index_coverage import parts_of
 from glaive.table.operations.project import Project
 from glaive.types import FormatVersion
 
@@ -245,12 +246,13 @@ def _cast(dataset: OpenedVersion, changes: _Changes) -> Manifest:
 
 
 def _refuse_indices(manifest: Manifest, remaining: set[int]) -> None:
-    """Refuse to give new ids to columns that indices refer to by their old ids."""
+    """Refuse to give new ids to columns of indices, which have the old ones, or to their parts."""
+    schema = manifest.schema
     for index in manifest.indices:
         indexed = (*index.fields, *index.covering_fields)
-        replaced = [field_id for field_id in indexed if field_id not in remaining]
-        if replaced and replaced[0] in manifest.schema.field_ids():
-            name = manifest.schema.field_by_id(replaced[0]).name
+        replaced = [one for one in indexed if not remaining.issuperset(parts_of(schema, [one]))]
+        if replaced and replaced[0] in schema.field_ids():
+            name = schema.field_by_id(replaced[0]).name
             raise SchemaError(
                 f"column {name!r} cannot be cast: it has the index {index.name!r}, which would "
                 "not contain the new values. Drop the index first and rebuild it afterwards."

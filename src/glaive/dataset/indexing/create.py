@@ -201,7 +201,7 @@ def create_index(
     if not train:
         task = replace(task, fragment_ids=())
     entry = _built(dataset, task, progress)
-    return commit_operation(dataset, CreateIndex(new=(entry,), removed=before))
+    return commit_operation(dataset, CreateIndex.of(dataset.manifest.schema, (entry,), before))
 
 
 def create_segment(
@@ -290,7 +290,7 @@ def commit_segments(
             )
         if fragments <= covered:
             removed.append(before)
-    operation = CreateIndex(new=tuple(entries), removed=tuple(removed))
+    operation = CreateIndex.of(dataset.manifest.schema, entries, removed)
     properties = job.recording(**counts)
     return commit_operation(dataset, operation, properties=properties, once=job.once)
 

@@ -133,7 +133,7 @@ def optimize_indices(
     if not new:
         return None
     counts = {"num_segments_added": len(new), "num_segments_removed": len(removed)}
-    operation = CreateIndex(new=tuple(new), removed=tuple(removed))
+    operation = CreateIndex.of(dataset.manifest.schema, new, removed)
     return commit_operation(dataset, operation, properties=job.recording(**counts), once=job.once)
 
 

@@ -7,11 +7,12 @@ Specification: "Create index" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
+from glaive.format.fields import LanceSchema
 from glaive.format.index_section import check_entries
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
@@ -23,7 +24,13 @@ from glaive.table.concurrent_changes import (
     replaced_fields,
 )
 from glaive.table.fragment_ids import copy_of, refuse_shared_ids
-from glaive.table.index_coverage import encode_indices, prune, related_fields, rewritten_under
+from glaive.table.index_coverage import (
+    encode_indices,
+    parts_of,
+    prune,
+    related_fields,
+    rewritten_under,
+)
 from glaive.table.protocol import (
     BuildContext,
     Conflict,
@@ -51,12 +58,22 @@ class CreateIndex(TableOperation):
         Entries to add, in wire format.
     removed
         Entries to remove, identified by uuid.
+    parts
+        Fields of the new ones, with their members and items. Not part of the message.
     """
 
     wire_name: ClassVar[str] = "create_index"
 
     new: tuple[table_pb2.IndexMetadata, ...] = ()
     removed: tuple[table_pb2.IndexMetadata, ...] = ()
+    parts: frozenset[int] = field(default=frozenset(), compare=False)
+
+    @classmethod
+    def of(cls, schema: LanceSchema, new: Iterable[Any], removed: Iterable[Any] = ()) -> Self:
+        """Entries that were built from a version with this schema."""
+        added = tuple(new)
+        parts = parts_of(schema, (number for index in added for number in index.fields))
+        return cls(new=added, removed=tuple(removed), parts=frozenset(parts))
 
     @classmethod
     def from_wire(cls, message: table_pb2.Transaction.CreateIndex) -> Self:
@@ -76,7 +93,7 @@ class CreateIndex(TableOperation):
             return None
         message = theirs.to_wire()
         if name in ("merge", "project"):
-            lost = self._fields() - {field.id for field in message.schema}
+            lost = (self._fields() | self.parts) - {column.id for column in message.schema}
             return Conflict(f"{name} removed field {min(lost)} of an index") if lost else None
         if name == "create_index":
             mine = {index.name for index in (*self.new, *self.removed)}
@@ -92,7 +109,7 @@ class CreateIndex(TableOperation):
         return incompatible(theirs, replaced="the dataset the index was built from")
 
     def _fields(self) -> frozenset[int]:
-        return frozenset(field for index in self.new for field in index.fields)
+        return frozenset(number for index in self.new for number in index.fields)
 
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]

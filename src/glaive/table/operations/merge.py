@@ -118,7 +118,7 @@ class Merge(TableOperation):
         if without_id or (base.uses(Feature.STABLE_ROW_IDS) and base.num_fragments):
             made = FragmentList(self._completed(base, wire, context.version, without_id))
         put_fragments(wire, made)
-        entries = keep_relevant(base.indices, self.schema.field_ids())
+        entries = keep_relevant(base.indices, base.schema, self.schema.field_ids())
         if entries:
             entries = without_new(entries, np.setdiff1d(made.ids, base.fragment_ids).tolist())
         return Draft(wire, encode_indices(entries))

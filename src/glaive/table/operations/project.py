@@ -104,7 +104,7 @@ class Project(TableOperation):
         wire = copy_of(base)
         set_columns(wire, self.schema, metadata=False)
         live = frozenset(self.schema.field_ids())
-        entries = keep_relevant(base.indices, live)
+        entries = keep_relevant(base.indices, base.schema, live)
         kept = base.num_fragments
         if not frozenset(base.schema.field_ids()) <= live:
             kept = 0
