@@ -111,6 +111,18 @@ def test_lists_of_texts_are_searched_where_no_index_is(tmp_path: Path, kind: Any
     check(path, match("red apple"), match("green"), phrase("red apple"), phrase("apple green"))
 
 
+@pytest.mark.spec("text-35", "text-search-10")
+def test_lists_that_begin_with_empty_texts_are_searched_as_they_are_indexed(tmp_path: Path) -> None:
+    path = str(tmp_path / "d")
+    lists = pa.array([["a", "", "b"], ["", "a"], ["a", ""], None, [""], [], [None], ["a"]])
+    glaive.write_dataset(pa.table({"id": range(8), "t": lists}), path)
+    raw: dict[str, Any] = {"base_tokenizer": "raw", "stem": False, "remove_stop_words": False}
+    glaive.dataset(path).create_scalar_index("t", "INVERTED", **raw)
+    glaive.write_dataset(pa.table({"id": range(10, 18), "t": lists}), path, mode="append")
+    check(path, match("a"), match("a  b"), match(" a"), match("a "), match(""))
+    assert found(glaive, path, match("a")).keys() == {1, 7, 11, 17}
+
+
 @pytest.mark.spec("text-search-10")
 def test_json_documents_are_searched_where_no_index_is(tmp_path: Path) -> None:
     path = str(tmp_path / "d")

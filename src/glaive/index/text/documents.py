@@ -73,7 +73,11 @@ def check_column(field: pa.Field[Any], *, by_element: bool) -> bool:
 
 
 def documents_of(batch: ValueBatch, *, by_element: bool) -> Documents:
-    """The documents of some rows: the texts of a list are joined by a space, or one each."""
+    """The documents of some rows: the texts of a list are joined by a space, or one each.
+
+    Of lists, those that are null and nulls in them are empty texts, as pylance has it: they have
+    no tokens, but for the tokenizer ``raw``.
+    """
     values: Any = batch.values
     if not _is_list(values.type):
         return Documents(values, batch.rows, None)
@@ -84,7 +88,8 @@ def documents_of(batch: ValueBatch, *, by_element: bool) -> Documents:
     if by_element:
         before = np.searchsorted(parents, parents, side="left")
         elements = (np.arange(len(parents)) - before).astype(np.uint32)
-        return Documents(texts, batch.rows[parents], elements)
+        empty: Any = pa.scalar("", pa.large_string())
+        return Documents(pc.fill_null(texts, empty), batch.rows[parents], elements)
     if texts.null_count:
         valid = texts.is_valid()
         parents, texts = parents[valid.to_numpy(zero_copy_only=False)], texts.drop_null()
@@ -92,17 +97,18 @@ def documents_of(batch: ValueBatch, *, by_element: bool) -> Documents:
 
 
 def _joined(texts: Any, parents: Int64s, count: int) -> pa.Array:
-    """The texts of each row joined by a space; null for rows without any."""
-    sizes = np.bincount(parents, minlength=count)
-    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    """The texts of each row joined by a space, from the first on that is not empty."""
+    sizes: Any = pc.binary_length(texts).to_numpy()
+    if not sizes.all():
+        ends = np.cumsum(sizes)
+        before = np.concatenate(([0], ends))[np.searchsorted(parents, parents, side="left")]
+        begun = ends > before
+        parents, texts = parents[begun], texts.filter(pa.array(begun))
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(parents, minlength=count))))
     list_type: Any = pa.LargeListArray
     lists = list_type.from_arrays(pa.array(offsets, pa.int64()), texts)
     joined: Any = pc.binary_join(lists, pa.scalar(" ", pa.large_string()))
-    if not (sizes == 0).any():
-        return joined  # type: ignore[no-any-return]  # an array
-    none = pa.scalar(None, pa.large_string())
-    chosen: pa.Array = pc.if_else(pa.array(sizes > 0), joined, none)
-    return chosen
+    return joined  # type: ignore[no-any-return]  # an array
 
 
 def _is_list(kind: pa.DataType) -> bool:
