@@ -252,6 +252,25 @@ def test_segments_with_models_of_their_own_do_not_keep_others_from_being_merged(
     assert dataset.to_table(nearest={"column": "v", "q": [0.0] * 8, "k": 900}).num_rows == 618
 
 
+@pytest.mark.spec("text-38")
+@pytest.mark.parametrize(("merged", "left"), [(None, [[0], [1, 2]]), (2, [[0, 1, 2]])])
+def test_texts_of_other_parameters_are_built_again_or_stay(
+    tmp_path: Path, merged: int | None, left: list[list[int]]
+) -> None:
+    rows = pa.table({"t": ["an apple", "Apples"]})
+    dataset = glaive.write_dataset(rows, tmp_path / "t", max_rows_per_file=1)
+    parts: list[Any] = [
+        dataset.create_index_uncommitted(
+            "t", "INVERTED", name="i", fragment_ids=[one], stem=not one
+        )
+        for one in (0, 1)
+    ]
+    dataset = dataset.commit_existing_index_segments("i", "t", parts)
+    dataset = glaive.write_dataset(rows.slice(0, 1), dataset, mode="append")
+    dataset.optimize.optimize_indices(num_indices_to_merge=merged)
+    assert segments(dataset, "i") == left
+
+
 def test_small_segments_of_graphs_are_not_built_again_for_a_few_rows(tmp_path: Path) -> None:
     dataset = glaive.write_dataset(vectors(400, 1), tmp_path / "v")
     dataset = dataset.create_index("v", "IVF_HNSW_FLAT", num_partitions=1)

@@ -187,6 +187,7 @@ def test_rows_with_stable_ids_are_found_where_they_are_now(tmp_path: Path, histo
 
 
 @pytest.mark.sampled(every=4)
+@pytest.mark.spec("text-search-8")
 @pytest.mark.parametrize("history", ["new", "unindexed rows", "two segments", "compacted"])
 @pytest.mark.parametrize("prefilter", [True, False])
 def test_filters_come_before_or_after(tmp_path: Path, history: str, *, prefilter: bool) -> None:
@@ -269,6 +270,7 @@ CUT = {
 }
 
 
+@pytest.mark.spec("text-25")
 @pytest.mark.spec("text-search-1")
 @pytest.mark.spec("text-search-2")
 @pytest.mark.parametrize("name", CUT)
@@ -338,6 +340,7 @@ def test_an_index_whose_rows_are_all_deleted_still_makes_tokens_and_counts_for_s
     assert found.num_rows == (2 if segments == 2 else 0)
 
 
+@pytest.mark.spec("text-search-7")
 def test_columns_without_an_index_are_read(tmp_path: Path) -> None:
     lance.write_dataset(rows(0, 500), tmp_path / "d")
     for query in (
@@ -351,6 +354,7 @@ def test_columns_without_an_index_are_read(tmp_path: Path) -> None:
         assert_alike(tmp_path / "d", query, fast_search=True)
 
 
+@pytest.mark.spec("text-search-5")
 def test_a_text_is_searched_in_all_indexed_columns_and_the_best_score_counts(
     tmp_path: Path,
 ) -> None:
@@ -403,6 +407,78 @@ def test_an_index_that_glaive_built_is_searched_by_both(tmp_path: Path) -> None:
     dataset.create_scalar_index("text", "INVERTED", **INDEX)
     for query in [*MATCHES.values(), *PHRASES.values()]:
         assert_alike(tmp_path / "d", query, limit=10)
+
+
+@pytest.mark.spec("text-search-8")
+def test_a_filter_takes_of_the_best_rows_or_the_best_of_its_rows(tmp_path: Path) -> None:
+    texts = [" ".join(["apple"] * (8 - at) + ["x"] * at) for at in range(8)]
+    dataset = lance.write_dataset(pa.table({"id": range(8), "text": texts}), tmp_path)
+    dataset.create_scalar_index("text", "INVERTED")
+    for prefilter, expected in ((False, [2]), (True, [2, 3, 4])):
+        for library in (lance, glaive):
+            options: dict[str, Any] = {
+                "full_text_query": "apple", "limit": 3, "filter": "id >= 2", "prefilter": prefilter,
+            }  # fmt: skip
+            found = library.dataset(tmp_path).to_table(["id"], **options)
+            assert found["id"].to_pylist() == expected
+
+
+@pytest.mark.spec("text-search-5")
+def test_scores_of_queries_within_a_query_are_added_or_the_best_counts(tmp_path: Path) -> None:
+    columns = {"text": ["apple pear", "pear", "apple"], "title": ["pear", "apple plum", "plum"]}
+    dataset = lance.write_dataset(pa.table({"id": range(3), **columns}), tmp_path)
+    for column in columns:
+        dataset.create_scalar_index(column, "INVERTED")
+
+    def scores(library: Any, query: Any) -> list[float]:
+        made = query(library.query)
+        rows = library.dataset(tmp_path).to_table(["id", "_score"], full_text_query=made)
+        known = dict(zip(rows["id"].to_pylist(), rows["_score"].to_pylist(), strict=True))
+        return [known.get(at, 0.0) for at in range(3)]
+
+    for library in (lance, glaive):
+        apple, pear, title = (
+            np.array(scores(library, lambda q, of=of: q.MatchQuery(*of)))
+            for of in (("apple", "text"), ("pear", "text"), ("pear", "title"))
+        )
+        assert np.count_nonzero(apple) == np.count_nonzero(pear) == 2
+        some: list[tuple[Any, Any]] = [
+            (lambda q: q.MultiMatchQuery("pear", ["text", "title"]), np.maximum(pear, title)),
+            (
+                lambda q: q.BooleanQuery(
+                    [
+                        (q.Occur.MUST, q.MatchQuery("apple", "text")),
+                        (q.Occur.SHOULD, q.MatchQuery("pear", "text")),
+                    ]
+                ),
+                np.where(apple > 0, apple + pear, 0),
+            ),
+            (
+                lambda q: q.BoostQuery(
+                    q.MatchQuery("apple", "text"), q.MatchQuery("pear", "text"), negative_boost=0.3
+                ),
+                np.where(apple > 0, apple - 0.3 * pear, 0),
+            ),
+        ]
+        for query, expected in some:
+            np.testing.assert_allclose(scores(library, query), expected, rtol=1e-5)
+
+
+@pytest.mark.spec("text-search-7")
+def test_texts_without_an_index_are_cut_at_what_is_no_letter_and_stay_as_they_are(
+    tmp_path: Path,
+) -> None:
+    texts = ["Apple-pie", "apple_pie", "apples", "éclair ½", "the Apple"]
+    lance.write_dataset(pa.table({"id": range(5), "text": texts}), tmp_path)
+    expected: dict[str, set[int]] = {
+        "Apple": {0, 4}, "apple": {1}, "apple.pie": {0, 1}, "apples": {2}, "eclair": set(),
+        "éclair": {3}, "½": {3}, "the": {4},
+    }  # fmt: skip
+    for words, rows_found in expected.items():
+        for library in (lance, glaive):
+            query = library.query.MatchQuery(words, "text")
+            found = library.dataset(tmp_path).to_table(["id"], full_text_query=query)
+            assert set(found["id"].to_pylist()) == rows_found, (words, library)
 
 
 def test_phrases_with_slop_are_all_found(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import glaive
 from glaive.errors import OptionError
+from glaive.format.pb import inverted_pb2
 from glaive.index.index_file import IndexFile
 from glaive.index.text.fst_read import read_fst
 from glaive.index.text.params import TextParams
@@ -72,6 +73,7 @@ def assert_same_index(folders: tuple[Path, Path]) -> None:
         assert opened(first, name).read().equals(opened(second, name).read(), check_metadata=True)
     numbers = [tokens_of(folder) for folder in folders]
     assert numbers[0].keys() == numbers[1].keys()
+    assert [numbers[1][token] for token in sorted(numbers[1])] == list(range(len(numbers[1])))
     lists = [opened(folder, "part_0_invert.lance").read() for folder in folders]
     assert lists[0].schema.equals(lists[1].schema, check_metadata=True)
     tokens = sorted(numbers[0])
@@ -86,6 +88,7 @@ def assert_same_index(folders: tuple[Path, Path]) -> None:
             assert one == other, (name, token)
 
 
+@pytest.mark.spec("text-1", "text-2", "text-16", "text-19", "text-32", "text-34")
 @pytest.mark.parametrize("positions", [False, True], ids=["", "positions"])
 @pytest.mark.parametrize(
     "options",
@@ -114,11 +117,49 @@ def test_all_tokenizers_and_filters(tmp_path: Path, options: dict[str, Any]) -> 
     assert_same_index(by_both(tmp_path, column, with_position=True, **options))
 
 
-def details(dataset: Any) -> list[Any]:
-    return [
-        (entry.index_details.type_url, entry.index_details.value, entry.index_version)
-        for entry in dataset._snapshot.manifest.indices  # noqa: SLF001  # as it is stored
-    ]
+DETAILS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "others": {
+        "with_position": True, "language": "German", "max_token_length": None,
+        "lower_case": False, "stem": False, "remove_stop_words": False, "ascii_folding": False,
+    },
+    "version 1": {"format_version": 1},
+    "n-grams": {
+        "base_tokenizer": "ngram", "min_ngram_length": 2, "max_ngram_length": 5,
+        "prefix_only": True,
+    },
+    "blocks of 256": {"block_size": 256},
+    "code": {"base_tokenizer": "code", "split_identifiers": True},
+}  # fmt: skip
+VERSIONS = {"version 1": 1, "blocks of 256": 3, "code": 3}
+
+
+@pytest.mark.spec("text-31", "text-34")
+@pytest.mark.parametrize("name", [*DETAILS, "list elements"])
+def test_details_and_versions_are_those_of_pylance(tmp_path: Path, name: str) -> None:
+    options, elements = DETAILS.get(name, {}), name == "list elements"
+    values: Any = pa.array(["an apple"])
+    if elements:
+        values = pa.array([["an apple"]])
+        options = {"document_granularity": lance.query.DocumentGranularity("list_element")}
+    folders = by_both(tmp_path, values, **options)
+    paths = [tmp_path / library for library in ("pylance", "glaive")]
+    theirs, ours = (glaive.dataset(path).manifest.indices[0] for path in paths)
+    assert ours.index_details == theirs.index_details
+    expected = VERSIONS.get(name, 2)
+    assert ours.index_version == theirs.index_version == (3 if elements else expected)
+    for folder in folders:
+        assert opened(folder, "metadata.lance").metadata["format_version"] == str(expected)
+    said = inverted_pb2.InvertedIndexDetails.FromString(ours.index_details.value)
+    given = {key: value for key, value in options.items() if key in TextParams.__slots__}
+    params = TextParams.of(given)
+    for field in list(said.DESCRIPTOR.fields)[:12]:
+        wanted = getattr(params, field.name)
+        wanted = f'"{wanted}"' if field.name == "language" else wanted
+        absent = field.has_presence and not said.HasField(field.name)
+        assert (field.name, None if absent else getattr(said, field.name)) == (field.name, wanted)
+    assert said.HasField("code") == (name == "code")
+    assert (said.document_granularity, said.posting_format_version) == (int(elements), expected)
 
 
 ROWS_OF_LISTS = [
@@ -126,12 +167,35 @@ ROWS_OF_LISTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.spec("text-35", "text-36")
 @pytest.mark.parametrize("granularity", ["row", "list_element"])
 @pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.large_list(pa.large_string())], ids=str)
 def test_lists_of_texts(tmp_path: Path, kind: pa.DataType, granularity: str) -> None:
     options = {"document_granularity": lance.query.DocumentGranularity(granularity)}
     column = pa.array(ROWS_OF_LISTS, kind)
     assert_same_index(by_both(tmp_path, column, with_position=True, **options))
+
+
+@pytest.mark.spec("text-35", "text-36")
+def test_texts_of_a_list_are_joined_from_the_first_that_is_not_empty(tmp_path: Path) -> None:
+    rows = [["a", "", "b", None], [None, "", "a"], ["", "", "c"], None, [], [None], ["d", ""]]
+    options: dict[str, Any] = dict.fromkeys(
+        ("stem", "remove_stop_words", "lower_case", "ascii_folding"), False
+    ) | {"base_tokenizer": "raw"}
+    expected = [b"a  b", b"a", b"c", b"", b"", b"", b"d "]
+    column = pa.array(rows, pa.list_(pa.string()))
+    for folder in by_both(tmp_path / "rows", column, **options):
+        assert tokens_of(folder).keys() == set(expected)
+        assert opened(folder, "part_0_docs.lance").num_rows == len(rows)
+    folders = by_both(tmp_path / "texts", pa.array([None, "", "a"]), **options)
+    assert_same_index(folders)
+    assert opened(folders[1], "part_0_docs.lance").read()["_rowid"].to_pylist() == [1, 2]
+    elements = {"document_granularity": lance.query.DocumentGranularity("list_element")}
+    folders = by_both(tmp_path / "elements", column, **options, **elements)
+    assert_same_index(folders)
+    found = opened(folders[1], "part_0_docs.lance").read().to_pydict()
+    places = [(row, at) for row, one in enumerate(rows) for at in range(len(one or []))]
+    assert list(zip(found["_rowid"], found["_doc_index_0"], strict=True)) == places
 
 
 DOCUMENTS = [
@@ -143,6 +207,7 @@ DOCUMENTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.spec("text-42", "text-43", "text-44")
 @pytest.mark.parametrize("options", [{}, {"base_tokenizer": "ngram"}], ids=str)
 def test_documents_of_json(tmp_path: Path, options: dict[str, Any]) -> None:
     column = pa.array(DOCUMENTS * 3, pa.json_())
@@ -155,6 +220,31 @@ def test_documents_of_json(tmp_path: Path, options: dict[str, Any]) -> None:
         assert tokenizer.tokens(text) == [(text, 0)]
     with pytest.raises(OptionError, match="path,type,value"):
         tokenizer.tokens("brown")
+
+
+@pytest.mark.spec("text-42", "text-43", "text-44", "text-45")
+def test_values_of_a_document_are_tokens_by_their_path(tmp_path: Path) -> None:
+    text = '{"b": "the quick FOXES", "a": [7, "x y", {"k": null}, []], "Z": {"y": true, "e": {}}}'
+    expected = (
+        "Z.y,bool,true", "a,number,7", "a,str,x", "a,str,y", "a.k,null,null", "b,str,quick",
+        "b,str,fox",
+    )  # fmt: skip
+    for folder in by_both(tmp_path, pa.array([text], pa.json_()), with_position=True):
+        numbers = tokens_of(folder)
+        assert {token.decode() for token in numbers} == set(expected)
+        positions = opened(folder, "part_0_invert.lance").read()["_compressed_position"]
+        for at, token in enumerate(expected):
+            assert positions[numbers[token.encode()]].as_py() == bytes([at])
+    tokenizer = Tokenizer.of(TextParams(lance_tokenizer="json"))
+    asked = {"b,str,running FOXES": ["b,str,run", "b,str,fox"], "c,number,THE": ["c,number,THE"]}
+    for query, tokens in asked.items():
+        assert [token for token, _ in tokenizer.tokens(query)] == tokens
+    found = {"b,str,Quick": 1, "a,null,null": 0, "a.k,null,null": 1, "Z.y,bool,TRUE": 0}
+    for library in (lance, glaive):
+        dataset = library.dataset(tmp_path / "glaive")
+        for query, rows in found.items():
+            match = library.query.MatchQuery(query, "t")
+            assert dataset.to_table(full_text_query=match).num_rows == rows
 
 
 @pytest.mark.parametrize("positions", [False, True], ids=["", "positions"])

@@ -43,6 +43,7 @@ LAYOUTS = [
 U32 = st.integers(0, 2**32 - 1)
 
 
+@pytest.mark.spec("text-7")
 @given(st.lists(U32, max_size=40))
 def test_varints_come_back(numbers: list[int]) -> None:
     data, sizes = encode_varints(np.array(numbers, np.int64))
@@ -51,13 +52,21 @@ def test_varints_come_back(numbers: list[int]) -> None:
     assert decoded is not None
     assert decoded[0].tolist() == numbers
     assert decoded[1].tolist() == np.cumsum(sizes).tolist()
+    by_hand = [
+        number >> 7 * at & 127 | 128 * (at < size - 1)
+        for number, size in zip(numbers, sizes.tolist(), strict=True)
+        for at in range(size)
+    ]
+    assert data.tolist() == by_hand
 
 
+@pytest.mark.spec("text-7")
 @pytest.mark.parametrize("data", [b"\x80", b"\x01\xff", b"\x80\x80\x80\x80\x80\x01"])
 def test_varints_that_do_not_end_are_seen(data: bytes) -> None:
     assert decode_varints(np.frombuffer(data, np.uint8)) is None
 
 
+@pytest.mark.spec("text-8")
 @pytest.mark.parametrize("lanes", [4, 8])
 @pytest.mark.parametrize("width", [0, 1, 3, 7, 8, 13, 16, 31, 32])
 def test_packed_numbers_lie_in_lanes(lanes: int, width: int) -> None:
@@ -152,6 +161,7 @@ def test_positions_come_back(counts: list[int], seed: int) -> None:
             decode_positions(elements, fewer, "a test")
 
 
+@pytest.mark.spec("text-14")
 def test_lengths_of_documents_in_one_byte() -> None:
     lengths = np.array([0, 7, 8, 9, 15, 16, 17, 18, 31, 32, 1000, 2**31], np.int64)
     expected = [0, 7, 8, 9, 15, 16, 16, 18, 30, 32, 960, 2**31]
@@ -161,6 +171,7 @@ def test_lengths_of_documents_in_one_byte() -> None:
     assert length_codes(lengths).max() < 256
 
 
+@pytest.mark.spec("text-11")
 def test_scores_are_the_best_of_their_blocks() -> None:
     postings = postings_of([300, 2], 1, 20)
     lengths = np.random.default_rng(2).integers(1, 90, 5000)
@@ -178,6 +189,7 @@ def test_scores_are_the_best_of_their_blocks() -> None:
     assert np.allclose(by_block, [part.max() for part in parts], rtol=1e-5)
 
 
+@pytest.mark.spec("text-7", "text-12", "text-13")
 def test_impacts_are_the_best_pairs_of_blocks_and_groups() -> None:
     postings = postings_of([128 * 33 + 7, 3], 4, 30)
     codes = np.random.default_rng(6).integers(1, 40, 5000)
@@ -263,6 +275,8 @@ def read(data: bytes, count: int) -> dict[bytes, int]:
 def test_automata_have_the_tokens_they_were_made_of(tokens: set[bytes]) -> None:
     data, expected = automaton(sorted(tokens))
     assert read(data, len(tokens)) == expected
+    total = masked_crc32c(np.frombuffer(data[:-4], np.uint8))
+    assert total == int.from_bytes(data[-4:], "little")
 
 
 @pytest.mark.parametrize("letters", [33, 64, 255, 256])
@@ -273,11 +287,13 @@ def test_nodes_may_lead_on_by_many_letters(letters: int) -> None:
     assert read(data, len(tokens)) == expected
 
 
+@pytest.mark.spec("text-24")
 def test_an_automaton_of_the_empty_token_alone_may_have_no_nodes() -> None:
     """As pylance writes that of texts that are empty, with the tokenizer `raw`."""
     head = VERSION.to_bytes(8, "little") + bytes(HEADER - 8)
     data = head + (1).to_bytes(8, "little") + bytes(8) + bytes.fromhex("c4679536")
     assert read(data, 1) == {b"": 0}
+    assert masked_crc32c(np.frombuffer(data[:-4], np.uint8)) == int.from_bytes(data[-4:], "little")
     opened = Fst(pa.py_buffer(data), "a test")
     assert [opened.find(token) for token in (b"", b"a")] == [0, None]
 
@@ -368,6 +384,7 @@ def test_damaged_automata_are_errors_or_other_tokens() -> None:
             read(data[:size], len(tokens))
 
 
+@pytest.mark.spec("text-24")
 @pytest.mark.parametrize(
     ("data", "total"),
     [
@@ -383,6 +400,7 @@ def test_the_checksum_is_the_known_one(data: bytes, total: int) -> None:
     assert masked_crc32c(np.frombuffer(data, np.uint8)) == expected
 
 
+@pytest.mark.spec("text-24")
 def test_the_checksum_is_that_of_one_bit_after_the_other() -> None:
     for size in (*range(4, 40), 999, 5000):
         data = np.random.default_rng(size).integers(0, 256, size).astype(np.uint8)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.fragment import Fragment
 from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
@@ -18,7 +18,7 @@ from glaive.index.protocol import RebuiltSegment
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.columns import bytes_array
 from glaive.index.text.inverted import Inverted
-from glaive.index.text.posting_layout import PostingLayout
+from glaive.index.text.posting_layout import PostingLayout, read_posting_layout
 from glaive.index.text.postings import Elements, Postings, decode_postings, encode_postings
 from glaive.io.uri import open_store
 from glaive.types import FormatVersion
@@ -83,6 +83,7 @@ def opened(out: SegmentWriter, name: str) -> IndexFile:
     return IndexFile(out.store, f"{out.folder}/{name}")
 
 
+@pytest.mark.spec("text-1", "text-2", "text-4", "text-5", "text-6", "text-18")
 def test_documents_tokens_and_postings_that_are_left() -> None:
     segment, out = written()
     assert Inverted().remap(segment, moved([0, 4, 6, 8]), out) == RebuiltSegment()
@@ -93,8 +94,9 @@ def test_documents_tokens_and_postings_that_are_left() -> None:
     }
     assert documents.metadata["total_tokens"] == "13"
     # "pear" was in the second document only.
-    tokens = opened(out, "part_7_tokens.lance").read().to_pydict()
-    assert tokens == {"_token": ["apple", "plum"], "_token_id": [0, 1]}
+    tokens = opened(out, "part_7_tokens.lance").read()
+    assert tokens.to_pydict() == {"_token": ["apple", "plum"], "_token_id": [0, 1]}
+    assert tokens.schema.types == [pa.string(), pa.uint32()]
     rows = opened(out, "part_7_invert.lance").read()
     assert rows["_length"].to_pylist() == [3, 1]
     blocks = [block for blocks in rows["_posting"].to_pylist() for block in blocks]
@@ -113,6 +115,7 @@ def test_documents_of_other_fragments_stay() -> None:
         assert opened(out, path).read() == segment.open(path).read()
 
 
+@pytest.mark.spec("text-1", "text-2")
 @pytest.mark.parametrize(
     "metadata",
     [
@@ -131,15 +134,40 @@ def test_forms_not_known_here_are_left_alone(metadata: dict[str, str]) -> None:
     assert out.finish() == []
 
 
+@pytest.mark.spec("text-2")
+@pytest.mark.parametrize(
+    ("said", "layout"),
+    [
+        ({}, PostingLayout(128, fixed_tail=True)),
+        ({"format_version": "2"}, None),
+        ({"format_version": "2", "posting_tail_codec": "fixed32_v1"}, PostingLayout(128, True)),
+        ({"posting_tail_codec": "varint_delta_v1"}, PostingLayout(128, False)),
+        (
+            {"posting_block_size": "256", "posting_tail_codec": "varint_delta_v1"},
+            PostingLayout(256, False),
+        ),
+    ],
+    ids=["nothing", "version", "fixed", "varints", "256"],
+)
+def test_metadata_says_how_postings_are_written(
+    said: dict[str, str], layout: PostingLayout | None
+) -> None:
+    segment, _ = written({"partitions": "[7]", **said})
+    assert read_posting_layout(segment.open("metadata.lance")) == layout
+
+
 def test_columns_not_known_here_are_left_alone() -> None:
     segment, out = written(tokens=pa.table({"_token_new": ["a"]}))
     assert Inverted().remap(segment, moved([0]), out) is None
     assert out.finish() == []
 
 
+@pytest.mark.spec("text-38")
 def test_documents_ignored_by_fragment_are_not_brought_back() -> None:
     segment, out = written(ignored=BitMap([1]))
     assert Inverted().remap(segment, moved([0]), out) is None
+    with pytest.raises(UnsupportedFeatureError, match="ignores the documents of some fragments"):
+        Inverted().merge([segment], None, out)
     segment, out = written(ignored=BitMap([3]))
     assert Inverted().remap(segment, moved([0]), out) == RebuiltSegment()
     assert opened(out, "metadata.lance").read() == segment.open("metadata.lance").read()

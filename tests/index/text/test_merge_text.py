@@ -92,6 +92,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.spec("text-32", "text-37")
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_merged_segments_are_as_if_built_at_once(options: dict[str, Any]) -> None:
     parts = [texts(400, seed) for seed in range(3)]
@@ -106,8 +107,12 @@ def test_merged_segments_are_as_if_built_at_once(options: dict[str, Any]) -> Non
         assert files[0].metadata == files[1].metadata
     assert together.entry.index_details == at_once.entry.index_details
     assert len(partitions_of(merged([first, second]))) == 1
+    assert [one.entry.files[-1].path for one in (first, together)] == ["metadata.lance"] * 2
+    tokens = partitions_of(together)[0].tokens.to_pylist()
+    assert tokens == sorted(tokens)
 
 
+@pytest.mark.spec("text-37")
 def test_positions_by_document_are_kept_in_partitions_of_their_own() -> None:
     options = {"with_position": True, "format_version": 1}
     segments = [built(RowsInMemory([texts(50, seed)], first=seed), **options) for seed in (0, 50)]
@@ -131,6 +136,7 @@ def test_nothing_merged_with_nothing_is_nothing() -> None:
     assert documents_of(added) == {b"word": [(7, None, 1)]}
 
 
+@pytest.mark.spec("text-33", "text-37")
 def test_memory_decides_how_many_partitions_there_are() -> None:
     rows = [texts(4000, 5)]
     limit = 1_000_000
@@ -141,7 +147,10 @@ def test_memory_decides_how_many_partitions_there_are() -> None:
     assert documents_of(merged([parts])) == documents_of(at_once)
     assert len(partitions_of(merged([parts]))) == 1
     small = RowsInMemory([texts(1, 1)], limit, first=9000)
-    assert len(partitions_of(merged([parts], small))) > 1
+    together = merged([parts], small)
+    assert len(partitions_of(together)) > 1
+    name = "part_0_invert.lance"  # large by itself
+    assert together.get(name) == parts.get(name)
 
 
 def test_memory_of_a_build_stays_within_the_limit() -> None:
@@ -254,6 +263,7 @@ def test_more_postings_than_a_file_can_hold_are_damage() -> None:
         list_starts(file, 1 << 17)  # 5 GB
 
 
+@pytest.mark.spec("text-38")
 def test_other_parameters_cannot_be_merged() -> None:
     first = built(RowsInMemory([texts(5, 0)]))
     for options in ({"stem": False}, {"with_position": True}, {"format_version": 1}):
