@@ -235,6 +235,7 @@ def added(dataset: glaive.LanceDataset, rows: int) -> glaive.LanceDataset:
     return dataset
 
 
+@pytest.mark.spec("vector-27")
 def test_segments_with_models_of_their_own_do_not_keep_others_from_being_merged(
     tmp_path: Path,
 ) -> None:
@@ -315,6 +316,7 @@ def test_a_limit_of_memory_is_checked_and_kept_to(dataset: glaive.LanceDataset) 
         dataset.create_scalar_index("id", "BTREE", memory_limit="much")
 
 
+@pytest.mark.spec("vector-21")
 def test_an_index_without_vectors_answers_for_no_fragment(tmp_path: Path) -> None:
     kind = pa.list_(pa.float32(), 8)
     made = glaive.write_dataset(pa.table({"v": pa.nulls(50, kind)}), tmp_path / "t")

@@ -180,6 +180,7 @@ def test_more_bits_come_closer_to_the_distance(tmp_path: Path, bits: int, dimens
     assert errors.mean() < 3 / dimension**0.5 / 2**bits
 
 
+@pytest.mark.spec("vector-1", "vector-19")
 def test_rows_without_a_vector_are_left_out(tmp_path: Path) -> None:
     vectors = clustered(ROWS, DIMENSION)
     vectors[5, 3], vectors[6, 0], vectors[7] = np.nan, np.inf, 0
@@ -201,6 +202,7 @@ def test_rows_without_a_vector_are_left_out(tmp_path: Path) -> None:
         assert sizes == [ROWS - absent] * 2
 
 
+@pytest.mark.spec("vector-21")
 @pytest.mark.parametrize("kind", KINDS)
 def test_columns_without_a_vector_have_an_index_without_files(kind: str) -> None:
     nothing = pa.nulls(50, pa.list_(pa.float32(), DIMENSION))

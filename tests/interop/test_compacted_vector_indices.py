@@ -59,6 +59,7 @@ def nearest(path: Path, **options: Any) -> list[dict[str, list[Any]]]:
     return found
 
 
+@pytest.mark.spec("vector-2", "vector-3")
 @pytest.mark.parametrize(
     ("kind", "version"),
     [*((kind, "2.2") for kind in CODES), ("flat", "2.0"), ("pq", "2.1"), ("rq-5-bits", "2.0")],
@@ -76,6 +77,7 @@ def test_codes_are_those_pylance_leaves(tmp_path: Path, kind: str, version: str)
     assert nearest(copies.theirs) == nearest(copies.ours)
 
 
+@pytest.mark.spec("vector-2", "vector-11", "vector-12")
 @pytest.mark.parametrize("kind", GRAPHS)
 def test_graphs_have_the_nodes_that_are_left(tmp_path: Path, kind: str) -> None:
     copies = compacted(tmp_path, vector_index(kind))
@@ -142,6 +144,7 @@ def _exact(copies: Copies, metric: str) -> list[set[int]]:
     return found
 
 
+@pytest.mark.spec("vector-12")
 @pytest.mark.parametrize("kind", ["hnsw-flat", "hnsw-pq"])
 def test_graphs_without_loss_stay(tmp_path: Path, kind: str) -> None:
     copies = compacted(tmp_path, vector_index(kind), deleted="")
@@ -161,6 +164,7 @@ def first_partition(path: Path) -> str:
     return f"id IN ({', '.join(str(ids[one]) for one in addresses[:count])})"
 
 
+@pytest.mark.spec("vector-5")
 @pytest.mark.parametrize("kind", ["flat", "pq", "rq-1-bit", "hnsw-sq"])
 def test_partitions_may_lose_all_rows(tmp_path: Path, kind: str) -> None:
     copies = compacted(tmp_path, vector_index(kind), deleted=first_partition)
@@ -197,6 +201,7 @@ def test_vectors_of_other_floats(tmp_path: Path, kind: pa.DataType, index_type: 
     )
 
 
+@pytest.mark.spec("vector-13", "vector-14")
 def test_old_indices_of_one_file_are_made_anew(tmp_path: Path) -> None:
     copies = compacted(tmp_path, vector_index("pq", index_file_version="Legacy"))
     before, theirs, ours = (one / "index.idx" for one in copies.segments("v_idx"))

@@ -76,6 +76,7 @@ def same(both: Any, *, rtol: float = 1e-4, options: Any = None, **nearest: Any) 
 
 
 @pytest.mark.sampled(every=2)
+@pytest.mark.spec("vector-28", "vector-33", "vector-34")
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", KINDS)
 def test_kinds_and_distances(tmp_path: Path, name: str, metric: str) -> None:
@@ -92,6 +93,7 @@ def test_kinds_and_distances(tmp_path: Path, name: str, metric: str) -> None:
     same(both, q=batch, k=4, nprobes=3, maximum_nprobes=3, refine_factor=refine)
 
 
+@pytest.mark.spec("vector-28", "vector-30")
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", RABIT)
 def test_distances_by_bits(tmp_path: Path, name: str, metric: str) -> None:
@@ -157,6 +159,32 @@ def test_recall_without_options_is_not_below_that_of_pylance(tmp_path: Path, nam
     assert hits[0] >= hits[1] - 3, hits
 
 
+@pytest.mark.spec("vector-33", "vector-35")
+def test_each_segment_is_searched_by_its_own_centroids(tmp_path: Path) -> None:
+    near = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 4.0], [9.0, 9.0]], 5, axis=0)
+    near = (near + np.arange(20)[:, None] / 99).astype(np.float32)
+    column = pa.FixedSizeListArray.from_arrays(near.ravel(), 2)
+    dataset = glaive.write_dataset(
+        pa.table({"id": range(20), "v": column}), tmp_path, max_rows_per_file=10
+    )
+    parts: list[Any] = [
+        dataset.create_index_uncommitted(
+            "v", "IVF_FLAT", name="i", num_partitions=2, fragment_ids=[one]
+        )
+        for one in (0, 1)
+    ]
+    dataset.commit_existing_index_segments("i", "v", parts)
+    asked = {"column": "v", "k": 20, "nprobes": 1, "maximum_nprobes": 1}
+    for query, expected in (
+        ([0.0, 0.0], {*range(5), *range(10, 15)}),
+        ([9.0, 1.0], {*range(5, 10), *range(15, 20)}),
+        ([0.0, 9.0], {*range(5), *range(10, 15)}),
+    ):
+        for library in (lance, glaive):
+            found = library.dataset(tmp_path).to_table(["id"], nearest={**asked, "q": query})
+            assert set(found["id"].to_pylist()) == expected
+
+
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("name", ["IVF_FLAT", "IVF_PQ"])
 def test_histories(tmp_path: Path, name: str, *, stable: bool) -> None:
@@ -191,6 +219,7 @@ def test_filters_before_and_after(tmp_path: Path, name: str, condition: str) -> 
     same(both, options={"filter": condition}, nprobes=PARTITIONS, ef=400, k=10)
 
 
+@pytest.mark.spec("vector-13", "vector-14")
 @pytest.mark.parametrize("metric", METRICS)
 def test_indices_of_one_file(tmp_path: Path, metric: str) -> None:
     path = tmp_path / "d.lance"
@@ -224,6 +253,7 @@ def test_damage_of_indices_of_one_file_does_no_harm(tmp_path: Path, at: int) -> 
         assert "use_index=False" in refused
 
 
+@pytest.mark.spec("vector-33")
 def test_a_search_goes_on_until_there_are_enough_rows(tmp_path: Path) -> None:
     _, ours = made(tmp_path / "d.lance", "IVF_FLAT")
     query = vectors(1, 3)[0]

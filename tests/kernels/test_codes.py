@@ -63,6 +63,7 @@ def test_parts_of_a_vector_are_multiplied_with_all_entries_for_them(
     assert products.dtype == np.float32
 
 
+@pytest.mark.spec("vector-15")
 @pytest.mark.parametrize("tier", TIERS)
 def test_numbers_become_the_steps_that_they_are_above_the_start(tier: Any) -> None:
     numbers = np.array([-3, -2, -1.75, -1.5, 0.2, 61.9, 62, 500, -1e38], np.float32)

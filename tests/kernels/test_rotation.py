@@ -28,6 +28,29 @@ def test_rotations_keep_angles_and_lengths(dimension: int) -> None:
     assert not np.allclose(rotated[0], rows)
 
 
+@pytest.mark.spec("vector-23", "vector-29")
+@pytest.mark.parametrize("dimension", [8, 24, 32, 72])
+@pytest.mark.parametrize("tier", ["numpy", "numba"])
+def test_rotations_flip_signs_and_transform_four_times(tier: Any, dimension: int) -> None:
+    rows, random = rows_of(dimension), np.random.default_rng(1)
+    signs = random.integers(0, 256, dimension // 2, dtype=np.uint8)
+    size = 1 << dimension.bit_length() - 1
+    at = np.arange(size)
+    matrix = (-1.0) ** np.bitwise_count(at[:, None] & at) / np.sqrt(size)
+    found = rows.astype(np.float64)
+    for number, octets in enumerate(np.split(signs, 4)):
+        flipped = [byte >> bit & 1 for byte in octets.tolist() for bit in range(8)]
+        found = np.where(flipped, -found, found)
+        first = 0 if number % 2 == 0 else dimension - size
+        found[:, first : first + size] = found[:, first : first + size] @ matrix
+        if size < dimension:
+            one, other = np.split(found, 2, axis=1)
+            found = np.concatenate([one + other, one - other], axis=1)
+    expected = found / (4 if size < dimension else 1)
+    with force_tier(tier):
+        assert np.allclose(rotate(rows, signs), expected, atol=1e-4)
+
+
 @pytest.mark.parametrize("most", [1, 3, 15, 255])
 def test_both_tiers_choose_the_factor_that_fits(most: int) -> None:
     rows = np.round(np.abs(rows_of(32)) * 4) / 4

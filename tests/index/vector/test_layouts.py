@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ def packed(codes: Any) -> Any:
     return np.frombuffer(bytes(content), np.uint8).reshape(rows, width)
 
 
+@pytest.mark.spec("vector-7", "vector-8")
 @given(rows=st.integers(0, 100), width=st.integers(1, 5), seed=st.integers(0, 99))
 def test_rows_are_taken_out_of_every_layout(rows: int, width: int, seed: int) -> None:
     codes = codes_of(rows, width)

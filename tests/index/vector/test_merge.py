@@ -69,6 +69,7 @@ def merged(segments: list[Segment], source: ArraySource | None) -> Segment:
     return Segment(out.store, entry)
 
 
+@pytest.mark.spec("vector-27")
 @pytest.mark.parametrize("kind", CODES)
 def test_a_merge_is_what_one_build_with_that_model_would_have_written(kind: str) -> None:
     vectors = clustered(ROWS, DIMENSION)
@@ -95,6 +96,7 @@ def test_a_merge_is_what_one_build_with_that_model_would_have_written(kind: str)
         assert contents(more) == contents(built(ArraySource(arrays), **options))
 
 
+@pytest.mark.spec("vector-27")
 def test_segments_with_models_of_their_own_are_not_merged() -> None:
     arrays = [lists_of(clustered(ROWS, DIMENSION, seed)) for seed in (0, 1)]
     first, second = (
@@ -166,8 +168,31 @@ def test_factors_of_codes_that_are_no_floats_are_damage(column: str, number: Any
         merged([hurt], None)
 
 
-def copied(whole: Segment, changes: dict[str, Callable[[pa.Table], pa.Table]]) -> Segment:
-    """A segment with other rows in some of its files."""
+@pytest.mark.spec("vector-32")
+@pytest.mark.parametrize("change", [{"query_estimator": "other"}, {"layered": True}], ids=str)
+def test_codes_of_other_versions_are_not_read(change: dict[str, Any]) -> None:
+    whole = built(ArraySource([lists_of(clustered(300, DIMENSION))]), **CODES["rq"])
+    (text,) = json.loads(whole.open("auxiliary.idx").metadata["storage_metadata"])
+    said = json.dumps([json.dumps(json.loads(text) | change)])
+    with pytest.raises(UnsupportedFeatureError, match="Build the index again"):
+        VectorIndex().open(copied(whole, {}, storage_metadata=said))
+
+
+@pytest.mark.spec("vector-32")
+def test_codes_that_do_not_lie_in_blocks_are_not_read() -> None:
+    def renamed(rows: pa.Table) -> pa.Table:
+        names = {"__blocked_ex_codes": "__ex_codes"}
+        return rows.rename_columns([names.get(name, name) for name in rows.column_names])
+
+    whole = built(ArraySource([lists_of(clustered(300, DIMENSION))]), **CODES["rq"])
+    with pytest.raises(UnsupportedFeatureError, match=r"old layout.*Build the index again"):
+        VectorIndex().open(copied(whole, {"auxiliary.idx": renamed}))
+
+
+def copied(
+    whole: Segment, changes: dict[str, Callable[[pa.Table], pa.Table]], **said: str
+) -> Segment:
+    """A segment with other rows in some of its files, and other metadata."""
     out = SegmentWriter(whole.store, VERSION)
     for name in ("index.idx", "auxiliary.idx"):
         file = whole.open(name)
@@ -178,7 +203,8 @@ def copied(whole: Segment, changes: dict[str, Callable[[pa.Table], pa.Table]]) -
         buffers = [file.buffer(at).to_pybytes() for at in range(1, 1 + buffers_of(file))]
         for content in buffers:
             copy.add_buffer(content)
-        copy.add_metadata(file.metadata)
+        known = {key: value for key, value in said.items() if key in file.metadata}
+        copy.add_metadata({**file.metadata, **known})
         copy.write(rows)
         copy.finish()
     entry = table_pb2.IndexMetadata(name="i", files=out.finish())

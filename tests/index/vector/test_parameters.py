@@ -21,21 +21,25 @@ FLOATS = pa.field("v", pa.list_(pa.float32(), 12))
 CENTROIDS = np.ones((3, 12), np.float32)
 
 
+@pytest.mark.spec("vector-18")
 @pytest.mark.parametrize(
     ("kind", "rows", "expected"),
     [
         ("IVF_FLAT", 10_000, 2),
+        ("IVF_RQ", 10_000, 2),
         ("IVF_PQ", 10_000, 1),
         ("IVF_SQ", 100_000, 12),
         ("IVF_HNSW_SQ", 2_000_000, 1),
         ("IVF_HNSW_SQ", 4_000_000, 3),
+        ("IVF_HNSW_PQ", 4_000_000, 3),
+        ("IVF_HNSW_FLAT", 4_000_000, 3),
         ("IVF_FLAT", 1 << 30, 4096),
         ("IVF_FLAT", 5, 1),
     ],
 )
 def test_partitions_follow_from_rows(kind: str, rows: int, expected: int) -> None:
-    parameters = parse_parameters({"index_type": kind, "num_sub_vectors": 4} if "PQ" in kind else
-                                  {"index_type": kind}, FLOATS)  # fmt: skip
+    given: dict[str, Any] = {"index_type": kind} | ({"num_sub_vectors": 4} if "PQ" in kind else {})
+    parameters = parse_parameters(given, pa.field("v", pa.list_(pa.float32(), 16)))
     assert parameters.partitions_for(rows) == expected
 
 

@@ -103,6 +103,7 @@ def opened(out: SegmentWriter, name: str) -> IndexFile:
     return IndexFile(out.store, f"{out.folder}/{name}")
 
 
+@pytest.mark.spec("vector-2", "vector-4", "vector-9", "vector-12")
 def test_nodes_that_are_left_have_new_neighbours_and_an_entry() -> None:
     segment, out = written()
     assert VectorIndex().remap(segment, moved([0, 1, 2, 4, 5]), out) == RebuiltSegment()
@@ -122,6 +123,7 @@ def test_nodes_that_are_left_have_new_neighbours_and_an_entry() -> None:
     assert (list(stored.offsets), list(stored.lengths)) == ([0, 3, 3], [3, 0, 2])
 
 
+@pytest.mark.spec("vector-9", "vector-12")
 def test_the_entry_of_a_graph_follows_its_vector() -> None:
     segment, out = written()
     VectorIndex().remap(segment, moved([1, 2, 3]), out)
@@ -131,11 +133,13 @@ def test_the_entry_of_a_graph_follows_its_vector() -> None:
     assert others == ["", ""]
 
 
+@pytest.mark.spec("vector-32")
 def test_layouts_not_known_here_are_left_alone() -> None:
     segment, out = written(details='{"dim":2,"layered":true}')
     assert VectorIndex().remap(segment, moved([0]), out) is None
 
 
+@pytest.mark.spec("vector-13")
 def test_files_of_other_old_indices_are_left_alone() -> None:
     store = open_store("memory://indices")
     out = SegmentWriter(store, VERSION)
@@ -232,6 +236,7 @@ def test_bytes_of_an_old_file_are_no_rows_of_many_partitions() -> None:
         VectorIndex().open(segment)
 
 
+@pytest.mark.spec("vector-14")
 @pytest.mark.parametrize("width", [0, 1, 2**29])
 @pytest.mark.parametrize("length", [3, 2**31, 2**32 - 1])
 def test_partitions_beyond_an_old_file_are_damage(width: int, length: int) -> None:
@@ -271,6 +276,7 @@ def test_vectors_whose_distances_are_infinite_can_be_indexed(tmp_path: Path, kin
     assert dataset.stats.index_stats("v_idx")["num_indexed_rows"] == 400
 
 
+@pytest.mark.spec("vector-5")
 @pytest.mark.parametrize("bits", [1, 2, 3, 5, 8, 9])
 def test_an_index_with_an_empty_partition_is_prewarmed(
     tmp_path: Path, bits: int, monkeypatch: pytest.MonkeyPatch

@@ -39,6 +39,7 @@ def written(path: Path, dtype: Any, *, with_nulls: bool = False, fragments: int 
     return glaive.dataset(str(path))
 
 
+@pytest.mark.spec("vector-34")
 @pytest.mark.parametrize(
     ("dtype", "with_nulls", "metric", "fragments"),
     [
@@ -73,6 +74,27 @@ def test_rows_that_no_index_covers_are_found_once_where_a_filter_leaves_few(tmp_
     asked = {"column": "v", "q": np.zeros(DIMENSION, np.float32), "k": 20}
     found = dataset.to_table(["id"], nearest=asked, filter="id < 4", prefilter=True)
     assert sorted(found["id"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.spec("vector-34")
+def test_rows_that_an_index_found_are_compared_again_beside_rows_that_none_covers(
+    tmp_path: Path,
+) -> None:
+    dataset = written(tmp_path / "v.lance", np.float32, fragments=1)
+    dataset.create_index("v", "IVF_SQ", metric="l2", num_partitions=1)
+    asked = {"column": "v", "q": np.full(DIMENSION, 0.3, np.float32), "k": 9}
+    for is_exact in (False, True):
+        exact, found = (
+            dataset.to_table(["id"], nearest={**asked, "use_index": use}) for use in (False, True)
+        )
+        near = np.isclose(found["_distance"], exact["_distance"], rtol=1e-6)
+        assert near.all() == is_exact
+        far = pa.table({"id": [900], "v": pa.array([[9.0] * DIMENSION], found_type(dataset))})
+        dataset = glaive.write_dataset(far, dataset, mode="append")
+
+
+def found_type(dataset: glaive.LanceDataset) -> Any:
+    return dataset.schema.field("v").type
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
