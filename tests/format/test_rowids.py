@@ -55,6 +55,7 @@ def test_row_ids_come_back(ids: NDArray[np.uint64]) -> None:
         (np.delete(np.arange(25), 7), "range_with_holes"),
         (np.delete(np.arange(24), 7), "range_with_bitmap"),
         (np.append(np.arange(61) * 16, 999), "sorted_array"),
+        (np.append(np.arange(61) * 16, 991), "range_with_bitmap"),
         (np.append(np.arange(62) * 16, 999), "range_with_bitmap"),
         (np.arange(0, 500, 2), "range_with_bitmap"),
         (np.arange(0, 500_000, 1000), "sorted_array"),
