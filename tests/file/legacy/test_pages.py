@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.file_messages import BOTH
 
 import glaive
 from glaive.file.legacy.writer import LegacyFileWriter
@@ -19,10 +20,6 @@ from glaive.file.open import open_reader
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import file_pb2, table_pb2
 from glaive.io.local import LocalStore
-
-BOTH = pytest.mark.parametrize(
-    "library", ["glaive", pytest.param("pylance", marks=pytest.mark.interop)]
-)
 
 LISTS: list[Any] = [[1, 2], None, [3], [], [4, 5, 6]]
 KEYS = pa.array([1, 0, 1, 0, 0], pa.int8())
