@@ -25,7 +25,7 @@ from glaive.encodings.values.packed_struct import PackedStruct
 from glaive.encodings.values.packed_struct_variable import Member, VariablePackedStruct
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.encodings.writing.page import encode_page
-from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, FormatError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.types import ByteRange, Where
 
@@ -186,6 +186,23 @@ def test_rows_of_another_width_are_damage() -> None:
         PackedStruct((64, 8)).decode_mini(chunks)
     with pytest.raises(CorruptFileError, match="72 bits"):
         PackedStruct((64, 8)).decode_values(FixedWidth(pa.py_buffer(bytes(8)), 64, 1), WHERE)
+
+
+@pytest.mark.parametrize("within", ["", "general", "dictionary"])
+@pytest.mark.spec("rel-42")
+def test_packed_rows_are_no_items_of_a_dictionary(within: str) -> None:
+    array = pa.array([f"text {at % 5} of a few" for at in range(500)])
+    page = page_of(array)
+    packed = PackedStruct((64, 8)).to_wire()
+    if within == "general":
+        scheme = pb.BufferCompression(scheme=pb.COMPRESSION_ALGORITHM_LZ4)
+        packed = pb.CompressiveEncoding(general=pb.General(compression=scheme, values=packed))
+    elif within == "dictionary":
+        inner = pb.Dictionary(indices=Flat(32).to_wire(), items=packed, num_dictionary_items=2)
+        packed = pb.CompressiveEncoding(dictionary=inner)
+    page.layout.mini_block_layout.dictionary.CopyFrom(packed)
+    with pytest.raises(FormatError):
+        read(page, array)
 
 
 TEXT_AND_WORD = VariablePackedStruct(

@@ -67,6 +67,11 @@ class PackedStruct(ValueEncoding):
         return pb.CompressiveEncoding(packed_struct=packed)
 
     @property
+    def number_bits(self) -> None:
+        """None: the widths are those of members, and a row is no number."""
+        return
+
+    @property
     def _rows(self) -> Flat:
         return Flat(sum(self.bits))
 
