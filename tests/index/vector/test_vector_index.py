@@ -236,7 +236,6 @@ def test_bytes_of_an_old_file_are_no_rows_of_many_partitions() -> None:
         VectorIndex().open(segment)
 
 
-@pytest.mark.spec("vector-14")
 @pytest.mark.parametrize("width", [0, 1, 2**29])
 @pytest.mark.parametrize("length", [3, 2**31, 2**32 - 1])
 def test_partitions_beyond_an_old_file_are_damage(width: int, length: int) -> None:
