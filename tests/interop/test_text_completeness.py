@@ -124,6 +124,31 @@ def test_lists_that_begin_with_empty_texts_are_searched_as_they_are_indexed(tmp_
 
 
 @pytest.mark.spec("text-search-10")
+def test_list_elements_are_documents_where_no_index_is_as_they_are_in_one(tmp_path: Path) -> None:
+    path = str(tmp_path / "d")
+    lists = pa.array([*LISTS, ["green pie", "red"], ["red green", ""]])
+    glaive.write_dataset(pa.table({"id": range(8), "t": lists}), path)
+    glaive.dataset(path).create_scalar_index(
+        "t", "INVERTED", document_granularity="list_element", **INDEX
+    )
+    glaive.write_dataset(pa.table({"id": range(10, 18), "t": lists}), path, mode="append")
+    queries = [match("apple"), match("red green"), match("red green", every=True)]
+    queries += [phrase("red green"), phrase("apple green"), phrase("pie red")]
+    for query in queries:
+        scores = []
+        for library in (lance, glaive):
+            made = query(import_module(f"{library.__name__}.query"))
+            rows = library.dataset(path).to_table(["id", "_score"], full_text_query=made)
+            pairs = zip(rows["id"].to_pylist(), rows["_score"].to_pylist(), strict=True)
+            scores.append(sorted((number, round(score, 4)) for number, score in pairs))
+        assert scores[0] == scores[1]
+        ids = [number for number, _ in scores[1]]
+        assert [one for one in ids if one > 9] == [one + 10 for one in ids if one < 9]
+    rows = glaive.dataset(path).to_table(["id"], full_text_query=queries[2](glaive.query))
+    assert sorted(rows["id"].to_pylist()) == [7, 17]
+
+
+@pytest.mark.spec("text-search-10")
 def test_json_documents_are_searched_where_no_index_is(tmp_path: Path) -> None:
     path = str(tmp_path / "d")
     glaive.write_dataset(

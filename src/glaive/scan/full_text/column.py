@@ -87,13 +87,15 @@ class TextColumn:
         if not self.plain and self.index is None and not (listed and _is_text(kind.value_type)):
             raise OptionError(f"full_text_query: column {path!r} holds no texts, but {kind}")
 
-    def texts_of(self, values: Any, addresses: RowNumbers) -> Any:
-        """The text of each row: as it is stored, or those of its list joined, as in an index."""
+    def documents_of(self, values: Any, addresses: RowNumbers) -> tuple[Any, RowNumbers]:
+        """The texts of rows, as in an index: that of each, or of the elements; and their rows."""
         if isinstance(values.type, pa.BaseExtensionType):
             values = values.storage
         from glaive.index.text.documents import documents_of
 
-        return documents_of(ValueBatch(values, addresses), by_element=False).texts
+        batch = ValueBatch(values, addresses)
+        texts, rows, _ = documents_of(batch, by_element=self.by_element)
+        return texts, rows
 
     @classmethod
     def of(cls, snapshot: Snapshot, path: str) -> TextColumn:
@@ -111,6 +113,17 @@ class TextColumn:
         known = () if self.index is None else self.index.segments
         opened: list[Any] = [(one, indices.open(one)) for one in (*known, *self._emptied)]
         return opened
+
+    @cached_property
+    def by_element(self) -> bool:
+        """Whether the elements of lists are documents, by its index."""
+        if not self.segments or self.plain:
+            return False
+        from glaive.index.text.text_format import LIST_ELEMENT, details_by_name
+
+        entry = self.segments[0][0].entry
+        said = details_by_name(entry.index_details.value, f"details of index {entry.name!r}")
+        return said.get("document_granularity") == LIST_ELEMENT
 
     @property
     def covered(self) -> FragmentIds:

@@ -5,7 +5,7 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -245,35 +245,28 @@ class TextSearch:
                 # Of n-grams, which have one place, a document of an index needs any.
                 terms = terms._replace(phrase=False)
         parts: list[Hits] = []
+        texts = None
+        if plain.tokens and not self.options.fast_search:
+            texts = self._read(column, column.tokenizer, [token for token, _ in plain.tokens])
         if terms.tokens and indexed:
             # Each partition has similar words of its own, and sums of all its documents.
             joined = most is not None and not terms.fuzziness and len(terms.tokens) <= MAX_TERMS
             searched = column.searched(self._among, joined=joined)
             # A token counts once for each place, of which n-grams have one; all do in texts read.
             once = terms._replace(tokens=tuple(dict.fromkeys(terms.tokens)))
-            parts.append(search_terms(searched, once, column.statistics, most))
+            # Of rows that it does not know, an index of list elements has scores in common.
+            known = texts is not None and column.by_element and not terms.fuzziness
+            beside = [texts] if texts is not None and known else []
+            both = [column.statistics, *(one.statistics for one in beside)]
+            parts.append(search_terms(searched, once, TextStatistics.sum_of(both), most, beside))
             self.meter.count("documents_indexed", column.statistics.documents)
-        if plain.tokens and not self.options.fast_search:
-            parts += self._unindexed(column, plain, most)
+        if texts is not None:
+            parts.append(_unindexed(column, texts, plain, most))
         found = Hits.joined(parts)
         if boost == 1:
             return found
         with np.errstate(over="ignore", invalid="ignore"):  # scores may be infinite
             return Hits(found.rows, found.scores * np.float32(boost))
-
-    def _unindexed(self, column: TextColumn, terms: TermQuery, most: int | None) -> Iterator[Hits]:
-        """Rows in fragments that the index does not know: their texts are read."""
-        texts = self._read(column, column.tokenizer, [token for token, _ in terms.tokens])
-        if texts is None:
-            return
-        indexed = [partition for _, opened in column.segments for partition in opened.partitions]
-        yield search_terms(
-            [SearchedPartition(texts, texts.rows, None)],
-            terms,
-            TextStatistics.sum_of([column.statistics, texts.statistics]),
-            most,
-            indexed,
-        )
 
     def _read(
         self, column: TextColumn, tokenizer: Tokenizer, tokens: Sequence[str]
@@ -287,10 +280,10 @@ class TextSearch:
 
         rows = self._filtered((column.path,), tuple(fragments))
         read = (
-            (column.texts_of(join_large([values]), as_numpy(addresses)), as_numpy(addresses))
+            column.documents_of(join_large([values]), as_numpy(addresses))
             for values, addresses in rows.chunks(stream=True)
         )
-        texts = TextsInMemory(read, tokenizer, tokens)
+        texts = TextsInMemory(read, tokenizer, tokens, with_empty=column.by_element)
         self.meter.count("documents_not_indexed", texts.size)
         return texts
 
@@ -337,6 +330,20 @@ class TextSearch:
             fast_search=self.options.fast_search,
         )  # fmt: skip
         return FilteredScan.of(Search.of(ScanRun(source, options, self.meter), condition))
+
+
+def _unindexed(
+    column: TextColumn, texts: TextsInMemory, terms: TermQuery, most: int | None
+) -> Hits:
+    """Rows in fragments that the index does not know, whose texts were read."""
+    indexed = [partition for _, opened in column.segments for partition in opened.partitions]
+    return search_terms(
+        [SearchedPartition(texts, texts.rows, None)],
+        terms,
+        TextStatistics.sum_of([column.statistics, texts.statistics]),
+        most,
+        indexed,
+    )
 
 
 def _terms(query: MatchQuery | PhraseQuery, tokens: tuple[tuple[str, int], ...]) -> TermQuery:

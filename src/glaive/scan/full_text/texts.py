@@ -31,6 +31,8 @@ class TextsInMemory:
         Makes their tokens.
     wanted
         The tokens of the query.
+    with_empty
+        Whether texts without tokens are documents.
 
     Notes
     -----
@@ -42,7 +44,10 @@ class TextsInMemory:
         batches: Iterable[tuple[Any, RowNumbers]],
         tokenizer: Tokenizer,
         wanted: Iterable[str],
+        *,
+        with_empty: bool = False,
     ) -> None:
+        self._with_empty = with_empty
         wanted = list(dict.fromkeys(wanted))
         rows: list[RowNumbers] = [np.zeros(0, np.uint64)]
         lengths: list[Int64s] = [np.zeros(0, np.int64)]
@@ -71,7 +76,8 @@ class TextsInMemory:
     @property
     def statistics(self) -> TextStatistics:
         """Documents and their tokens."""
-        return TextStatistics(int((self._lengths > 0).sum()), int(self._lengths.sum()))
+        documents = self.size if self._with_empty else int((self._lengths > 0).sum())
+        return TextStatistics(documents, int(self._lengths.sum()))
 
     def weighted(self, token: str, mean: float) -> WeightedList:
         """The documents of a token, with weights."""
