@@ -228,6 +228,24 @@ def test_no_error_has_the_credentials_in_an_answer(answer: bytes) -> None:
     assert "MARKED" not in "".join(traceback.format_exception(found.value))
 
 
+@pytest.mark.spec("rel-27")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        http(b'{"code": 16, "error": "Incorrect key provided: MARKED"}', "401 E"),
+        http(b'{"code": 16, "error": "no", "detail": "Bearer MARKED has expired"}', "401 E"),
+        http(b"invalid token 'MARKED'", "401 E"),
+    ],
+)
+@pytest.mark.parametrize("header", ["headers.Authorization", "headers.x-own"])
+def test_no_error_has_what_a_server_repeats_of_the_headers(header: str, answer: bytes) -> None:
+    for value in ("MARKED", "Bearer MARKED"):
+        with answering(answer) as (uri, _), pytest.raises(GlaiveError) as found:
+            call(RestNamespace(uri=uri, **{header: value}), "describe_table", ["t"])
+        assert "describe_table" in str(found.value)
+        assert "MARKED" not in str(found.value)
+
+
 @pytest.mark.parametrize(
     "answer",
     [

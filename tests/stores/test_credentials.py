@@ -246,11 +246,16 @@ def test_no_error_of_a_file_system_has_the_password_of_a_uri(printed: Printed) -
 
 
 class _Repeating(BaseHTTPRequestHandler):
-    """Refuses each request, and says which headers it had."""
+    """Refuses each request, and says which headers it had, or their values alone."""
 
     def do_GET(self) -> None:
         headers = " ".join(f"{name}:{value}" for name, value in self.headers.items())
-        body = f"<Error><Code>AccessDenied</Code><Request>{headers}</Request></Error>".encode()
+        values = "".join(
+            f"<Token-0>{value}</Token-0> no {value}" for value in self.headers.values()
+        )
+        body = (
+            f"<Error><Code>AccessDenied</Code>{values}<Request>{headers}</Request></Error>".encode()
+        )
         self.send_response(403)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -292,6 +297,19 @@ def test_no_error_has_the_credentials_that_a_server_repeats(
     given = {key: value.format(repeating) for key, value in options.items()}
     given |= {"allow_http": "true", "client_max_retries": "0"}
     message = failure_of(lambda: glaive.dataset(uri, storage_options=given))
+    assert "AccessDenied" in message
+    check(message)
+    check(printed.lines)
+
+
+def test_no_error_has_the_credentials_of_the_environment_that_a_server_repeats(
+    repeating: str, printed: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in MARKERS.items():
+        monkeypatch.setenv(name.upper(), value)
+    given = {"aws_region": "us-east-1", "aws_endpoint": repeating, "client_max_retries": "0"}
+    given["allow_http"] = "true"
+    message = failure_of(lambda: glaive.dataset("s3://b/t", storage_options=given))
     assert "AccessDenied" in message
     check(message)
     check(printed.lines)

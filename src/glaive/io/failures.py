@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from stat import S_ISDIR
 
@@ -27,6 +27,7 @@ __all__ = [
     "had_no_answer",
     "not_a_file",
     "without_named_secrets",
+    "without_values",
 ]
 
 _PERMISSION = "Check the permissions, or choose another location"
@@ -56,6 +57,11 @@ _NAMED_SECRETS = re.compile(
     r"[^\s<>,;&\"'\\]+"
 )
 """Headers of a request, and storage options, which servers and proxies have in their answers."""
+_SECRET_OPTION = re.compile(r"(?i)(?!.*_file$).*(?:key|secret|token|password|sas)")
+"""Names of storage options with credentials, and of variables of the environment."""
+_OF_STORES = ("aws_", "azure_", "google_")
+_SHORTEST = 6
+"""Characters of credentials that are looked for: shorter texts are in every message."""
 _ANSWERED = ("code", "status", "status_code", "response")
 """What errors of clients have where a server answered."""
 _OBJECT_REMEDIES = {
@@ -114,8 +120,13 @@ def not_a_file(path: str, mode: int) -> StoreError:
     )
 
 
-def from_object_store(error: Exception, path: str, doing: str) -> StoreError:
-    """Translate an error that obstore raised; one of ours says already what happened."""
+def from_object_store(
+    error: Exception, path: str, doing: str, options: Mapping[str, str] | None = None
+) -> StoreError:
+    """Translate an error that obstore raised; one of ours says already what happened.
+
+    ``options`` are the storage options: servers repeat credentials that they refuse.
+    """
     if isinstance(error, StoreError):
         return error
     name = type(error).__name__
@@ -129,6 +140,7 @@ def from_object_store(error: Exception, path: str, doing: str) -> StoreError:
         return ObjectExistsError(f"cannot {doing} {path}: another writer was first.")
     # Without secrets first: half of one would not be recognised.
     first_line = GlaiveError.without_secrets(without_named_secrets(str(error).split("\n", 1)[0]))
+    first_line = without_values(first_line, _credentials(options or {}))
     first_line = first_line[:_LONGEST].rstrip(".")
     remedy = _OBJECT_REMEDIES.get(name, "Check storage_options and the network, then try again")
     failed = StoreError(f"cannot {doing} {path}: {first_line}. {remedy}.")
@@ -139,6 +151,21 @@ def from_object_store(error: Exception, path: str, doing: str) -> StoreError:
 def without_named_secrets(answer: str) -> str:
     """What a server answered, without the credentials in it: of the request, or for a store."""
     return _NAMED_SECRETS.sub(r"\1***", answer)
+
+
+def without_values(answer: str, values: Iterable[str]) -> str:
+    """What a server answered, without these texts, which it was sent."""
+    for value in values:
+        if len(value) >= _SHORTEST:
+            answer = answer.replace(value, "***")
+    return answer
+
+
+def _credentials(options: Mapping[str, str]) -> Iterator[str]:
+    """Those among storage options, and in the environment."""
+    names = (name for name in os.environ if name.lower().startswith(_OF_STORES))
+    for given in (options, {name: os.environ[name] for name in names}):
+        yield from (given[name] for name in given if _SECRET_OPTION.match(name))
 
 
 def had_no_answer(error: Exception) -> bool:

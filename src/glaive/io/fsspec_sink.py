@@ -105,8 +105,7 @@ class FsspecSink(RemoteSink):
             with suppress(Exception):
                 self._discard()
 
-    @staticmethod
-    def failed(error: Exception, path: str, doing: str) -> StoreError:
+    def failed(self, error: Exception, path: str, doing: str) -> StoreError:
         """Translate an error that a file system raised."""
         return failed(error, path, doing)
 

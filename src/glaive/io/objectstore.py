@@ -121,6 +121,10 @@ class ObjectStoreAdapter(ObjectStore):
         """Make a reader; no request yet."""
         return ObjectReader(self, self._store, self._key(path), self.full(path), size)
 
+    def failed(self, error: Exception, path: str, doing: str) -> StoreError:
+        """Translate an error of the client, without credentials."""
+        return from_object_store(error, path, doing, self.options)
+
     def _require_client(self) -> None:
         """Check that requests can be made: not in a child forked after the first one."""
         require_client_threads(self.uri, is_remote=self.is_remote)
@@ -139,7 +143,7 @@ class ObjectStoreAdapter(ObjectStore):
             self.counters.add_read(1, len(data))
             return aligned(data, 0)
         except _REFUSALS as error:
-            raise from_object_store(error, self.full(path), "read") from None
+            raise self.failed(error, self.full(path), "read") from None
 
     def _whole(self, key: str) -> Any:
         if self.is_remote:
@@ -160,7 +164,7 @@ class ObjectStoreAdapter(ObjectStore):
                     raise
             self.counters.add_write(1, len(body))
         except _REFUSALS as error:
-            raise from_object_store(error, self.full(path), "write") from None
+            raise self.failed(error, self.full(path), "write") from None
 
     def _put_over_empty(self, key: str, body: bytes | memoryview) -> bool:
         """Replace an empty object; ``False`` if it is not empty, or is only about to be made.
@@ -182,8 +186,7 @@ class ObjectStoreAdapter(ObjectStore):
     def create(self, path: str) -> ObjectSink:
         """Start a multipart upload."""
         self._require_client()
-        part = _PART if self.is_remote else _WHOLE
-        return ObjectSink(self._store, self._key(path), self.full(path), self.counters, part)
+        return ObjectSink(self, self._store, self._key(path), self.full(path))
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """Objects directly under a prefix, page by page."""
@@ -212,7 +215,7 @@ class ObjectStoreAdapter(ObjectStore):
                     elif start is None or path >= start:
                         yield ObjectMeta(path, meta["size"], meta["last_modified"])
         except _REFUSALS as error:
-            raise from_object_store(error, self.full(prefix), "list") from None
+            raise self.failed(error, self.full(prefix), "list") from None
 
     def _pages(self, key: str | None, after: str | None) -> Iterator[Any]:
         """Pages of a listing after a key; continued from the last one if it breaks off.
@@ -241,7 +244,7 @@ class ObjectStoreAdapter(ObjectStore):
             meta = self.reading(1, lambda: obstore.head(self._store, key))
             self.counters.add_read(1, 0)
         except _REFUSALS as error:
-            raise from_object_store(error, self.full(path), "look up") from None
+            raise self.failed(error, self.full(path), "look up") from None
         return ObjectMeta(path, meta["size"], meta["last_modified"])
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -256,7 +259,7 @@ class ObjectStoreAdapter(ObjectStore):
             except FileNotFoundError:
                 continue
             except _REFUSALS as error:
-                raise from_object_store(error, self.full(paths[at]), "delete") from None
+                raise self.failed(error, self.full(paths[at]), "delete") from None
 
 
 def _before(path: str) -> str:
@@ -284,7 +287,7 @@ class ObjectReader(RemoteReader):
                 self._size = head["size"]
                 self._adapter.counters.add_read(1, 0)
             except _REFUSALS as error:
-                raise from_object_store(error, self.path, "look up") from None
+                raise self._adapter.failed(error, self.path, "look up") from None
         return self._size
 
     def tail(self, size: int) -> pa.Buffer:
@@ -304,7 +307,7 @@ class ObjectReader(RemoteReader):
         except _REFUSALS as error:
             if isinstance(error, StoreError):
                 raise
-            raise from_object_store(error, self.path, "read") from None
+            raise self._adapter.failed(error, self.path, "read") from None
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Return one buffer per range, in order."""
@@ -321,7 +324,7 @@ class ObjectReader(RemoteReader):
         except _REFUSALS as error:
             if not isinstance(error, FileNotFoundError):
                 self._check_again(ranges)
-            raise from_object_store(error, self.path, "read") from None
+            raise self._adapter.failed(error, self.path, "read") from None
         if any(len(data) < length for data, length in zip(responses, lengths, strict=True)):
             self._check_again(ranges)
             raise StoreError(
@@ -357,17 +360,17 @@ class ObjectSink(RemoteSink):
     already uploaded are subject to the bucket's rule for incomplete uploads.
     """
 
-    __slots__ = ("_counters",)
+    __slots__ = ("_adapter",)
 
     refusals = _REFUSALS
-    failed = staticmethod(from_object_store)
 
-    def __init__(self, store: Any, key: str, full: str, counters: IoCounters, part: int) -> None:
-        self._counters = counters
+    def __init__(self, adapter: ObjectStoreAdapter, store: Any, key: str, full: str) -> None:
+        self._adapter = adapter
+        part = _PART if adapter.is_remote else _WHOLE
         try:
             super().__init__(obstore.open_writer(store, key, buffer_size=part), full)
         except _REFUSALS as error:
-            raise from_object_store(error, full, "write") from None
+            raise self.failed(error, full, "write") from None
 
     def finish(self) -> int:
         """Complete the upload; returns the object's size in bytes."""
@@ -375,10 +378,14 @@ class ObjectSink(RemoteSink):
         try:
             writer.close()
         except _REFUSALS as error:
-            raise from_object_store(error, self._full, "write") from None
-        self._counters.add_write(1, self.position)
+            raise self.failed(error, self._full, "write") from None
+        self._adapter.counters.add_write(1, self.position)
         return self.position
 
     def abort(self) -> None:
         """Never complete the upload."""
         self._file = None
+
+    def failed(self, error: Exception, path: str, doing: str) -> StoreError:
+        """Translate an error of the client."""
+        return self._adapter.failed(error, path, doing)

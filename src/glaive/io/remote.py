@@ -55,7 +55,6 @@ class RemoteSink:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
         return self._file
 
-    @staticmethod
-    def failed(error: Exception, path: str, doing: str) -> StoreError:
+    def failed(self, error: Exception, path: str, doing: str) -> StoreError:
         """Translate an error of the library."""
         raise NotImplementedError

@@ -116,11 +116,12 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         location = self._location(operation, request)
         body, kind = self._body(operation, request, data)
         where = f"{operation.verb} {self.uri}/v1/{operation.path} ({method})"
-        headers = {"Accept": "*/*", "Content-Type": kind, **self._headers_of(method, request)}
+        own = self._headers_of(method, request)
+        headers = {"Accept": "*/*", "Content-Type": kind, **own}
         limit = _LONGEST_ARROW if operation.answer == "arrow" else _LONGEST_JSON
         status, answer = self._exchange(operation.verb, location, body, headers, limit, where)
         if not 200 <= status < 300:
-            raise error_from(status, answer, where)
+            raise error_from(status, answer, where, [*own.values()])
         found = answer_of(operation, method, answer, where)
         self._check_vended(found, where)
         asks_for_mapping = isinstance(request, dict) and method in _MAPPINGS

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lance_namespace as interface
 
-from glaive.io.failures import without_named_secrets
+from glaive.io.failures import without_named_secrets, without_values
 from glaive.namespace.errors import InternalError, InvalidInputError, NamespaceError, error_of
 from glaive.namespace.operations import Operation
 
@@ -100,15 +100,19 @@ def answer_of(operation: Operation, method: str, data: bytes, where: str) -> Any
         ) from None
 
 
-def error_from(status: int, data: bytes, where: str) -> NamespaceError:
-    """The error that an answer with a status above 299 reports."""
+def error_from(status: int, data: bytes, where: str, sent: Sequence[str] = ()) -> NamespaceError:
+    """The error that an answer with a status above 299 reports.
+
+    ``sent`` are values of headers of the request: servers repeat credentials that they refuse.
+    """
+    secrets = [*sent, *(value.rpartition(" ")[2] for value in sent)]
     try:
         reported = json.loads(data) if len(data) <= _LONGEST_ERROR else None
     except (ValueError, RecursionError):
         reported = None
     if isinstance(reported, dict) and isinstance(reported.get("code"), int):
         texts = [str(reported[key]) for key in ("error", "detail") if reported.get(key)]
-        parts = [said(text, 1000) for text in texts]
+        parts = [said(without_values(text[:_LONGEST], secrets), 1000) for text in texts]
         return error_of(reported["code"], f"{where}: {': '.join(parts) or f'HTTP status {status}'}")
     code = {400: 13, 401: 16, 403: 15, 404: 0, 409: 14, 429: 21, 501: 0, 503: 17}.get(status, 18)
     if 300 <= status < 400:
@@ -116,7 +120,7 @@ def error_from(status: int, data: bytes, where: str) -> NamespaceError:
             f"{where}: the server redirects (HTTP status {status}), which is not followed because "
             "credentials would go elsewhere. Give the final address as uri"
         )
-    return error_of(code, f"{where}: HTTP status {status}: {_shown(data, 200)}")
+    return error_of(code, f"{where}: HTTP status {status}: {_shown(data, 200, secrets)}")
 
 
 def why_invalid(error: Exception) -> str:
@@ -133,6 +137,6 @@ def said(text: str, most: int) -> str:
     )
 
 
-def _shown(data: bytes, most: int) -> str:
+def _shown(data: bytes, most: int, secrets: Sequence[str] = ()) -> str:
     """The start of an answer, without credentials."""
-    return without_named_secrets(repr(data[:_LONGEST]))[:most]
+    return without_values(without_named_secrets(repr(data[:_LONGEST])), secrets)[:most]
