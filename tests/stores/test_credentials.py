@@ -245,6 +245,40 @@ def test_no_error_of_a_file_system_has_the_password_of_a_uri(printed: Printed) -
     check(printed.lines)
 
 
+class _Refusing(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """A file system that repeats the token that it refuses."""
+
+    protocol = "refusing"
+    cachable = False
+
+    def __init__(self, token: str = "", early: str = "", **_: Any) -> None:
+        self.token = token
+        if early:
+            raise ValueError(f"invalid {token}")
+        super().__init__()
+
+    def ls(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"invalid {self.token}")
+
+    def open(self, *_: Any, **__: Any) -> Any:
+        raise PermissionError(f"invalid {self.token}")
+
+
+def test_no_error_of_a_file_system_has_a_token_that_it_repeats(printed: Printed) -> None:
+    fsspec.register_implementation("refusing", _Refusing, clobber=True)
+    options, uri = {"token": SECRETS[1]}, "fsspec+refusing://x/y"
+    calls: list[Callable[[], object]] = [
+        lambda: glaive.dataset(uri, storage_options=options),
+        lambda: glaive.dataset(uri, storage_options={**options, "early": "yes"}),
+        lambda: open_store(uri, options).put("a", [b"1"]),
+    ]
+    for call in calls:
+        message = failure_of(call)
+        assert "invalid ***" in message
+        check(message)
+    check(printed.lines)
+
+
 class _Repeating(BaseHTTPRequestHandler):
     """Refuses each request, and says which headers it had, or their values alone."""
 

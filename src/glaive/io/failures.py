@@ -22,6 +22,7 @@ __all__ = [
     "as_store_errors",
     "beyond_end",
     "check_ranges",
+    "credentials_in",
     "from_object_store",
     "from_system",
     "had_no_answer",
@@ -140,7 +141,7 @@ def from_object_store(
         return ObjectExistsError(f"cannot {doing} {path}: another writer was first.")
     # Without secrets first: half of one would not be recognised.
     first_line = GlaiveError.without_secrets(without_named_secrets(str(error).split("\n", 1)[0]))
-    first_line = without_values(first_line, _credentials(options or {}))
+    first_line = without_values(first_line, credentials_in(options or {}))
     first_line = first_line[:_LONGEST].rstrip(".")
     remedy = _OBJECT_REMEDIES.get(name, "Check storage_options and the network, then try again")
     failed = StoreError(f"cannot {doing} {path}: {first_line}. {remedy}.")
@@ -161,7 +162,7 @@ def without_values(answer: str, values: Iterable[str]) -> str:
     return answer
 
 
-def _credentials(options: Mapping[str, str]) -> Iterator[str]:
+def credentials_in(options: Mapping[str, str]) -> Iterator[str]:
     """Those among storage options, and in the environment."""
     names = (name for name in os.environ if name.lower().startswith(_OF_STORES))
     for given in (options, {name: os.environ[name] for name in names}):

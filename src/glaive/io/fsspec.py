@@ -25,7 +25,7 @@ from glaive.errors import (
     StoreError,
 )
 from glaive.io.checksums import VERIFY, WRITE
-from glaive.io.failures import check_ranges
+from glaive.io.failures import check_ranges, credentials_in, without_values
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, failed
 from glaive.io.object_path import check_object_path
 from glaive.io.pool import ordered_map
@@ -84,6 +84,7 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         reason, (_, secret) = str(error), _split_secret(uri)
         if secret:  # as a part of a path, where nothing else shows what it is
             reason = reason.replace(secret, "***")
+        reason = without_values(reason, credentials_in(passed))
         raise OptionError(f"fsspec cannot open {uri}: {reason}. Check storage_options.") from None
     return FsspecStore(system, uri.rstrip("/"), str(root).rstrip("/"), options)
 
@@ -136,7 +137,7 @@ class FsspecStore(ObjectStore):
             with self.request_limit.acquire(1):
                 return repeating(read, DOWNLOAD_RETRIES, refusals=(Exception,))
         except Exception as error:
-            raise failed(error, self.full(path), doing) from None
+            raise failed(error, self.full(path), doing, self.options) from None
 
     def open(self, path: str, *, size: int | None = None) -> FsspecReader:
         """Make a reader; no request yet."""
@@ -170,7 +171,7 @@ class FsspecStore(ObjectStore):
         try:
             self.in_folder(key, lambda: self._system.pipe_file(key, body, mode="create"))
         except Exception as error:
-            raise failed(error, full, "write") from None
+            raise failed(error, full, "write", self.options) from None
         self.counters.add_write(1, len(body))
 
     def create(self, path: str) -> FsspecSink:
@@ -249,7 +250,7 @@ class FsspecStore(ObjectStore):
                 with suppress(FileNotFoundError):
                     self._system.rm_file(key)
             except Exception as error:
-                raise failed(error, self.full(path), "delete") from None
+                raise failed(error, self.full(path), "delete", self.options) from None
 
     def link_out(self, folder: str) -> str | None:
         """Why objects in a folder are not deleted: a link leads there.

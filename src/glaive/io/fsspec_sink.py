@@ -7,12 +7,18 @@ under a temporary name and then moved.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from glaive.errors import StoreError
-from glaive.io.failures import from_object_store, from_system, had_no_answer
+from glaive.io.failures import (
+    credentials_in,
+    from_object_store,
+    from_system,
+    had_no_answer,
+    without_values,
+)
 from glaive.io.remote import RemoteSink
 from glaive.io.stats import IoCounters
 from glaive.io.temporary import temporary_path
@@ -29,6 +35,7 @@ class _SinkStore(Protocol):
     """The part of a store that a sink needs."""
 
     counters: IoCounters
+    options: Mapping[str, str]
 
     def in_folder(self, key: str, write: Callable[[], T]) -> T:
         """Write, making the directory when there is none."""
@@ -43,7 +50,7 @@ def begin_writing(store: _SinkStore, system: Any, key: str, full: str) -> Fsspec
             return FsspecSink(store, file, key, full, file.commit, file.discard)
         file = store.in_folder(temporary, lambda: system.open(temporary, "wb"))
     except Exception as error:
-        raise failed(error, full, "write") from None
+        raise failed(error, full, "write", store.options) from None
     return FsspecSink(
         store, file, key, full, lambda: system.mv(temporary, key), lambda: system.rm_file(temporary)
     )
@@ -92,7 +99,7 @@ class FsspecSink(RemoteSink):
             file.close()
             self._store.in_folder(self._key, self._commit)
         except Exception as error:
-            raise failed(error, self._full, "write") from None
+            raise failed(error, self._full, "write", self._store.options) from None
         self._store.counters.add_write(1, self.position)
         return self.position
 
@@ -107,14 +114,17 @@ class FsspecSink(RemoteSink):
 
     def failed(self, error: Exception, path: str, doing: str) -> StoreError:
         """Translate an error that a file system raised."""
-        return failed(error, path, doing)
+        return failed(error, path, doing, self._store.options)
 
 
-def failed(error: Exception, path: str, doing: str) -> StoreError:
-    """Translate an error that a file system raised."""
+def failed(
+    error: Exception, path: str, doing: str, options: Mapping[str, str] | None = None
+) -> StoreError:
+    """Translate an error that a file system raised, without credentials in its options."""
     if isinstance(error, StoreError):
         return error
     translate = from_system if isinstance(error, OSError) else from_object_store
     translated: StoreError = translate(error, path, doing)  # type: ignore[arg-type]  # checked
+    translated.args = (without_values(str(translated), credentials_in(options or {})),)
     translated.is_unanswered = had_no_answer(error)
     return translated
