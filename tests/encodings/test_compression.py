@@ -210,3 +210,17 @@ def test_flipped_bytes_never_do_worse_than_an_error(data: st.DataObject) -> None
     except CorruptFileError:
         return
     assert out.size == int(lengths.sum())
+
+
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_lz4_block_is_not_taken_for_a_longer_one(count: int) -> None:
+    """This one has 18 bytes. The codec takes it for 32, and for no fewer."""
+    block = b"\xa0" + b"a" * 10 + b"\x01\x00\x40zzzz"
+    codec = pa.Codec("lz4_raw")
+    assert codec.decompress(block, 32).size == 32
+    for size in (18, 31):
+        with pytest.raises(OSError, match="Corrupt"):
+            codec.decompress(block, size)
+    with pytest.raises(CorruptFileError, match="lz4 data: expected a block of 32 bytes"):
+        decompress("lz4", *packed([struct.pack("<I", 32) + block] * count), WHERE)

@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import list_takes as list_takes
     from glaive.kernels.loops import locate as locate
     from glaive.kernels.loops import lookup as lookup
+    from glaive.kernels.loops import lz4 as lz4
     from glaive.kernels.loops import match as match
     from glaive.kernels.loops import nearest as nearest
     from glaive.kernels.loops import offsets as offsets
