@@ -184,6 +184,43 @@ def no_ids(fragment: Any) -> None:
     fragment.id = 0
 
 
+@pytest.fixture
+def sharing(tmp_path: Path) -> glaive.LanceDataset:
+    """A dataset of two fragments with one id."""
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array([float(at) for at in range(10)]), 1)
+    rows = pa.table({"id": range(10), "v": vectors.cast(pa.list_(pa.float32(), 1))})
+    rewritten(glaive.write_dataset(rows, tmp_path / "t", max_rows_per_file=5).manifest, no_ids)
+    return glaive.dataset(tmp_path / "t")
+
+
+@pytest.mark.spec("rel-42")
+def test_rows_of_fragments_with_one_id_are_sorted_and_searched(
+    sharing: glaive.LanceDataset,
+) -> None:
+    last = glaive.ColumnOrdering("id", ascending=False)
+    assert sharing.to_table(order_by=[last], limit=3)["id"].to_pylist() == [9, 8, 7]
+    nearest = {"column": "v", "q": [8.2], "k": 3}
+    assert sharing.to_table(nearest=nearest)["id"].to_pylist() == [8, 9, 7]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda dataset: [one.to_table() for one in dataset.get_fragments()],
+        lambda dataset: dataset.get_fragments()[1].count_rows(),
+        lambda dataset: dataset.to_table(fragments=dataset.get_fragments()[1:]),
+        lambda dataset: dataset.changes(1).to_table(),
+    ],
+    ids=["rows", "count", "scan", "changes"],
+)
+@pytest.mark.spec("rel-42")
+def test_no_fragment_is_read_for_another_one_with_its_id(
+    sharing: glaive.LanceDataset, read: Callable[[glaive.LanceDataset], object]
+) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=r"two fragments with the id 0.*Overwrite"):
+        read(sharing)
+
+
 @pytest.mark.spec("rel-9")
 @pytest.mark.parametrize(
     "change",

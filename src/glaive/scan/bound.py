@@ -74,6 +74,7 @@ class BoundFragment:
         self.mapped = all(reader.mapped for reader in readers)
         self.rows = fragment.physical_rows
         self.live = snapshot.live_rows(fragment)
+        self.position = position
         self._system = SystemColumns(snapshot, position) if projection.system else None
         self.nbytes = _FRAGMENT_BYTES
         # With all columns in one file, its requests are joined.

@@ -248,9 +248,22 @@ class Snapshot:
         return ids[positions], positions
 
     def positions_of(self, fragment_ids: Sequence[int] | None) -> Sequence[int]:
-        """Positions in the list of the fragments with these ids; all when ``None``."""
+        """Positions in the list of the fragments with these ids; all when ``None``.
+
+        Raises
+        ------
+        FragmentNotFoundError
+            There is no fragment with one of them.
+        UnsupportedFeatureError
+            Two fragments have one of them.
+        """
         if fragment_ids is None:
             return range(self.manifest.num_fragments)
+        ids = self.manifest.fragment_ids
+        if not (ids[1:] > ids[:-1]).all():
+            from glaive.table.fragment_ids import refuse_shared_ids
+
+            refuse_shared_ids(self.manifest, fragment_ids)
         find = self.manifest.position_of
         if len(fragment_ids) < _FEW:
             return [find(one) for one in fragment_ids]

@@ -5,7 +5,7 @@ Specification: "Building the manifest" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Final
 
@@ -191,8 +191,8 @@ def _positions(base: Manifest, ids: NDArray[np.int64], wanted: NDArray[np.int64]
     return positions
 
 
-def refuse_shared_ids(base: Manifest) -> None:
-    """Check that each fragment has an id of its own.
+def refuse_shared_ids(base: Manifest, among: Sequence[int] | None = None) -> None:
+    """Check that each fragment, or each of those with some ids, has an id of its own.
 
     Raises
     ------
@@ -200,13 +200,17 @@ def refuse_shared_ids(base: Manifest) -> None:
         Two have the same.
     """
     ids = base.fragment_ids
-    if len(ascending(ids)) != len(ids):
-        numbers, counts = np.unique(ids, return_counts=True)
-        raise _shared(base, int(numbers[counts > 1][0]))
+    if len(ascending(ids)) == len(ids):
+        return
+    numbers, counts = np.unique(ids, return_counts=True)
+    shared = numbers[counts > 1]
+    found = shared if among is None else shared[np.isin(shared, among)]
+    if len(found):
+        raise _shared(base, int(found[0]))
 
 
 def _shared(base: Manifest, number: int) -> UnsupportedFeatureError:
-    """The error that a change names rows by an id that two fragments have."""
+    """The error that rows are named by an id that two fragments have."""
     return UnsupportedFeatureError(
         f"{base.title} has two fragments with the id {number}, as releases of Lance up to 0.16 "
         "wrote them: rows of one would be taken for those of the other. Overwrite the dataset "

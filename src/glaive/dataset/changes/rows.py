@@ -37,14 +37,14 @@ def changed_rows(task: ChangeTask, here: Snapshot, there: Snapshot | None) -> tu
     both, it has not changed. Without stable row ids a row that moves counts as deleted and
     inserted.
     """
-    position = here.manifest.position_of(task.fragment_id)
+    (position,) = here.positions_of((task.fragment_id,))
     rows = _live(here, position, task.start, task.stop)
     if there is None:
         return rows, np.zeros(len(rows), np.bool_)
     kept = np.zeros(len(rows), np.bool_)
     other = -1
     if task.shared:
-        other = there.manifest.position_of(task.fragment_id)
+        (other,) = there.positions_of((task.fragment_id,))
         kept = np.isin(rows, _live(there, other, task.start, task.stop), assume_unique=True)
     changed, updated = ~kept, np.zeros(len(rows), np.bool_)
     if here.manifest.uses(Feature.STABLE_ROW_IDS) and there.manifest.uses(Feature.STABLE_ROW_IDS):

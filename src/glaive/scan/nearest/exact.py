@@ -54,7 +54,7 @@ class ExactSearch:
 
     def _each(self, selection: FragmentSelection, search: Callable[[LoadedVectors], None]) -> None:
         """Search the vectors of some rows, part by part."""
-        position = self.scan.run.source.snapshot.manifest.position_of(selection.bound.fragment.id)
+        position = selection.bound.position
         for loaded in load_vectors(selection, self.output, self.query.kind, position):
             search(loaded)
         self.scan.run.meter.count("vectors_compared", selection.count * self.query.answers)

@@ -144,7 +144,7 @@ class _First:
         outputs = [source.projection.inputs[order.column_name] for order in self._order]
         with meter.step("decode"):
             keys = selection.columns(outputs, late=self.scan.late)
-        position = source.snapshot.manifest.position_of(selection.bound.fragment.id)
+        position = selection.bound.position
         with meter.step("sort"):
             kept = self._promising(keys[0])
             rows = selection.rows if kept is None else selection.selected.numbered(kept)
