@@ -44,6 +44,20 @@ def test_texts_that_are_not_utf_8_are_no_json() -> None:
         encode_jsonb(texts)
 
 
+@pytest.mark.spec("jsonb-6")
+def test_infinity_is_text_that_is_stored_as_infinity_again() -> None:
+    """Its text was ``inf`` or ``Infinity``, which is no JSON: such rows were never rewritten."""
+    raw = encoded("1e400", "-1e400")
+    others = [bytes.fromhex(f"20000000 20000001 {kind}") for kind in ("20", "30", "10")]
+    texts = ["1e999", "-1e999"]
+    assert decoded(*raw) == texts
+    assert decoded(*others) == [*texts, "null"]
+    assert encoded(*texts) == raw
+    assert [json.loads(text) for text in texts] == [math.inf, -math.inf]
+    not_a_number = bytes.fromhex("20000000 20000009 60 7ff8000000000000")
+    assert decoded(not_a_number) == ["null"]
+
+
 @pytest.mark.spec("jsonb-1", "jsonb-2", "jsonb-3", "jsonb-4", "jsonb-5")
 @pytest.mark.parametrize(
     ("text", "raw"),

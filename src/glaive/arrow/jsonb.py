@@ -21,6 +21,7 @@ Specification: "JSON" in ``docs/format/jsonb.md``.
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
@@ -165,7 +166,10 @@ def _number(value: Any) -> bytes:
     raise ValueError(f"{value} needs more than 64 bits")
 
 
-_SPECIAL = {_ZERO: "0", _NAN: "NaN", _INFINITY: "Infinity", _MINUS_INFINITY: "-Infinity"}
+_BEYOND = "1e999"
+"""JSON text of infinity: a number beyond all 64-bit floats, which is read as infinity again."""
+
+_SPECIAL = {_ZERO: "0", _NAN: "null", _INFINITY: _BEYOND, _MINUS_INFINITY: f"-{_BEYOND}"}
 
 
 class _Reader:
@@ -273,7 +277,10 @@ class _Reader:
 
 
 def _float_text(value: float) -> str:
-    """The shortest digits that round-trip, formatted like the reference does."""
+    """The shortest digits that round-trip, formatted like the reference does; always JSON."""
+    if not math.isfinite(value):
+        special = _NAN if math.isnan(value) else _INFINITY if value > 0 else _MINUS_INFINITY
+        return _SPECIAL[special]
     digits, _, exponent = repr(value).partition("e")
     if not exponent:
         return digits
