@@ -43,6 +43,20 @@ def test_nulls_are_found_where_a_scan_ends_in_an_error(
             found(condition, use_scalar_index=False)
 
 
+@pytest.mark.spec("jsonb-6")
+@pytest.mark.parametrize("lib", [lance, glaive], ids=["pylance", "glaive"])
+def test_infinity_is_the_text_that_it_is_for_pylance(tmp_path: Path, lib: Any) -> None:
+    texts = ['{"m": 1e400}', '{"m": -1e400}', '{"m": "a"}', '{"m": "1e999"}']
+    rows = pa.table({"j": pa.array(texts, pa.json_())})
+    lib.write_dataset(rows, str(tmp_path), data_storage_version="2.2")
+    scanned = [one.dataset(str(tmp_path)) for one in (glaive, lance)]
+    columns = {"m": "json_get_string(j, 'm')"}
+    mine, theirs = (one.to_table(columns=columns)["m"].to_pylist() for one in scanned)
+    assert mine == theirs == ["inf", "-inf", "a", "1e999"]
+    condition = "json_get_string(j, 'm') IN ('inf', '-inf')"
+    assert scanned[0].count_rows(condition) == 2
+
+
 @pytest.mark.spec("json-index-1", "json-index-2")
 @pytest.mark.parametrize(
     ("values", "kind"),

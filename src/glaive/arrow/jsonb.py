@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 
-__all__ = ["decode_jsonb", "encode_jsonb"]
+__all__ = ["BEYOND", "decode_jsonb", "encode_jsonb"]
 
 _SCALAR, _OBJECT, _ARRAY = 0x2000_0000, 0x4000_0000, 0x8000_0000
 _NULL, _STRING, _NUMBER, _FALSE, _TRUE, _CONTAINER = (code << 28 for code in range(6))
@@ -166,10 +166,10 @@ def _number(value: Any) -> bytes:
     raise ValueError(f"{value} needs more than 64 bits")
 
 
-_BEYOND = "1e999"
+BEYOND = "1e999"
 """JSON text of infinity: a number beyond all 64-bit floats, which is read as infinity again."""
 
-_SPECIAL = {_ZERO: "0", _NAN: "null", _INFINITY: _BEYOND, _MINUS_INFINITY: f"-{_BEYOND}"}
+_SPECIAL = {_ZERO: "0", _NAN: "null", _INFINITY: BEYOND, _MINUS_INFINITY: f"-{BEYOND}"}
 
 
 class _Reader:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from glaive.arrow.dictionaries import concat_arrays
-from glaive.arrow.jsonb import decode_jsonb
+from glaive.arrow.jsonb import BEYOND, decode_jsonb
 from glaive.errors import FilterError
 from glaive.expr.functions.jsonb_views import FALSE, NUMBER, OBJECT, STRING, TRUE, JsonItems
 from glaive.expr.functions.untyped import pa, pc
@@ -25,7 +25,7 @@ _ESCAPED = r'["\\\x00-\x1f\x7f]'
 
 
 def strings_of(items: JsonItems, *, quoted: bool = False) -> Any:
-    """Scalars as JSON; strings only with ``quoted`` in quotes."""
+    """Scalars as JSON; strings only with ``quoted`` in quotes, and infinity a number only then."""
     strings = items.kinds == STRING
     integers, numbers = _small_integers(items)
     written = items.keep(strings).payloads().cast(pa.large_string()).cast(pa.string())
@@ -37,12 +37,15 @@ def strings_of(items: JsonItems, *, quoted: bool = False) -> Any:
         strings[escaped] = False
     floats, fractions = _plain_floats(items)
     rest = ~(strings | integers | floats)
-    _, others = items.keep(rest).documents()
+    _, documents = items.keep(rest).documents()
+    others: Any = decode_jsonb(documents, "a JSON column")
+    if not quoted:
+        others = pc.replace_substring_regex(others, f"^(-?){BEYOND}$", r"\1inf")
     parts = [
         written,
         pa.array(numbers).cast(pa.string()),
         pa.array(fractions).cast(pa.string()),
-        decode_jsonb(others, "a JSON column"),
+        others,
     ]
     positions = [np.flatnonzero(mask) for mask in (strings, integers, floats, rest)]
     return concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(positions))))
