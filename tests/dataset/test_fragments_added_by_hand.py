@@ -78,3 +78,43 @@ def test_rows_of_a_batch_are_there_once_however_it_is_made_again(tmp_path: Path)
     glaive.LanceDataset.commit(tmp_path, third)
 
     assert glaive.dataset(tmp_path).to_table()["id"].to_pylist() == list(range(13))
+
+
+Build = Callable[[glaive.LanceDataset], object]
+
+
+def _segment(dataset: glaive.LanceDataset) -> glaive.LanceDataset:
+    segment = dataset.create_index_uncommitted("id", "BTREE", name="id_idx")
+    newest = glaive.dataset(dataset.uri)
+    return newest.commit_existing_index_segments("id_idx", "id", [segment])
+
+
+BUILT: dict[str, tuple[bool, Build]] = {
+    "index": (False, lambda dataset: dataset.create_scalar_index("id", "BTREE")),
+    "optimized": (True, lambda dataset: dataset.optimize.optimize_indices()),
+    "segment": (False, _segment),
+}
+
+
+@pytest.mark.spec("rel-12", "conflict-5")
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable"])
+@pytest.mark.parametrize("way", BUILT)
+def test_an_index_that_is_built_meanwhile_does_not_cover_it_either(
+    tmp_path: Path, way: str, stable: bool
+) -> None:
+    has_index, build = BUILT[way]
+    dataset = glaive.write_dataset(rows(0, 10), tmp_path, enable_stable_row_ids=stable)
+    if has_index:
+        dataset.create_scalar_index("id", "BTREE")
+    dataset.insert(rows(10, 20))
+    read = glaive.dataset(tmp_path)
+    dataset.delete("id >= 10")
+    new = LanceFragment.create(tmp_path, rows(100, 110), fragment_id=1)
+    append = LanceOperation.Append([new])
+    glaive.LanceDataset.commit(tmp_path, append, read_version=dataset.version)
+
+    build(read)
+
+    dataset = glaive.dataset(tmp_path)
+    for number, found in ((103, [103]), (13, []), (5, [5])):
+        assert dataset.to_table(filter=f"id = {number}")["id"].to_pylist() == found

@@ -154,7 +154,7 @@ def prune(
 
 
 def without_new(entries: list[Entry], added: Iterable[int]) -> list[Entry]:
-    """Entries without fragments that are added with an id that a caller gave; 0 is none.
+    """Entries without fragments with ids that a caller gave, or may give, new ones; 0 is none.
 
     One that was removed may have had this id, and stays in the coverage, as do those of before a
     compaction whose remap is deferred.

@@ -21,6 +21,7 @@ from glaive.table.concurrent_changes import (
     INCREMENTAL,
     changed_fragments,
     incompatible,
+    removed_fragments,
     replaced_fields,
 )
 from glaive.table.fragment_ids import copy_of, refuse_shared_ids
@@ -30,6 +31,7 @@ from glaive.table.index_coverage import (
     prune,
     related_fields,
     rewritten_under,
+    without_new,
 )
 from glaive.table.protocol import (
     BuildContext,
@@ -116,6 +118,7 @@ class CreateIndex(TableOperation):
     ) -> Self | Conflict:
         """New indices do not cover fragments whose values were replaced concurrently.
 
+        Nor ones that were removed: another fragment may have been added with the id of one since.
         An index that is removed is, too, where it was rebuilt for relocated rows meanwhile.
         """
         new, removed = list(self.new), self.removed
@@ -123,6 +126,7 @@ class CreateIndex(TableOperation):
             if replaced_fields(their):
                 fields = related_fields(base.schema, replaced_fields(their))
                 new = prune(new, changed_fragments(their), fields)
+            new = without_new(new, removed_fragments(their))
             if their.wire_name == "rewrite" and removed:
                 rebuilt = their.to_wire().rewritten_indices
                 ids = {index.old_id.uuid: index.new_id.uuid for index in rebuilt}
