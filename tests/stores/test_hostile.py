@@ -170,7 +170,13 @@ except glaive.errors.CorruptFileError as error:
         with pytest.raises(StoreError, match=rf"{file.name}: it is a pipe, a socket or a device"):
             glaive.dataset(place).to_table()
         store = LocalStore(place)
-        assert store.get_into(f"data/{file.name}", memoryview(bytearray(10))) == 0
+        with file.open("r+b", buffering=0) as pipe:
+            pipe.write(b"for somebody else")
+            with pytest.raises(StoreError, match="it is a pipe, a socket or a device"):
+                store.get(f"data/{file.name}")
+            with pytest.raises(StoreError, match="it is a pipe, a socket or a device"):
+                store.get_into(f"data/{file.name}", memoryview(bytearray(10)))
+            assert pipe.read(100) == b"for somebody else"
         file.unlink()
         file.symlink_to("/dev/zero")
         for read in (store.get, store.open):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from stat import S_ISREG
@@ -40,7 +41,7 @@ def read_whole(full: str, *, with_holes: bool) -> bytes:
         fd = os.open(full, READING)
         try:
             # Enough for most manifests: saves a system call for the size.
-            data = os.read(fd, _FIRST_READ)
+            data = _read_at(fd, _FIRST_READ, 0, full)
             if not data or len(data) == _FIRST_READ:
                 status = os.fstat(fd)
                 if not S_ISREG(status.st_mode):
@@ -49,13 +50,12 @@ def read_whole(full: str, *, with_holes: bool) -> bytes:
                     from glaive.io.holes import refuse_holes
 
                     refuse_holes(fd, status.st_size, full)
-                rest = status.st_size - len(data)
-                if rest < 0:
+                if status.st_size < len(data):
                     raise StoreError(
                         f"cannot read {full}: the system says that it has {status.st_size} bytes, "
                         "and has more. It is no file of a disk: check the path."
                     )
-                data = b"".join([data, *_rest(fd, rest)])
+                data = b"".join([data, *_rest(fd, len(data), status.st_size, full)])
         finally:
             os.close(fd)
     except OSError as error:
@@ -71,31 +71,51 @@ def read_whole_into(full: str, target: memoryview) -> int:
     Raises
     ------
     StoreError
-        The system failed.
+        The system failed; or it is a pipe, of which no byte is taken.
     """
     done = 0
     try:
         fd = os.open(full, READING)
         try:
-            while done < len(target) and (count := _read_into(fd, target[done:])):
+            while done < len(target) and (count := _read_into(fd, target[done:], done, full)):
                 done += count
         finally:
             os.close(fd)
     except OSError as error:
+        if isinstance(error, StoreError):
+            raise
         raise from_system(error, full, "read") from None
     return done
 
 
-def _read_into(fd: int, target: memoryview) -> int:
-    if hasattr(os, "readv"):
-        return os.readv(fd, [target])
+def _read_into(fd: int, target: memoryview, start: int, full: str) -> int:
+    if hasattr(os, "preadv"):
+        try:
+            return os.preadv(fd, [target], start)
+        except OSError as error:
+            raise _without_positions(error, fd, full) from None
     data = os.read(fd, len(target))
     target[: len(data)] = data
     return len(data)
 
 
-def _rest(fd: int, size: int) -> Iterator[bytes]:
-    """So many bytes, fewer where the file was cut off."""
-    while size and (data := os.read(fd, min(size, _SLICE))):
-        size -= len(data)
+def _read_at(fd: int, size: int, start: int, full: str) -> bytes:
+    """Bytes from a position on: the system takes none out of what has no positions."""
+    if not hasattr(os, "pread"):
+        return os.read(fd, size)  # which begins at the same position
+    try:
+        return os.pread(fd, size, start)
+    except OSError as error:
+        raise _without_positions(error, fd, full) from None
+
+
+def _without_positions(error: OSError, fd: int, full: str) -> OSError:
+    """The error that what was opened is a pipe, a socket or a terminal, if it is."""
+    return not_a_file(full, os.fstat(fd).st_mode) if error.errno == errno.ESPIPE else error
+
+
+def _rest(fd: int, start: int, end: int, full: str) -> Iterator[bytes]:
+    """The bytes between two positions, fewer where the file was cut off."""
+    while start < end and (data := _read_at(fd, min(end - start, _SLICE), start, full)):
+        start += len(data)
         yield data
