@@ -182,6 +182,44 @@ def test_no_version_has_an_index_of_items_that_were_cast_meanwhile(
 
 
 @pytest.mark.spec("rel-12", "build-10")
+@pytest.mark.parametrize("way", ["segment", "transaction", "older transaction"])
+@pytest.mark.parametrize("cast", ITEMS[:1], ids=["item"])
+def test_no_segment_of_items_that_were_cast_since_is_committed(
+    path: Path, cast: dict[str, Any], way: str
+) -> None:
+    before = glaive.dataset(path)
+    segment = before.create_index_uncommitted("labels", "LABEL_LIST", name="labels")
+    if way == "older transaction":
+        glaive.dataset(path).insert(rows([4], [4]))
+    read = glaive.dataset(path)
+    glaive.dataset(path).alter_columns(cast)
+    newest = glaive.dataset(path)
+
+    def commit() -> None:
+        if way == "segment":
+            newest.commit_existing_index_segments("labels", "labels", [segment])
+        else:
+            made = LanceOperation.CreateIndex([segment], [])
+            glaive.LanceDataset.commit(path, made, read_version=read.version)
+
+    with pytest.raises(CommitConflictError, match="removed field"):
+        commit()
+
+    assert not glaive.dataset(path).describe_indices()
+
+
+def test_a_segment_of_items_is_committed_after_columns_were_added(path: Path) -> None:
+    segment = glaive.dataset(path).create_index_uncommitted("labels", "LABEL_LIST", name="labels")
+    dataset = glaive.dataset(path)
+    dataset.add_columns({"more": "id + 1"})
+
+    dataset.commit_existing_index_segments("labels", "labels", [segment])
+
+    assert found(dataset, 2)["labels"] == [2]
+    assert [one.name for one in dataset.describe_indices()] == ["labels"]
+
+
+@pytest.mark.spec("rel-12", "build-10")
 def test_an_index_that_is_made_while_its_items_are_cast_goes(path: Path) -> None:
     before = glaive.dataset(path)
     before.alter_columns(*ITEMS)

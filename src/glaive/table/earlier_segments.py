@@ -14,7 +14,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED
 from glaive.format.pb import table_pb2
 from glaive.io.store import ObjectStore
-from glaive.table.index_coverage import covered_fragments
+from glaive.table.index_coverage import covered_fragments, parts_of
 from glaive.table.load import load_again, read_transaction
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.protocol import Conflict
@@ -35,7 +35,8 @@ def brought_up_to(store: ObjectStore, manifest: Manifest, entries: Sequence[Entr
 
     Notes
     -----
-    No request for segments of the version, or that it has; else one for each version in between.
+    No request for segments of the version, or that it has; else one for each version in between,
+    and one more where it changed fields and a segment is of a field that has others in it.
     """
     of_version = {entry.uuid.uuid: entry for entry in manifest.indices}
     built = [
@@ -79,6 +80,16 @@ def _after(store: ObjectStore, newest: Manifest, number: int, segments: CreateIn
     theirs = transaction.operation
     if theirs.wire_name == "create_index":  # segments of one index may come one after the other
         return segments
+    fields = {field for entry in segments.new for field in entry.fields}
+    if theirs.wire_name in ("merge", "project") and len(parts_of(made.schema, fields)) > len(
+        fields
+    ):
+        try:
+            before = load_again(store, number - 1, newest.scheme)
+        except ObjectNotFoundError:
+            unknown = Conflict("what it removed is unknown", retryable=False)
+            raise _outdated(store, number, unknown) from None
+        segments = CreateIndex.of(before.schema, segments.new)
     conflict = segments.conflict(theirs)
     if conflict is not None:
         raise _outdated(store, number, conflict, theirs.wire_name)

@@ -232,11 +232,16 @@ def _with_segments_brought_up(
     operation, read_version = transaction.operation, transaction.read_version
     if not isinstance(operation, CreateIndex):
         return transaction
-    if all(entry.dataset_version in (0, read_version) for entry in operation.new):
-        return transaction
     read = base if base is not None and base.version == read_version else None
-    new = brought_up_to(store, read or open_version(store, read_version), operation.new)
-    return replace(transaction, operation=replace(operation, new=tuple(new)))
+    if read is None:
+        try:
+            read = open_version(store, read_version)
+        except VersionNotFoundError:  # a conflict if there are later ones
+            return transaction
+    new = operation.new
+    if any(entry.dataset_version not in (0, read_version) for entry in new):
+        new = tuple(brought_up_to(store, read, new))
+    return replace(transaction, operation=CreateIndex.of(read.schema, new, operation.removed))
 
 
 def commit_appends(
