@@ -183,6 +183,10 @@ def test_sessions_open_files_below_one_place(tmp_path: Path) -> None:
     assert not session.contains("deep/b.lance")
     assert session.list() == ["deep/a.lance"]
     assert session.open_reader("deep/a.lance", ["id"]).num_rows() == 5000
+    with session.open_writer(Path("by") / "a path.lance", schema=ROWS.schema) as writer:
+        writer.write_batch(ROWS)
+    assert session.open_reader(Path("by") / "a path.lance").num_rows() == 5000
+    (tmp_path / "by" / "a path.lance").unlink()
     assert session.read_range("deep/a.lance", 0, 4) == (tmp_path / "deep/a.lance").read_bytes()[:4]
     session.download_file("deep/a.lance", tmp_path / "copy.lance")
     session.upload_file(tmp_path / "copy.lance", "again.lance")

@@ -61,13 +61,15 @@ class LanceFileSession:
         options = catalogued_options(namespace_client, table_id, storage_options, base_path)
         self._store = open_store(base_path, options)
 
-    def open_reader(self, path: str, columns: Sequence[str] | None = None) -> LanceFileReader:
+    def open_reader(
+        self, path: str | os.PathLike[str], columns: Sequence[str] | None = None
+    ) -> LanceFileReader:
         """Open a file below the base path."""
-        return LanceFileReader.within(self._store, path, columns)
+        return LanceFileReader.within(self._store, os.fspath(path), columns)
 
     def open_writer(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         schema: pa.Schema | None = None,
         data_cache_bytes: int | None = None,
@@ -84,7 +86,7 @@ class LanceFileSession:
         StoreError
             It leads out of the base path.
         """
-        name = path.lstrip("/")
+        name = os.fspath(path).lstrip("/")
         if not name or name.endswith("/"):
             raise OptionError(f"path: {path!r:.200} names a directory; give the path of a file")
         return LanceFileWriter(
