@@ -18,12 +18,24 @@ from glaive.types import MAX_OFFSET
 
 __all__ = ["check_views", "cut_views", "has_views"]
 
+_PLAIN: Final = frozenset(
+    kind.id
+    for kind in (
+        pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(),
+        pa.uint32(), pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.string(),
+        pa.large_string(), pa.binary(), pa.large_binary(), pa.date32(), pa.timestamp("us"),
+    )
+)  # fmt: skip
+"""Types that are neither views nor have others in them."""
+
 _PART_BYTES: Final = 2**28
 """Bytes of rows that are copied at once, unless a single row has more."""
 
 
 def has_views(kind: Any) -> bool:
     """Whether a type is, or contains, one of views."""
+    if kind.id in _PLAIN:  # first, as tables may have thousands of columns
+        return False
     if isinstance(kind, pa.BaseExtensionType):
         return has_views(kind.storage_type)
     if pa.types.is_dictionary(kind):
