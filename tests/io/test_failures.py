@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from glaive.errors import ObjectNotFoundError, StoreError
-from glaive.io.failures import as_store_errors
+from glaive.io.failures import as_store_errors, without_values
 
 
 def test_an_error_of_the_system_names_the_file_and_the_remedy() -> None:
@@ -31,3 +31,20 @@ def test_an_error_of_glaive_within_names_what_it_named() -> None:
     with pytest.raises(StoreError) as caught, as_store_errors("here", "write"):
         raise known
     assert caught.value is known
+
+
+@pytest.mark.spec("rel-27")
+@pytest.mark.parametrize(
+    "said",
+    [
+        "no token12345&more/+'\\ here",
+        "no token12345&amp;more/+&#x27;\\ here",
+        "no token12345&amp;more/+'\\ here",
+        "no token12345%26more/%2B%27%5C here",
+        "no token12345%26more%2F%2B%27%5C here",
+        "no token12345&more/+'\\\\ here",
+    ],
+    ids=["text", "XML", "XML, quotes", "path", "URI", "JSON"],
+)
+def test_credentials_are_in_no_answer_in_whatever_way_they_are_written(said: str) -> None:
+    assert without_values(said, ["token1", "token12345&more/+'\\"]) == "no *** here"

@@ -246,6 +246,15 @@ def test_no_error_has_what_a_server_repeats_of_the_headers(header: str, answer: 
         assert "MARKED" not in str(found.value)
 
 
+@pytest.mark.spec("rel-27")
+def test_no_error_has_a_header_with_signs_that_are_shown_in_another_way() -> None:
+    answer = http(b"invalid token 'MARKED\\'s\"' <MARKED\\&#x27;s&quot;>", "401 E")
+    with answering(answer) as (uri, _), pytest.raises(GlaiveError) as found:
+        call(RestNamespace(uri=uri, **{"headers.x-own": "MARKED\\'s\""}), "describe_table", ["t"])
+    assert "invalid token" in str(found.value)
+    assert "MARKED" not in str(found.value)
+
+
 @pytest.mark.parametrize(
     "answer",
     [

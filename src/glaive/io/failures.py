@@ -155,10 +155,22 @@ def without_named_secrets(answer: str) -> str:
 
 
 def without_values(answer: str, values: Iterable[str]) -> str:
-    """What a server answered, without these texts, which it was sent."""
-    for value in values:
-        if len(value) >= _SHORTEST:
-            answer = answer.replace(value, "***")
+    """What a server answered, without these texts, which it was sent, in the ways to write them."""
+    import json
+    from html import escape
+    from urllib.parse import quote
+
+    given = [value for value in values if len(value) >= _SHORTEST]
+    written = {
+        way
+        for value in given
+        for way in (
+            value, escape(value), escape(value, quote=False), quote(value), quote(value, safe=""),
+            repr(value)[1:-1], json.dumps(value)[1:-1],
+        )
+    }  # fmt: skip
+    for way in sorted(written, key=len, reverse=True):  # one may begin with another
+        answer = answer.replace(way, "***")
     return answer
 
 

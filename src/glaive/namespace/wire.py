@@ -139,4 +139,5 @@ def said(text: str, most: int) -> str:
 
 def _shown(data: bytes, most: int, secrets: Sequence[str] = ()) -> str:
     """The start of an answer, without credentials."""
-    return without_values(without_named_secrets(repr(data[:_LONGEST])), secrets)[:most]
+    answer = without_values(data[:_LONGEST].decode(errors="surrogateescape"), secrets)
+    return without_named_secrets(repr(answer.encode(errors="surrogateescape")))[:most]
