@@ -105,7 +105,8 @@ def keep_relevant(
     ``before`` is the schema that had them.
     """
     known = set(field_ids)
-    return [entry for entry in entries if known.issuperset(parts_of(before, entry.fields))]
+    lost = related_fields(before, set(before.field_ids()) - known)
+    return [one for one in entries if known.issuperset(one.fields) and lost.isdisjoint(one.fields)]
 
 
 def parts_of(schema: LanceSchema, field_ids: Iterable[int]) -> set[int]:
