@@ -15,7 +15,12 @@ from glaive.format.pb import table_pb2
 from glaive.format.rowids import encode_row_ids, encode_versions
 from glaive.format.transaction import WireOperation
 from glaive.table.cleanup.parts import Selection
-from glaive.table.concurrent_changes import changed_fragments, changes_columns, removed_fragments
+from glaive.table.concurrent_changes import (
+    changed_fragments,
+    changes_columns,
+    removed_fragments,
+    replaced_fields,
+)
 from glaive.table.deletions import add_deletions
 from glaive.table.draft import draft_of
 from glaive.table.fragment_ids import drop_dead_files, mark_changed
@@ -98,6 +103,17 @@ def test_columns_are_not_replaced_in_a_fragment_that_another_removed() -> None:
     assert mine.conflict(WireOperation("update", theirs)) is None
     theirs.removed_fragment_ids.append(0)
     assert mine.conflict(WireOperation("update", theirs)) is not None
+
+
+@pytest.mark.spec("rel-9", "conflict-5")
+def test_columns_are_not_replaced_over_those_of_an_update_that_does_not_say_which() -> None:
+    """As pylance commits it. It may have replaced any column of the fragments that it changed."""
+    theirs = UPDATE(update_mode=UPDATE.REWRITE_COLUMNS)
+    theirs.updated_fragments.add(id=0).files.add(path="a.lance", fields=[1, -2])
+    update = WireOperation("update", theirs)
+    assert replaced_fields(update) == {1}
+    assert DataReplacement(((0, data_file("new", 1)),)).conflict(update) is not None
+    assert DataReplacement(((0, data_file("new", 2)),)).conflict(update) is None
 
 
 def test_a_remapping_table_of_a_later_version_is_neither_followed_nor_appended_to() -> None:

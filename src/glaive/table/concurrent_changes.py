@@ -92,10 +92,17 @@ def changes_columns(theirs: Operation) -> bool:
 
 
 def replaced_fields(theirs: Operation) -> frozenset[int]:
-    """Ids of the fields whose values were replaced in place."""
+    """Ids of the fields whose values were replaced in place.
+
+    Of an update that does not say which, all that the changed fragments have.
+    """
     message = theirs.to_wire()
     if theirs.wire_name == "update":
-        return frozenset(message.fields_modified)
+        named = frozenset(message.fields_modified)
+        if named or not changes_columns(theirs):
+            return named
+        files = (file for fragment in message.updated_fragments for file in fragment.files)
+        return frozenset(number for file in files for number in file.fields if number >= 0)
     if theirs.wire_name == "data_replacement":
         return frozenset(
             field for replacement in message.replacements for field in replacement.new_file.fields

@@ -39,6 +39,7 @@ from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.operations.overwrite import Overwrite
 from glaive.table.operations.restore import Restore
+from glaive.table.operations.update import Update
 from glaive.table.protocol import CommitOptions
 from glaive.table.registry import operations
 from glaive.table.versions import ManifestLocation, list_versions, locate
@@ -222,7 +223,26 @@ def commit_by_hand(
             raise OptionError(f"commit_message: expected a text, found {message!r:.60}")
         properties = {**transaction.properties, stored.LANCE_COMMIT_MESSAGE_KEY: message}
         transaction = replace(transaction, properties=properties)
-    return _commit(store, _with_segments_brought_up(store, transaction, base), base, options)
+    transaction = _with_segments_brought_up(store, transaction, base)
+    return _commit(store, _with_fields_named(store, transaction, base), base, options)
+
+
+def _with_fields_named(
+    store: ObjectStore, transaction: stored.Transaction, base: Manifest | None
+) -> stored.Transaction:
+    """A transaction with the fields that an update replaces in place, if it names none.
+
+    Indices and others would take their values for those of before.
+    """
+    operation, read_version = transaction.operation, transaction.read_version
+    if not isinstance(operation, Update) or operation.fields_modified or not operation.updated:
+        return transaction
+    if base is None or base.version != read_version:
+        try:
+            base = open_version(store, read_version)
+        except VersionNotFoundError:  # nobody changed these fragments since, or it is a conflict
+            base = open_latest(store)
+    return replace(transaction, operation=operation.naming_fields(base))
 
 
 def _with_segments_brought_up(

@@ -17,7 +17,7 @@ from glaive.dataclass import dataclass
 from glaive.format.bitmaps import offsets_of
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import encode_lists, ids_of
+from glaive.format.fragment_list import encode_lists, ids_of, messages_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import count_row_ids
@@ -134,6 +134,21 @@ class Update(DeletingOperation):
         """Whether columns were replaced in place."""
         return self.columns or bool(self.fields_modified)
 
+    def naming_fields(self, base: Manifest) -> Self:
+        """The operation with the fields that it replaces in place, if it names none.
+
+        These are the fields that changed fragments have in other files than in ``base``.
+        """
+        if self.fields_modified:
+            return self
+        known, moved = set(base.fragment_ids.tolist()), set[int]()
+        for fragment in messages_of(self.updated):
+            if fragment.id in known:
+                before = base.fragment_wire(base.position_of(fragment.id))
+                moved.update(number for number, _ in _places(before) ^ _places(fragment))
+        moved &= set(base.schema.field_ids())
+        return replace(self, fields_modified=tuple(sorted(moved))) if moved else self
+
     def hidden(self, base: Manifest) -> frozenset[int]:
         """Source fragments of relocated rows that have row ids or versions in their files."""
         if not (self.new and base.uses(Feature.SPILLED_ROW_LINEAGE)):
@@ -231,6 +246,16 @@ class Update(DeletingOperation):
             mark_changed(fragment, version, offsets_of(changed, where))
         elif fragment.files != base.fragment_wire(base.position_of(fragment.id)).files:
             mark_changed(fragment, version)  # who committed it by hand did not say which rows
+
+
+def _places(fragment: table_pb2.DataFragment) -> set[tuple[int, tuple[int, str, int]]]:
+    """Fields of a fragment, and where each is: base path, file and position in it."""
+    return {
+        (number, (file.base_id if file.HasField("base_id") else -1, file.path, at))
+        for file in fragment.files
+        for at, number in enumerate(file.fields)
+        if number >= 0
+    }
 
 
 def encode_offsets(changed: Mapping[int, bytes]) -> bytes:
