@@ -10,7 +10,7 @@ import pytest
 
 import glaive
 from glaive import FragmentMetadata, LanceFragment, LanceOperation, Transaction
-from glaive.errors import CommitConflictError
+from glaive.errors import CommitConflictError, OptionError
 
 Add = Callable[[glaive.LanceDataset, FragmentMetadata], LanceOperation.BaseOperation]
 
@@ -118,3 +118,18 @@ def test_an_index_that_is_built_meanwhile_does_not_cover_it_either(
     dataset = glaive.dataset(tmp_path)
     for number, found in ((103, [103]), (13, []), (5, [5])):
         assert dataset.to_table(filter=f"id = {number}")["id"].to_pylist() == found
+
+
+@pytest.mark.spec("rel-7", "rel-9")
+def test_a_batch_with_the_same_transaction_twice_adds_no_row_twice(tmp_path: Path) -> None:
+    glaive.write_dataset(rows(0, 10), tmp_path)
+    first, second, _ = transactions(tmp_path)
+    (fragment,) = first.operation.fragments  # type: ignore[attr-defined]  # an append
+
+    with pytest.raises(OptionError, match="twice"):
+        glaive.LanceDataset.commit_batch(tmp_path, [first, second, first])
+    append = Transaction(1, LanceOperation.Append([fragment, fragment]))
+    with pytest.raises(OptionError, match="twice"):
+        glaive.LanceDataset.commit(tmp_path, append)
+
+    assert glaive.dataset(tmp_path).version == 1

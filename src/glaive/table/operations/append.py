@@ -10,6 +10,7 @@ from dataclasses import field, replace
 from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
+from glaive.errors import OptionError
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import encode_lists, ids_of
 from glaive.format.manifest import Manifest
@@ -108,17 +109,32 @@ class Append(TableOperation):
             dropped |= lost
         return self if dropped == self.dropped else replace(self, dropped=dropped)
 
+    def _refuse_twice(self) -> None:
+        seen = set[tuple[int, str]]()
+        for fragment in self.fragments:
+            files = set(_files_of(fragment))
+            if twice := files & seen:
+                raise OptionError(
+                    f"the append adds the rows of {min(twice)[1]} twice. Give each fragment, and "
+                    "each transaction of a batch, once."
+                )
+            seen |= files
+
     @property
     def _files(self) -> frozenset[tuple[int, str]]:
-        return frozenset(
-            (-1 if file.base_id is None else file.base_id, file.path)
-            for fragment in self.fragments
-            for file in fragment.files
-        )
+        return frozenset(file for fragment in self.fragments for file in _files_of(fragment))
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The fragments of ``base``, then the new ones."""
+        """The fragments of ``base``, then the new ones.
+
+        Raises
+        ------
+        OptionError
+            A file is there twice, though the rows must not be.
+        """
         base = needs_dataset(base, "append rows")
+        if self.once:
+            self._refuse_twice()
         wire = copy_of(base)
         mark_file_versions(wire, self.fragments, base.data_format)
         added = new_fragments(wire, self.fragments, context.version)
@@ -127,6 +143,12 @@ class Append(TableOperation):
         if section is not None and any(given := ids_of(self.fragments)):
             section = encode_indices(without_new(base.indices, given))
         return Draft(wire, section, kept)
+
+
+def _files_of(fragment: Fragment) -> Iterator[tuple[int, str]]:
+    """Base path, -1 for none, and name of each file of a fragment."""
+    for file in fragment.files:
+        yield -1 if file.base_id is None else file.base_id, file.path
 
 
 def _appended(theirs: Operation) -> Iterator[tuple[int, str]]:
