@@ -40,6 +40,7 @@ __all__ = [
     "final_fragments",
     "mark_changed",
     "mark_file_versions",
+    "moved_fields",
     "new_fragments",
     "put_fragments",
     "refuse_shared_ids",
@@ -351,6 +352,24 @@ def check_mixing(version: FormatVersion, others: Iterable[FormatVersion]) -> Non
                 "0.1 and 2.x cannot be mixed. Write files in the dataset's format, or overwrite "
                 "the dataset."
             )
+
+
+def moved_fields(before: Wire, after: Wire) -> set[int]:
+    """Fields that a fragment has in another file than before, or elsewhere in it."""
+    known = len(before.files)
+    if after.files[:known] == before.files[:]:
+        return {number for file in after.files[known:] for number in file.fields if number >= 0}
+    return {number for number, *_ in _places(before) ^ _places(after)}
+
+
+def _places(fragment: Wire) -> set[tuple[int, str, int, int]]:
+    """Fields of a fragment, and where each is: file, base path and position."""
+    return {
+        (number, file.path, file.base_id if file.HasField("base_id") else -1, at)
+        for file in fragment.files
+        for at, number in enumerate(file.fields)
+        if number >= 0
+    }
 
 
 def final_fragments(

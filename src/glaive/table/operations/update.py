@@ -30,6 +30,7 @@ from glaive.table.fragment_ids import (
     final_fragments,
     mark_changed,
     mark_file_versions,
+    moved_fields,
     new_fragments,
 )
 from glaive.table.index_coverage import (
@@ -145,7 +146,7 @@ class Update(DeletingOperation):
         for fragment in messages_of(self.updated):
             if fragment.id in known:
                 before = base.fragment_wire(base.position_of(fragment.id))
-                moved.update(number for number, _ in _places(before) ^ _places(fragment))
+                moved |= moved_fields(before, fragment)
         moved &= set(base.schema.field_ids())
         return replace(self, fields_modified=tuple(sorted(moved))) if moved else self
 
@@ -246,16 +247,6 @@ class Update(DeletingOperation):
             mark_changed(fragment, version, offsets_of(changed, where))
         elif fragment.files != base.fragment_wire(base.position_of(fragment.id)).files:
             mark_changed(fragment, version)  # who committed it by hand did not say which rows
-
-
-def _places(fragment: table_pb2.DataFragment) -> set[tuple[int, tuple[int, str, int]]]:
-    """Fields of a fragment, and where each is: base path, file and position in it."""
-    return {
-        (number, (file.base_id if file.HasField("base_id") else -1, file.path, at))
-        for file in fragment.files
-        for at, number in enumerate(file.fields)
-        if number >= 0
-    }
 
 
 def encode_offsets(changed: Mapping[int, bytes]) -> bytes:
