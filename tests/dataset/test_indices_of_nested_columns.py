@@ -131,7 +131,7 @@ def test_values_that_were_replaced_are_found(path: Path, way: Way) -> None:
 
 
 @pytest.mark.spec("rel-12", "build-10", "conflict-5")
-@pytest.mark.parametrize("way", get_args(Way)[:-1])
+@WAYS
 def test_values_that_were_replaced_while_indices_were_made_are_found(path: Path, way: Way) -> None:
     glaive.LanceDataset.commit(path, replaced(path, way), read_version=1)
 

@@ -24,6 +24,9 @@ from glaive.table.concurrent_changes import (
 from glaive.table.deletions import add_deletions
 from glaive.table.draft import draft_of
 from glaive.table.fragment_ids import drop_dead_files, mark_changed
+from glaive.table.index_coverage import covered_fragments
+from glaive.table.moved_columns import after_merge
+from glaive.table.operations.create_index import CreateIndex
 from glaive.table.operations.data_replacement import DataReplacement
 from glaive.table.operations.update import Update
 from glaive.table.protocol import CommitOptions
@@ -132,6 +135,19 @@ def test_a_remapping_table_of_a_later_version_is_neither_followed_nor_appended_t
     assert followed([index, entry(1)]) == [index, entry(1)]
     assert append_remapping(entry(0), [entry(0)]) is not None
     assert append_remapping(entry(0), [entry(1)]) is None
+
+
+@pytest.mark.spec("rel-12")
+def test_a_new_index_covers_nothing_after_a_merge_where_nobody_knows_the_files_of_before(
+    tmp_path: Path,
+) -> None:
+    store = make_store("local", tmp_path)
+    merged = create(store)  # the version before was cleaned up
+    index = table_pb2.IndexMetadata(name="of rows", fields=[0])
+    index.fragment_bitmap = b":0\0\0\1\0\0\0\0\0\0\0\x10\0\0\0\0\0"  # fragment 0
+    changed = after_merge(store, CreateIndex(new=(index,)), None, merged)
+    assert isinstance(changed, CreateIndex)
+    assert covered_fragments(changed.new[0]) == frozenset()
 
 
 @pytest.mark.spec("rel-1")

@@ -41,6 +41,7 @@ from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.draft import draft_of
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
 from glaive.table.manifest_cache import MANIFESTS, SeenDirectory
+from glaive.table.moved_columns import after_merge
 from glaive.table.named_jobs import CommitMarks
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
 from glaive.table.put_manifest import emit_committed, put_manifest, unknown_until_read
@@ -277,7 +278,7 @@ class _Commit:
             One of them conflicts, or its transaction is unknown.
         """
         mine = self.transaction
-        operation = read_operation(mine.operation)
+        operation = original = read_operation(mine.operation)
         seen: list[Operation] = []
         shared: frozenset[int] = frozenset()
         marks = CommitMarks.of(mine.properties)
@@ -305,9 +306,13 @@ class _Commit:
             conflict = operation.conflict(theirs.operation)
             if conflict is not None:
                 raise self._conflict(manifest.version, theirs.operation.wire_name, conflict)
+            if theirs.operation.wire_name == "merge":
+                operation = after_merge(self.store, operation, self.base, manifest)
             seen.append(theirs.operation)
             shared |= operation.shared(theirs.operation)
             self.base = manifest
+        if operation is not original:
+            self.transaction = replace(self.transaction, operation=operation)
         if seen and self.base is not None:
             self._rebase(operation, seen, shared, self.base)
         return None

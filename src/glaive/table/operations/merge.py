@@ -25,20 +25,13 @@ from glaive.table.fragment_ids import (
     copy_of,
     mark_changed,
     mark_file_versions,
-    moved_fields,
     new_fragments,
     put_fragments,
 )
-from glaive.table.index_coverage import (
-    encode_indices,
-    keep_relevant,
-    prune,
-    related_fields,
-    without_new,
-)
+from glaive.table.index_coverage import encode_indices, keep_relevant, without_new
+from glaive.table.moved_columns import without_moved
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
-from glaive.table.relocated_rows import followed
 from glaive.types import Int64s
 
 __all__ = ["Merge"]
@@ -129,7 +122,7 @@ class Merge(TableOperation):
         entries = keep_relevant(base.indices, base.schema, self.schema.field_ids())
         if entries:
             entries = without_new(entries, np.setdiff1d(made.ids, base.fragment_ids).tolist())
-            entries = _without_moved(base, made, entries)
+            entries = without_moved(base, messages_of(made), entries)
         return Draft(wire, encode_indices(entries))
 
     def _positions_without_id(self, base: Manifest, ids: Int64s) -> frozenset[int]:
@@ -183,7 +176,7 @@ class Merge(TableOperation):
         without_id: frozenset[int],
     ) -> Iterator[bytes]:
         """The fragments: new ones with ids, others with the version in which they changed last."""
-        positions = _positions(base)
+        positions = {number: at for at, number in enumerate(base.fragment_ids.tolist())}
         for at, message in enumerate(messages_of(self.fragments)):
             position = None if at in without_id else positions.get(message.id)
             if position is None:
@@ -194,25 +187,3 @@ class Merge(TableOperation):
             if Fragment.from_wire(message).files != base.fragment(position).files:
                 mark_changed(message, version)
             yield message.SerializeToString()
-
-
-def _positions(base: Manifest) -> dict[int, int]:
-    return {number: at for at, number in enumerate(base.fragment_ids.tolist())}
-
-
-def _without_moved(
-    base: Manifest, made: FragmentList, entries: list[table_pb2.IndexMetadata]
-) -> list[table_pb2.IndexMetadata]:
-    """Entries that do not cover fragments whose values were put into other files by hand."""
-    known, positions = frozenset(base.schema.field_ids()), _positions(base)
-    changed: dict[frozenset[int], list[int]] = {}
-    for after in messages_of(made):
-        if after.id in positions:
-            moved = known & moved_fields(base.fragment_wire(positions[after.id]), after)
-            if moved:
-                changed.setdefault(moved, []).append(after.id)
-    if changed:
-        entries = followed(entries)
-    for moved, fragments in changed.items():
-        entries = prune(entries, fragments, related_fields(base.schema, moved))
-    return entries
