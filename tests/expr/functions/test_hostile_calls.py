@@ -6,6 +6,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.expr.functions.calls import evaluate
@@ -188,3 +189,31 @@ def test_a_function_of_python_refuses_times_of_a_zone_that_nobody_knows(tmp_path
     dataset = glaive.write_dataset(table, tmp_path / "a.lance")
     with pytest.raises(FilterError, match=r"Python does not have a value: .*No/Where"):
         dataset.to_table(filter="map(1, t) is null")
+
+
+def ends_within_a_letter(behind: bytes, kind: Any) -> pa.Table:
+    """Texts of which the last one is cut off, in memory that goes on with other bytes."""
+    ends = np.array([0, 3, 8], np.int64 if kind == pa.large_string() else np.int32)
+    memory = pa.py_buffer(b"oneabcd\xf0" + behind)
+    column = pa.Array.from_buffers(kind, 2, [None, pa.py_buffer(ends), memory])  # type: ignore[arg-type]  # any buffer will do
+    return pa.table({"s": column})
+
+
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "upper(s)", "lower(s)", "trim(s)", "ltrim(s, 'abcd')", "rtrim(s, 'x')", "lpad(s, 9)",
+        "rpad(s, 9)", "ascii(s)", "left(s, 9)", "substr(s, 2)", "substr(s, 2, 9)",
+        "regexp_count(s, '.', 2)",
+    ],
+)  # fmt: skip
+def test_no_function_takes_the_rest_of_a_letter_from_the_bytes_behind(text: str, kind: Any) -> None:
+    """Arrow's do: ``upper`` returned up to three bytes of other memory."""
+    for behind in (b"\x9f\x98\x80", b"text"):
+        table = ends_within_a_letter(behind, kind)
+        with pytest.raises(pa.ArrowInvalid, match="Invalid UTF8 sequence"):
+            evaluate(text, table)
+        whole = table.slice(0, 1)
+        assert len(evaluate(text, whole)) == 1

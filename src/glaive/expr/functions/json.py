@@ -34,7 +34,7 @@ from glaive.expr.functions.jsonb_views import (
 from glaive.expr.functions.list_parts import bracketed
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import check_size
+from glaive.expr.functions.values import check_size, whole_letters
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_constants
 
 __all__: list[str] = []
@@ -277,7 +277,7 @@ def _json_get_bool(values: Any, key: str) -> Any:
     truth, known = items.kinds == TRUE, np.isin(items.kinds, (TRUE, FALSE))
     strings = np.flatnonzero(items.kinds == STRING)
     if len(strings):
-        words = pc.utf8_lower(strings_of(items.keep(strings)))
+        words = pc.utf8_lower(whole_letters(strings_of(items.keep(strings))))
         truth[strings] = pc.is_in(words, value_set=pa.array(_TRUE_WORDS))
         no = pc.is_in(words, value_set=pa.array(_FALSE_WORDS))
         known[strings] = truth[strings] | np.asarray(no)

@@ -27,7 +27,12 @@ from glaive.expr.functions.regex_syntax import Pattern, translate
 from glaive.expr.functions.regex_width import MAX_GROUPED_WIDTH
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import Characters, check_growth, compute_strings
+from glaive.expr.functions.values import (
+    Characters,
+    check_growth,
+    compute_strings,
+    whole_end,
+)
 from glaive.expr.rows import map_constants
 from glaive.expr.sizes import MAX_BATCH_BYTES, bytes_of
 
@@ -229,7 +234,9 @@ def _template(other: str, pattern: Pattern, source: str) -> str:
 def _from(text: Any, start: int, name: str) -> Any:
     if start < 1:
         raise FilterError(f"{name}: the position to start at counts from 1, found {start}")
-    return text if start == 1 else pc.utf8_slice_codeunits(text, min(start, 1 << 40) - 1)
+    if start == 1:
+        return text
+    return pc.utf8_slice_codeunits(whole_end(text), min(start, 1 << 40) - 1)
 
 
 _COUNTED = signature(LOOSE_TEXT, LOOSE_TEXT, INTEGER, LOOSE_TEXT, result=pa.int64(), optional=2)

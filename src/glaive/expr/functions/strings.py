@@ -24,7 +24,7 @@ from glaive.expr.functions.coercion import (
 )
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import check_joined, check_size, patch
+from glaive.expr.functions.values import check_joined, check_size, patch, whole_end, whole_letters
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_distinct, map_rows
 from glaive.expr.sizes import MAX_VALUE_BYTES, bytes_of
 
@@ -43,7 +43,7 @@ _TEXT_TO_TEXT = signature(TEXT, result=like_first)
 
 
 def _cased(change: Any, letters: str, by_row: Any, text: Any) -> Any:
-    return patch(change(text), pc.match_substring_regex(text, letters), by_row, text)
+    return patch(change(whole_letters(text)), pc.match_substring_regex(text, letters), by_row, text)
 
 
 function("upper", takes=_TEXT_TO_TEXT)(partial(_cased, pc.utf8_upper, _LONGER_UPPER, str.upper))
@@ -81,12 +81,12 @@ _TRIMMED = signature(TEXT, TEXT, result=like_first, optional=1)
 
 def _trimmed(trim: Any, strip: Any, text: Any, letters: Any = None) -> Any:
     if letters is None:
-        return trim(text, " ")
+        return trim(whole_end(text), " ")
     if not is_constant(letters):
         return map_rows(text.type, strip, text, letters)
     if not letters.is_valid:
         return pa.nulls(count_rows((text,)), text.type)
-    return trim(text, letters.as_py()) if letters.as_py() else text
+    return trim(whole_end(text), letters.as_py()) if letters.as_py() else text
 
 
 function("btrim", "trim", takes=_TRIMMED)(partial(_trimmed, pc.utf8_trim, str.strip))
@@ -117,7 +117,8 @@ def _padded(name: str, pad: Any, text: Any, size: Any, filling: Any = None) -> A
         and size.is_valid
         and len(filling.as_py() or "") == 1
     ):
-        return pc.utf8_slice_codeunits(pad(text, most, filling.as_py()), 0, most)
+        padded_texts = pad(whole_end(text), most, filling.as_py())
+        return pc.utf8_slice_codeunits(padded_texts, 0, most)
     at_start = name == "lpad"
 
     def padded(text: str, size: int, filling: str) -> str:
@@ -178,7 +179,7 @@ def _joined(strings: Any, separator: Any, nulls: str) -> Any:
 
 @function("ascii", takes=signature(TEXT, result=pa.int32()))
 def _ascii(text: Any) -> Any:
-    first = pc.utf8_slice_codeunits(text, 0, 1)
+    first = pc.utf8_slice_codeunits(whole_end(text), 0, 1)
     return map_distinct(pa.int32(), lambda letter: ord(letter) if letter else 0, first)
 
 

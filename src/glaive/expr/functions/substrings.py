@@ -23,7 +23,13 @@ from glaive.expr.functions.coercion import (
 )
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import Characters, all_valid, check_growth, compute_strings
+from glaive.expr.functions.values import (
+    Characters,
+    all_valid,
+    check_growth,
+    compute_strings,
+    whole_end,
+)
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_distinct, map_rows
 from glaive.expr.sizes import MAX_BATCH_BYTES, bytes_of, check_bytes, scalar_bytes
 
@@ -74,7 +80,7 @@ _COUNTED = signature(LOOSE_TEXT, INTEGER, result=pa.string_view())
 @function("left", takes=_COUNTED)
 def _left(text: Any, count: Any) -> Any:
     if is_constant(count) and count.is_valid and 0 <= count.as_py() < _FAR:
-        return pc.utf8_slice_codeunits(text, 0, count.as_py())
+        return pc.utf8_slice_codeunits(whole_end(text), 0, count.as_py())
     return _cut(text, lambda sizes, n: (sizes * 0, np.where(n < 0, sizes + n, n)), count)
 
 
@@ -96,10 +102,10 @@ def _substr(text: Any, start: Any, count: Any = None) -> Any:
     if is_constant(start) and (count is None or is_constant(count)) and start.is_valid:
         first = min(start.as_py(), _FAR) - 1
         if count is None:
-            return pc.utf8_slice_codeunits(text, max(first, 0))
+            return pc.utf8_slice_codeunits(whole_end(text), max(first, 0))
         if count.is_valid:
             last = max(first + min(count.as_py(), _FAR), 0)
-            return pc.utf8_slice_codeunits(text, min(max(first, 0), last), last)
+            return pc.utf8_slice_codeunits(whole_end(text), min(max(first, 0), last), last)
     if count is None:
         count = pa.scalar(_FAR, pa.int64())
     return _cut(text, lambda _, first, n: (first - 1, first - 1 + n), start, count)

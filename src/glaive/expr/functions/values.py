@@ -23,7 +23,14 @@ __all__ = [
     "compute_strings",
     "constant_name",
     "patch",
+    "whole_end",
+    "whole_letters",
 ]
+
+_CUT_OFF: Final = "Invalid UTF8 sequence in input"
+
+_FIRST_BYTES: Final = (0xC0, 0xE0, 0xF0)
+"""The least first byte of a letter that goes on behind the last, last but one, and so on."""
 
 _JOINED: Final = 16
 """Values of a row may be joined to one of this many times the largest of them, however large."""
@@ -116,6 +123,48 @@ def patch(result: Any, rows: Any, compute: Callable[[str], Any], text: Any) -> A
         return result
     right = map_rows(result.type, compute, text.filter(rows))
     return pc.replace_with_mask(result, rows, right)
+
+
+def whole_letters(text: Any) -> Any:
+    """The texts, if they are UTF-8: else Arrow takes the rest of a letter from the bytes behind.
+
+    Behind the last text is other memory of this process. For functions that change letters.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        They are not.
+    """
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        raise pa.ArrowInvalid(_CUT_OFF) from None
+    return text
+
+
+def whole_end(text: Any) -> Any:
+    """The texts, if the last of them does not end within a letter.
+
+    For functions of Arrow that look for the end of a letter in the bytes behind, but return bytes
+    of the text alone. Those that count letters, compare, or search do neither.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        It does.
+    """
+    if not isinstance(text, pa.Array) or not len(text):
+        return text
+    _, offsets, data = text.buffers()
+    dtype = np.dtype(np.int64 if text.type == pa.large_string() else np.int32)
+    begin, end = (
+        int(np.frombuffer(offsets, dtype, 1, dtype.itemsize * at)[0])
+        for at in (text.offset, text.offset + len(text))
+    )
+    last = data[max(begin, end - len(_FIRST_BYTES)) : end].to_pybytes() if end > begin else b""
+    if any(byte >= first for byte, first in zip(last[::-1], _FIRST_BYTES, strict=False)):
+        raise pa.ArrowInvalid(_CUT_OFF)
+    return text
 
 
 class Characters:
