@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import pack_flags
+from glaive.arrow.decimals import comparable_decimals
 from glaive.arrow.scalars import FALSE, scalar
 from glaive.dataclass import dataclass
 from glaive.errors import SchemaError
@@ -79,12 +80,15 @@ class InRange(_Maskable):
         if pa.types.is_floating(array.type):
             return self._float_mask(array)
         mask = pc.is_valid(array)
+        array = comparable_decimals(array)
         if self.low is not None:
             above = pc.greater_equal if self.low_included else pc.greater
-            mask = pc.and_(mask, pc.fill_null(above(array, self.low), FALSE))
+            passed: Any = above(array, comparable_decimals(self.low))
+            mask = pc.and_(mask, pc.fill_null(passed, FALSE))
         if self.high is not None:
             below = pc.less_equal if self.high_included else pc.less
-            mask = pc.and_(mask, pc.fill_null(below(array, self.high), FALSE))
+            passed = below(array, comparable_decimals(self.high))
+            mask = pc.and_(mask, pc.fill_null(passed, FALSE))
         return mask
 
     def _float_mask(self, array: Any) -> Any:
@@ -125,7 +129,7 @@ class IsOneOf(_Maskable):
             numbers = _integers(values.drop_null())
             mask = pc.and_(pc.is_in(_integers(array), value_set=numbers), valid)
         else:
-            mask = _is_in(array, values)
+            mask = _is_in(comparable_decimals(array), comparable_decimals(values))
         return pc.and_not(valid, mask) if self.negated else mask
 
 

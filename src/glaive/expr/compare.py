@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow import compute as pc
 from glaive.arrow.conditions import IsOneOf, float_order
+from glaive.arrow.decimals import comparable_decimals
 from glaive.arrow.scalars import FALSE
 from glaive.errors import FilterError
 from glaive.expr.rows import repeat
@@ -64,7 +65,10 @@ def among(array: Any, values: Any) -> Any:
 
 
 def comparable(values: Any) -> Any:
-    """Values in a type that Arrow orders as defined here: floats as integers."""
+    """Values in a type that Arrow orders as defined here: floats as integers.
+
+    Decimals of scales below 0 without these; all have one type.
+    """
     kind = values.type
     if pa.types.is_floating(kind):
         constant = isinstance(values, pa.Scalar)
@@ -73,7 +77,7 @@ def comparable(values: Any) -> Any:
         return values.cast(pa.large_string())
     if kind == pa.binary_view():
         return values.cast(pa.large_binary())
-    return values
+    return comparable_decimals(values)
 
 
 def _plain_array(array: Any) -> Any:

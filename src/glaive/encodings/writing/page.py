@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Struct, Variable
 from glaive.arrow.buffers import integer_array
 from glaive.arrow.build import block_from_array, leaf_bits
+from glaive.arrow.decimals import unscaled
 from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.repdef import Levels
 from glaive.encodings.miniblock.writer import encode_framed_page, encode_mini_page
@@ -170,7 +171,13 @@ def single_value(array: pa.Array) -> Block | None:
 
 
 def _as_bits(array: pa.Array) -> pa.Array:
-    """Floats as unsigned integers, so that NaN equals itself and -0.0 is not 0.0."""
+    """What Arrow compares bit for bit: floats as unsigned integers, decimals without a point.
+
+    So NaN equals itself, and -0.0 is not 0.0.
+    """
+    if pa.types.is_decimal(array.type):
+        integers: pa.Array = unscaled(array)
+        return integers
     if not pa.types.is_floating(array.type):
         return array
     return array.view({16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}[array.type.bit_width])

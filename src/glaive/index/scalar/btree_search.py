@@ -16,6 +16,7 @@ import pyarrow as pa
 from glaive.arrow.buffers import spread
 from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import Condition, InRange, IsNull, IsOneOf
+from glaive.arrow.decimals import comparable_decimals
 from glaive.index.keeping import Keep, keep_nothing
 from glaive.index.protocol import Candidates, ScalarIndex
 from glaive.index.queries import IndexQuery
@@ -276,7 +277,8 @@ class _Page(NamedTuple):
             import pyarrow.compute as pc
 
             present = bytes_of(present)
-            descends = as_numpy(pc.less(present[1:], present[:-1]))
+            ordered = comparable_decimals(present)
+            descends = as_numpy(pc.less(ordered[1:], ordered[:-1]))
         ascends = not bool(descends.any())
         texts = _Texts.of(present) if ascends and isinstance(present, pa.Array) else None
         return cls(values, rows, present, is_ascending=ascends, texts=texts)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.capacity import MAX_OFFSET, weight
+from glaive.arrow.decimals import comparable_decimals
 from glaive.config import settings
 from glaive.dataclass import dataclass
 from glaive.index.scalar.ordering import is_number, sort_keys
@@ -272,5 +273,5 @@ def _count_up_to(values: Any, bound: Any) -> int:
         return int(np.searchsorted(sort_keys(values), sort_keys(bound), "right")[0])
     import pyarrow.compute as pc
 
-    below: Any = pc.less_equal(values, bound[0])
+    below: Any = pc.less_equal(comparable_decimals(values), comparable_decimals(bound[0]))
     return int(below.true_count)

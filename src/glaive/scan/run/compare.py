@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import flags_of, integer_array
 from glaive.arrow.chunked import decode_large, join_column
 from glaive.arrow.conditions import float_order
+from glaive.arrow.decimals import unscaled
 from glaive.arrow.scalars import FALSE
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
@@ -129,12 +130,7 @@ def _comparable(array: Any, name: str) -> Any:
         whole = pa.int32() if kind.bit_width == 32 else pa.int64()
         return pc.fill_null(array.view(whole), 0)
     if types.is_decimal(kind):
-        # As integers: Arrow rescales decimals of scales below 0, where not all values fit.
-        kind = pa.decimal128(38) if kind.bit_width == 128 else pa.decimal256(76)
-        array = pa.Array.from_buffers(
-            kind, len(array), array.buffers(), array.null_count, array.offset
-        )
-        return pc.fill_null(array, 0)
+        return pc.fill_null(unscaled(array), 0)
     if types.is_fixed_size_binary(kind):
         array, kind = array.cast(pa.large_binary()), pa.large_binary()
     if types.is_string_view(kind) or types.is_binary_view(kind):
