@@ -96,7 +96,10 @@ def sort_keys(array: Any, how: ColumnOrdering) -> list[SortKey]:
         values = pc.list_flatten(_filled_lists(array))
         steps = np.arange(len(array), dtype=np.int64) * size
         for at in range(size):
-            keys += sort_keys(values.take(integer_array(steps + at)), how)
+            places: Any = integer_array(steps + at)
+            if array.null_count:  # what stands there is no value: null lists are equal
+                places = pc.if_else(array.is_valid(), places, None)
+            keys += sort_keys(values.take(places), how)
         return keys
     if not pa.types.is_null(kind):
         keys.append(SortKey(_comparable(array, how.column_name), how.ascending))
