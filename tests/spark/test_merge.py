@@ -228,6 +228,7 @@ def test_a_worker_that_dies_in_a_merge_loses_and_doubles_nothing(
         (r't.id = s.id and s."a\" = 1 or t.n = s.n and s."b" = 2', [], False),
         ("t.id = s.id and ${more}", [], False),
         (r"t.`a\b` = s.id and s.text <> 'it''s'", [(r"a\b", "id")], False),
+        ("t.`a``b` = s.`or ``` and `t`.id=s.`.`", [("a`b", "or `"), ("id", ".")], True),
     ],
 )
 def test_keys_are_found_in_conditions(

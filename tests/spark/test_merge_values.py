@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 import glaive
 import glaive.spark
 from glaive.errors import ColumnNotFoundError, SchemaError
+from glaive.format.column_path import quoted_name
 from glaive.spark import LanceTable
 
 pytestmark = pytest.mark.spark
@@ -95,3 +96,27 @@ def test_a_column_is_not_taken_for_one_whose_name_differs_in_case(
 
     with pytest.raises(ColumnNotFoundError, match=r"lacks columns .*: A\."):
         table.merge(source, "t.id = s.id").whenMatchedUpdateAll().execute()
+
+
+@pytest.mark.parametrize("name", ["a`b", "`n`", "``", "*", "n``"])
+def test_columns_may_have_any_names(spark: SparkSession, uri: str, name: str) -> None:
+    quoted = quoted_name(name)
+    glaive.write_dataset({"id": [1, 2, 2], "n": [1, 2, 3], name: [10, 20, 30]}, uri)
+    table = LanceTable.forPath(spark, uri).alias("t")
+    source = spark.sql(f"select explode(array(1L, 4L)) as id, 5L as n, 50L as {quoted}").alias("s")
+
+    def rows() -> list[list[int]]:
+        return sorted(list(row.values()) for row in glaive.dataset(uri).to_table().to_pylist())
+
+    table.dropDuplicates("id", order_by=f"{quoted} desc")
+    assert rows() == [[1, 1, 10], [2, 3, 30]]
+    table.updateColumnsFrom(source.where("id = 1"), "id")
+    assert rows() == [[1, 5, 50], [2, 3, 30]]
+    merge = table.merge(source, "t.id = s.id").onDuplicateSource("last", name)
+    merge.whenMatchedUpdate(set={quoted: f"t.{quoted} + 1"}).whenNotMatchedInsertAll().execute()
+    assert rows() == [[1, 5, 51], [2, 3, 30], [4, 5, 50]]
+    merge = table.merge(source.where("id = 1"), f"t.{quoted} = s.{quoted}")
+    merge.whenMatchedUpdateAll().onDuplicateSource("first", "id").execute()
+    assert rows() == [[1, 5, 50], [1, 5, 51], [2, 3, 30]]
+    with pytest.raises(ColumnNotFoundError, match=r"t\.n`o"):
+        table.merge(source, "t.`n``o` = s.id").whenMatchedUpdateAll().execute()

@@ -6,14 +6,20 @@ backticks is doubled.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-__all__ = ["joined_path", "quoted_name", "split_path"]
+__all__ = ["joined_path", "quoted_name", "split_path", "unquoted_name"]
 
 
 def quoted_name(name: str) -> str:
     """A name in backticks, which no expression takes for more than a name."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def unquoted_name(name: str) -> str:
+    """A name as it is between backticks, if it has them."""
+    return name[1:-1].replace("``", "`") if re.fullmatch(r"`([^`]|``)+`", name) else name
 
 
 def joined_path(names: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from glaive.errors import (
     NotFoundError,
     SchemaError,
 )
+from glaive.format.column_path import split_path
 
 __all__ = [
     "as_glaive_errors",
@@ -118,7 +119,8 @@ def naming_columns(
     except AnalysisException as error:
         if not str(error.getCondition()).startswith("UNRESOLVED_COLUMN"):
             raise
-        name = (error.getMessageParameters() or {}).get("objectName", "").replace("`", "")
+        given = split_path((error.getMessageParameters() or {}).get("objectName", ""))
+        name = ".".join(given)
         qualifier, _, rest = name.partition(".")
         column = rest if rest and qualifier.lower() in qualifiers else name
         raise ColumnNotFoundError.among(column, known, where=where) from error

@@ -21,6 +21,7 @@ from glaive.spark.jobs.worker import (
     execute,
     execute_rows,
     load_results,
+    naming_function,
     rows_function,
     sharing_function,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "divide",
     "dump_tasks",
     "dumps",
+    "map_rows",
     "parts_for",
     "pickled_dataset",
 ]
@@ -163,9 +165,23 @@ class SparkRunner:
         """
         work = rows_function(RELEASE, pickled_dataset(dataset), dumps(task))
         with as_glaive_errors():
-            returned = frame.mapInArrow(work, RESULTS_DDL).toArrow()
+            returned = map_rows(frame, work, RESULTS_DDL).toArrow()
         parts: list[Any] = returned.column("results").to_pylist()
         return [result for part in parts for result in load_results(part)]
+
+
+def map_rows(frame: DataFrame, work: Any, schema: Any) -> DataFrame:
+    """``frame.mapInArrow``, for columns of any names.
+
+    Spark's own takes a name as an expression: it finds no ``a`b``, every column by ``*``, and
+    another one by a name in backticks.
+    """
+    names = frame.columns
+    plain = all(map(str.isidentifier, names))
+    if plain and len({name.lower() for name in names}) == len(names):
+        return frame.mapInArrow(work, schema)
+    numbered = frame.toDF(*(f"column_{at}" for at in range(len(names))))
+    return numbered.mapInArrow(naming_function(work, names), schema)
 
 
 def dump_tasks(tasks: Sequence[Any]) -> bytes:

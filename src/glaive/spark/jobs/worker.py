@@ -28,6 +28,7 @@ __all__ = [
     "execute_rows",
     "load_results",
     "loads",
+    "naming_function",
     "opened_dataset",
     "rows_function",
     "sharing_function",
@@ -120,6 +121,17 @@ def rows_function(
         with in_task(driver):
             result = loads(task).execute(opened_dataset(dataset), batches)
         yield pa.record_batch([[0], [dump_results([result])]], schema=pa.schema(RESULTS))
+
+    return run
+
+
+def naming_function(
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], names: list[str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function of batches, for those that come with other names of columns than it knows."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from work(batch.rename_columns(names) for batch in batches)
 
     return run
 

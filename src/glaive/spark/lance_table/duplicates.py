@@ -13,7 +13,7 @@ from glaive.format.column_path import quoted_name
 from glaive.spark.failures import naming_columns
 from glaive.spark.jobs.column_rows import CollectRows
 from glaive.spark.jobs.merge_rows import ADDRESS
-from glaive.spark.lance_table.merge_join import target_frame
+from glaive.spark.lance_table.merge_join import columns_in, target_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -51,8 +51,8 @@ def delete_duplicates(
     for name in compared:
         if name not in names:
             raise ColumnNotFoundError.among(name, names, where=opened.uri)
-    text = (order_by or "").lower()
-    read = [name for name in names if name in compared or name.lower() in text]
+    ordering = columns_in((order_by or "").lower(), names)
+    read = [name for name in names if name in compared or name in ordering]
     frame = target_frame(spark, opened, read, None)
     ordered = [F.col(ADDRESS).desc() if last else F.col(ADDRESS).asc()]
     if order_by is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from glaive.dataclass import dataclass
 from glaive.dataset.merging.clauses import primary_key
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
-from glaive.format.column_path import quoted_name
+from glaive.format.column_path import quoted_name, unquoted_name
 from glaive.spark.failures import naming_columns
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.jobs.merge_commit import commit_merge, written_rows
@@ -297,9 +296,9 @@ class MergeBuilder:
     ) -> str | None:
         """The column that a value is for: by its name, perhaps in quotes or with the table's."""
         table, dot, column = name.partition(".")
-        ways = [name, _unquoted(name)]
-        if dot and self.name is not None and table.strip("`").lower() == self.name.lower():
-            ways.append(_unquoted(column))
+        ways = [name, unquoted_name(name)]
+        if dot and self.name is not None and unquoted_name(table).lower() == self.name.lower():
+            ways.append(unquoted_name(column))
         found = (way if way in names else spelled.get(way.lower()) for way in ways)
         return next((one for one in found if one is not None), None)
 
@@ -343,11 +342,6 @@ def _matching(source: Sequence[str], names: Sequence[str]) -> dict[str, str]:
         elif name.lower() in alone and name.lower() in lower:
             found[name] = lower[name.lower()]
     return found
-
-
-def _unquoted(name: str) -> str:
-    """A name as it is between backticks, if it has them."""
-    return name[1:-1].replace("``", "`") if re.fullmatch(r"`([^`]|``)+`", name) else name
 
 
 def _given(values: Values | None, keyword: str) -> Values:

@@ -15,6 +15,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.versions.references import branch_of
 from glaive.errors import OptionError
+from glaive.format.column_path import quoted_name
 from glaive.format.flags import Feature
 from glaive.spark.api import read
 from glaive.spark.frame import frame_schema
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["Clause", "JoinedRows", "matching_frame", "target_frame"]
+__all__ = ["Clause", "JoinedRows", "columns_in", "matching_frame", "target_frame"]
 
 _SOURCE = "__glaive_source"
 """Column of the source that is null where no row of it matched."""
@@ -225,7 +226,7 @@ def matching_frame(
 def _columns_named(
     opened: OpenedVersion, name: str | None, condition: str | Column, clauses: Iterable[Clause]
 ) -> list[str]:
-    """Columns of the table whose names occur in a text: at least those that are used."""
+    """Columns of the table that are named: at least those that are used."""
     texts = [str(condition)]
     for clause in clauses:
         texts.append(str(clause.condition))
@@ -236,7 +237,13 @@ def _columns_named(
             f"a merge reads the columns that are named only: name those meant by {name}.*"
         )
     names = opened.manifest.schema.names
-    return [column for column in names if column.lower() in text] or names[:1]
+    return columns_in(text, names) or names[:1]
+
+
+def columns_in(text: str, names: Iterable[str]) -> list[str]:
+    """Names that occur in a text in lower case, as they are or as they are within backticks."""
+    spelled = ((name, name.lower()) for name in names)
+    return [name for name, low in spelled if low in text or quoted_name(low)[1:-1] in text]
 
 
 def _kinds(joined: DataFrame, values: Sequence[tuple[str, int, Column]]) -> list[int]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
-from glaive.format.column_path import quoted_name
+from glaive.format.column_path import quoted_name, unquoted_name
 from glaive.spark.jobs.small_merge import possible_keys
 from glaive.spark.types import spark_arrow_schema
 
@@ -41,7 +41,7 @@ MAX_KEYS: Final = 1 << 20
 _RANK: Final = "__glaive_rank"
 
 _TOKEN: Final = re.compile(
-    r"""'[^'\\]*' | "[^"\\]*" | `[^`]*` | [^\W\d]\w* | \S""", re.VERBOSE | re.DOTALL
+    r"""'[^'\\]*' | "[^"\\]*" | `(?:[^`]|``)*` | [^\W\d]\w* | \S""", re.VERBOSE | re.DOTALL
 )
 _OPEN: Final = frozenset("'\"`")
 """Tokens where a text does not end, or has a backslash: whether it may hide a quote depends on the
@@ -99,7 +99,7 @@ def _equality(term: Sequence[str], name: str) -> Equality | None:
             pass
         case _:
             return None
-    first, left, second, right = (part.strip("`") for part in (first, left, second, right))
+    first, left, second, right = (unquoted_name(part) for part in (first, left, second, right))
     mine, others = first.lower() == name.lower(), second.lower() == name.lower()
     if mine == others:
         return None
@@ -191,7 +191,8 @@ def one_row_per_key(
             "columns of the table's alias and the source's, such as 't.id = s.id and "
             f"t.day = s.day', found {condition!r}"
         )
-    order = F.col(by).asc() if keep == "first" else F.col(by).desc()
+    column = F.col(quoted_name(by) if by in source.columns else by)
+    order = column.asc() if keep == "first" else column.desc()
     keys = [F.col(quoted_name(pair.other)) for pair in pairs]
     rank = F.row_number().over(Window.partitionBy(*keys).orderBy(order))
     return source.withColumn(_RANK, rank).where(F.col(_RANK) == 1).drop(_RANK)

@@ -12,7 +12,7 @@ from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.scan.nearest.options import NearestOptions
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.frame import frame_schema
-from glaive.spark.jobs.runner import dumps, pickled_dataset
+from glaive.spark.jobs.runner import dumps, map_rows, pickled_dataset
 from glaive.spark.jobs.search_rows import (
     SearchedTexts,
     SearchedVectors,
@@ -219,7 +219,7 @@ class TableSearch(TableHandle):
         described = pickled_dataset(self._dataset.opened)
         run = search_function(RELEASE, described, dumps(work), spark_arrow_schema(schema))
         with as_glaive_errors():
-            return queries.mapInArrow(run, schema)
+            return map_rows(queries, run, schema)
 
     def _schema_of(self, columns: Sequence[str], filter: str | None = None) -> Any:
         options = Options(uri=self._dataset.uri, columns=tuple(columns), filter=filter)
