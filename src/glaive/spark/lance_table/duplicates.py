@@ -51,7 +51,7 @@ def delete_duplicates(
     for name in compared:
         if name not in names:
             raise ColumnNotFoundError.among(name, names, where=opened.uri)
-    ordering = columns_in((order_by or "").lower(), names)
+    ordering = columns_in((order_by or "").lower(), names, "order_by")
     read = [name for name in names if name in compared or name in ordering]
     frame = target_frame(spark, opened, read, None)
     ordered = [F.col(ADDRESS).desc() if last else F.col(ADDRESS).asc()]

@@ -152,7 +152,8 @@ class MergeBuilder:
         Raises
         ------
         OptionError
-            There is no clause, or one gives no values; or ``txn`` is no transaction.
+            There is no clause, or one gives no values; a text means all columns by ``*``; or
+            ``txn`` is no transaction.
         ColumnNotFoundError, SchemaError
             A column does not exist, a value does not fit its column; or several rows of the
             source change the same row: the message names it. Nothing was changed.

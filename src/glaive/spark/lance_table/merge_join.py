@@ -41,6 +41,9 @@ _NUMBER = "__glaive_number"
 _BROADCAST_KEYS = 1 << 16
 """Keys of a source up to which matching rows go to all workers, instead of being shuffled."""
 
+_ALL_COLUMNS = re.compile(r"[(,]\s*\*\s*(?:[),]|except\b)")
+"""A star that is no operator: nothing is before it that could be multiplied."""
+
 Rows = Literal["matched", "not matched", "not matched by source"]
 
 
@@ -237,11 +240,19 @@ def _columns_named(
             f"a merge reads the columns that are named only: name those meant by {name}.*"
         )
     names = opened.manifest.schema.names
-    return columns_in(text, names) or names[:1]
+    return columns_in(text, names, "a merge") or names[:1]
 
 
-def columns_in(text: str, names: Iterable[str]) -> list[str]:
-    """Names that occur in a text in lower case, as they are or as they are within backticks."""
+def columns_in(text: str, names: Iterable[str], reader: str) -> list[str]:
+    """Names that occur in a text in lower case, as they are or as they are within backticks.
+
+    Raises
+    ------
+    OptionError
+        The text means all columns by ``*``, also those that are not read.
+    """
+    if _ALL_COLUMNS.search(text):
+        raise OptionError(f"{reader} reads the columns that are named only: name those meant by *")
     spelled = ((name, name.lower()) for name in names)
     return [name for name, low in spelled if low in text or quoted_name(low)[1:-1] in text]
 

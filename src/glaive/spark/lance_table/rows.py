@@ -148,7 +148,8 @@ class TableRows(TableHandle):
         Raises
         ------
         ColumnNotFoundError, OptionError
-            A column does not exist, or ``keep`` is neither "first" nor "last".
+            A column does not exist, ``keep`` is neither "first" nor "last", or ``order_by`` means
+            all columns by ``*``.
 
         Notes
         -----
