@@ -192,3 +192,28 @@ def test_folders_above_a_copied_branch_are_no_dataset_that_it_may_lead_to(key: P
         for dataset in (opened, clone):
             with pytest.raises(AccessError, match="id_rsa', below base path 1"):
                 dataset.read_blobs("b", indices=[1])
+
+
+@pytest.mark.spec("rel-26", "rel-45")
+@pytest.mark.parametrize("first", ["plain value", "link inwards"])
+def test_what_was_found_out_about_one_value_says_nothing_of_links_beside_it(
+    first: str, tmp_path: Path, key: Path
+) -> None:
+    """Folders are looked at once: links in them, and folders that links lead back from, not so."""
+    where = tmp_path / "d"
+    where.mkdir()
+    (where / "own").write_bytes(b"own")
+    if first == "plain value":
+        uris = [(where / "own").as_uri(), (where / "key").as_uri()]
+        (where / "key").symlink_to(key)
+    else:  # of a folder that is elsewhere
+        (where / "out").symlink_to(key.parent, target_is_directory=True)
+        (key.parent / "back").symlink_to(where / "own")
+        uris = [(where / "out" / "back").as_uri(), (where / "out" / key.name).as_uri()]
+    glaive.write_dataset(rows(uris), where, allow_external_blob_outside_bases=True)
+    dataset = glaive.dataset(where, allow_external_blobs=[str(where)])
+    with pytest.raises(AccessError, match=r"which leads to '.*id_rsa' by a link"):
+        dataset.read_blobs("b", indices=[0, 1])
+    assert dataset.read_blobs("b", indices=[0]) == [(0, b"own")]
+    with pytest.raises(AccessError, match=r"which leads to '.*id_rsa' by a link"):
+        dataset.read_blobs("b", indices=[1])
