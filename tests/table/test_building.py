@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ from glaive.table.operations.project import Project
 from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.restore import Restore
 from glaive.table.operations.update_config import UpdateConfig
-from glaive.table.protocol import BuildContext, CommitOptions, TableOperation
+from glaive.table.protocol import BuildContext, CommitOptions, Conflict, TableOperation
 from glaive.table.put_manifest import made_by, put_manifest
 
 from .native import SCHEMA, as_read, data_file, fragment, index, operations
@@ -405,3 +406,12 @@ def test_entries_of_a_transaction_cover_no_more_fragments_than_those_of_a_versio
         CreateIndex.from_wire(message)
     message.removed_indices.append(message.new_indices.pop())
     assert len(CreateIndex.from_wire(message).new) == 4
+
+
+@pytest.mark.parametrize("base_id", [None, 0, 1])
+def test_files_of_one_name_in_two_places_are_other_rows(base_id: int | None) -> None:
+    known = fragment()
+    here = replace(known, files=tuple(replace(file, base_id=base_id) for file in known.files))
+    anything: Any = None
+    rebased = Append((here,), once=True).rebase([Append((known,))], anything, {})
+    assert isinstance(rebased, Conflict) == (base_id is None)
