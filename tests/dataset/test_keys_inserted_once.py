@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.errors import CommitConflictError, CorruptFileError, OptionError
 
 KEY = "lance-schema:unenforced-primary-key"
 
@@ -66,3 +68,31 @@ def test_keys_with_nulls_are_equal_to_none_and_hide_no_others(tmp_path: Path) ->
     schema = pa.schema([key("a", pa.int64(), 1), key("b", pa.string(), 2)])
     rows = pa.table([[1, 1, None], ["x", None, "x"]], schema=schema)
     assert insert_twice(tmp_path / "t", rows, ["a", "b"], ["a", "b"]) == 5
+
+
+@pytest.mark.spec("rel-9", "update-4")
+@pytest.mark.parametrize("data_type", [pa.int64(), pa.int16()], ids=["a filter", "no filter"])
+@pytest.mark.parametrize("first", ["a transaction", "rows"])
+def test_merges_that_are_committed_by_hand_insert_a_key_once(
+    tmp_path: Path, data_type: pa.DataType, first: str
+) -> None:
+    rows = pa.table([pa.array([5], data_type)], schema=pa.schema([key("k", data_type)]))
+    dataset = glaive.write_dataset(rows[:0], tmp_path)
+    merges = [dataset.merge_insert("k").when_not_matched_insert_all() for _ in range(2)]
+    made = [pickle.loads(pickle.dumps(merge.execute_uncommitted(rows)[0])) for merge in merges]
+    if first == "rows":
+        dataset.insert(rows)
+    else:
+        glaive.LanceDataset.commit(tmp_path, made[0])
+
+    with pytest.raises(CommitConflictError, match="keys that this inserts"):
+        glaive.LanceDataset.commit(tmp_path, made[1])
+    assert glaive.dataset(tmp_path).count_rows() == 1
+
+
+@pytest.mark.parametrize("given", [["k"], b"no message"])
+def test_what_is_no_filter_of_keys_is_refused(tmp_path: Path, given: Any) -> None:
+    glaive.write_dataset({"k": [1]}, tmp_path)
+    update = glaive.LanceOperation.Update(inserted_rows=given)
+    with pytest.raises((OptionError, CorruptFileError), match="inserted"):
+        glaive.LanceDataset.commit(tmp_path, update, read_version=1)

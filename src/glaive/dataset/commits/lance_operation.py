@@ -26,6 +26,7 @@ from glaive.dataset.writing.base_paths import DatasetBasePath, numbered
 from glaive.errors import GlaiveError, OptionError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import table_pb2
+from glaive.format.wire import parse
 from glaive.table.configuration import fill_map
 from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex
@@ -61,6 +62,14 @@ def _ids(given: Iterable[int], name: str, end: int = 2**32) -> tuple[int, ...]:
         if not 0 <= number < end:
             raise OptionError(f"{name}: expected numbers from 0 to {end - 1}, found {number}")
     return numbers
+
+
+def _keys(given: object) -> table_pb2.Transaction.Update.KeyExistenceFilter | None:
+    """The filter of inserted keys, if there is one."""
+    if not isinstance(given, bytes | None):
+        raise OptionError(f"inserted_rows: expected bytes, found {given!r:.60}")
+    message = table_pb2.Transaction.Update.KeyExistenceFilter()
+    return parse(message, given, "filter of inserted keys", "inserted_rows") if given else None
 
 
 class _WithFragments:
@@ -271,7 +280,11 @@ class LanceOperation:
 
     @dataclass
     class Update(BaseOperation):
-        """Change rows: removed and changed fragments, and new fragments with the changed rows."""
+        """Change rows: removed and changed fragments, and new fragments with the changed rows.
+
+        A merge on the primary key gives ``inserted_rows``, by which commits tell whether others
+        have inserted the same keys: the message of their filter, empty where there is none.
+        """
 
         removed_fragment_ids: Sequence[int] = field(default_factory=list)
         updated_fragments: Sequence[FragmentMetadata] = field(default_factory=list)
@@ -280,6 +293,7 @@ class LanceOperation:
         fields_for_preserving_frag_bitmap: Sequence[int] = field(default_factory=list)
         update_mode: str = ""
         updated_fragment_offsets: Mapping[int, bytes] | None = None
+        inserted_rows: bytes | None = field(default=None, repr=False)
 
         def to_table(self) -> TableOperation:
             if self.update_mode not in _MODES:
@@ -296,6 +310,8 @@ class LanceOperation:
                 ),
                 columns=self.update_mode == "rewrite_columns",
                 changed_offsets=dict(self.updated_fragment_offsets or {}),
+                inserted_rows=_keys(self.inserted_rows),
+                unfiltered_keys=self.inserted_rows == b"",
             )
 
     @dataclass

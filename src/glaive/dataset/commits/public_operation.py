@@ -95,6 +95,8 @@ def _rewrite(operation: Rewrite) -> LanceOperation.BaseOperation:
 
 
 def _update(operation: Update) -> LanceOperation.BaseOperation:
+    keys = operation.inserted_rows
+    filter_of_keys = keys.SerializeToString() if keys is not None else None
     return LanceOperation.Update(
         removed_fragment_ids=list(operation.removed),
         updated_fragments=_public(operation.updated),
@@ -103,6 +105,7 @@ def _update(operation: Update) -> LanceOperation.BaseOperation:
         fields_for_preserving_frag_bitmap=list(operation.fields_touched),
         update_mode="rewrite_columns" if operation.columns else "rewrite_rows",
         updated_fragment_offsets=dict(operation.changed_offsets) or None,
+        inserted_rows=b"" if operation.unfiltered_keys else filter_of_keys,
     )
 
 
