@@ -68,8 +68,10 @@ def compacted(lib: Any, ds: Any) -> Any:
 
 
 def by_transaction(lib: Any, place: str) -> Any:
-    made = lib.fragment.write_fragments(NEW, place, return_transaction=True)
-    both = [made, lib.Transaction(1, made.operation)]
+    first, second = (
+        lib.fragment.write_fragments(NEW, place, return_transaction=True) for _ in range(2)
+    )
+    both = [first, lib.Transaction(1, second.operation)]
     done = lib.LanceDataset.commit_batch(place, both)
     return [done["dataset"].to_table(), len(done["merged"].operation.fragments)]
 
