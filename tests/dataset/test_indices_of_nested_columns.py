@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -126,6 +127,19 @@ def test_values_that_were_replaced_are_found(path: Path, way: Way) -> None:
     version = glaive.dataset(path).version
 
     glaive.LanceDataset.commit(path, replaced(path, way), read_version=version)
+
+    assert_changed(path)
+
+
+@pytest.mark.spec("rel-12", "build-10")
+def test_values_are_found_where_the_version_that_was_read_was_cleaned_up(path: Path) -> None:
+    make_indices(path)
+    version, update = glaive.dataset(path).version, replaced(path, "update without fields")
+    dataset = glaive.dataset(path)
+    dataset.insert(rows([7], [7]))
+    dataset.cleanup_old_versions(timedelta(0))
+
+    glaive.LanceDataset.commit(path, update, read_version=version)
 
     assert_changed(path)
 
