@@ -30,6 +30,14 @@ def test_rows_are_cut_where_their_views_have_many_bytes(column: Any) -> None:
         assert numbers == list(range(len(column)))
 
 
+def test_each_part_has_as_many_rows_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glaive.arrow.views._PART_BYTES", 80)
+    texts = pa.array(["a" * 20] * 5 + ["b" * 100] + ["c" * 20] * 3, pa.string_view())
+    parts = [part["t"].to_pylist() for part in cut_views(pa.table({"t": texts}))]
+    assert [len(part) for part in parts] == [2, 2, 1, 1, 2, 1]
+    assert [text for part in parts for text in part] == texts.to_pylist()
+
+
 def test_other_rows_are_not_cut() -> None:
     for rows in (pa.table({"a": [1, 2]}), pa.table({"a": pa.array([], pa.string_view())})):
         assert list(cut_views(rows)) == [rows]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import struct
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import Result
+from tests.dataset.test_claimed_rows import rewrite
 
 import glaive
 
@@ -208,3 +210,27 @@ def test_fragments_that_versions_share_are_decoded_once_and_their_damage_is_in_e
     found = told(call("verify", uri, "--deep", "--json"))
     damaged = [(one["version"], one["fragment"]) for one in found if one["state"] == "damaged"]
     assert damaged == [(2, 1), (3, 1), (4, 1), (5, 1)]
+
+
+def test_fragments_with_the_same_files_elsewhere_are_decoded_by_themselves(
+    call: Call, tmp_path: Path
+) -> None:
+    """The second version says that the base path of its only file is another one."""
+    places = [tmp_path / "one", tmp_path / "two"]
+    bases = [glaive.DatasetBasePath(str(places[0]), id=1, name="base")]
+    rows = pa.table({"t": ["a text"]})
+    uri = str(tmp_path / "a.lance")
+    glaive.write_dataset(rows, uri, initial_bases=bases, target_bases=["base"])
+    shutil.copytree(places[0], places[1])
+    (file,) = places[1].rglob("*.lance")
+    file.write_bytes(file.read_bytes().replace(b"a text", b"a tex\xff"))
+    glaive.dataset(uri).update_config({"key": "value"})
+
+    def move(wire: Any, _: list[Any]) -> None:
+        wire.base_paths[0].path = wire.base_paths[0].path.replace(str(places[0]), str(places[1]))
+
+    rewrite(Path(uri), move)
+    found = [
+        (one["version"], one["state"]) for one in told(call("verify", uri, "--deep", "--json"))
+    ]
+    assert found == [(1, "sound"), (2, "damaged")]

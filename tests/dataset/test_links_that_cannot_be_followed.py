@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -13,6 +14,9 @@ import pytest
 
 import glaive
 from glaive.errors import StoreError
+from glaive.io.listing import LinkTargets
+from glaive.io.local import LocalStore
+from glaive.io.store import ObjectMeta
 
 from .test_blob_references import SECRET, rows
 
@@ -157,3 +161,39 @@ def test_a_dataset_is_dropped_that_has_a_link_from_one_file_to_another(tmp_path:
     other.symlink_to(one.name)
     glaive.LanceDataset.drop(where)
     assert not where.exists()
+
+
+@pytest.mark.spec("rel-14", "rel-16")
+def test_nothing_is_deleted_of_a_dataset_with_a_folder_behind_a_link_that_cannot_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = tmp_path / "d"
+    dataset = glaive.write_dataset({"id": [1]}, where)
+    (where / "data").rename(where / "more")
+    (where / "data").symlink_to("more")
+
+    def fails(store: LocalStore, prefix: str) -> Iterator[ObjectMeta]:
+        if prefix.startswith("data"):
+            failed = StoreError(f"cannot list {prefix}: Input/output error")
+            failed.errno = errno.EIO
+            raise failed
+        return walk(store, prefix)
+
+    walk = LocalStore.walk
+    monkeypatch.setattr(LocalStore, "walk", fails)
+    with pytest.raises(StoreError, match="Input/output error"):
+        glaive.LanceDataset.drop(where)
+    assert dataset.checkout_version(1).to_table()["id"].to_pylist() == [1]
+
+
+def test_what_cannot_be_looked_at_may_be_what_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").touch()
+    (tmp_path / "b").touch()
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "ring").symlink_to("ring")
+    targets = LinkTargets([f"{tmp_path}/link"])
+    assert f"{tmp_path}/a/file" in targets
+    assert f"{tmp_path}/b" not in targets
+    assert f"{tmp_path}/ring" in targets
+    assert f"{tmp_path}/ring" not in LinkTargets([f"{tmp_path}/ring"])  # leads nowhere

@@ -143,9 +143,7 @@ def _columns_of(version: LanceDataset) -> Hashable:
     """What the rows of a fragment depend on besides its own message: places, and fields."""
     wire = version.manifest.wire
     parts = [part.SerializeToString() for part in [*wire.fields, *wire.base_paths]]
-    # The items of dictionaries of format 0.1 are in the manifest itself.
-    own_items = any(field.HasField("dictionary") for field in wire.fields)
-    return version.snapshot.store.full(""), version.version if own_items else None, *parts
+    return version.snapshot.store.full(""), *parts
 
 
 def _decode_rows(version: LanceDataset, fragment_id: int) -> None:
