@@ -75,10 +75,12 @@ _OBJECT_REMEDIES = {
 
 
 def from_system(error: OSError, path: str, doing: str) -> StoreError:
-    """Translate an error of the operating system, with its ``errno``.
+    """Translate an error of the operating system, with its ``errno``; one of ours is returned.
 
     ``doing`` is a verb, such as ``"read"`` or ``"write"``.
     """
+    if isinstance(error, StoreError):
+        return error
     if isinstance(error, FileNotFoundError):
         if doing == "write":
             return ObjectNotFoundError(

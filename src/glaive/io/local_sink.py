@@ -208,7 +208,7 @@ class LocalSink:
 
     @staticmethod
     def _failed(error: OSError, path: str) -> StoreError:
-        return error if isinstance(error, StoreError) else from_system(error, path, "write")
+        return from_system(error, path, "write")
 
 
 def _write_all(fd: int, data: Sequence[BytesLike]) -> int:

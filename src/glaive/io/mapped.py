@@ -75,8 +75,6 @@ class MappedReader:
             finally:
                 os.close(fd)
         except OSError as error:
-            if isinstance(error, StoreError):
-                raise
             raise from_system(error, path, "read") from None
 
     def _mapping(self) -> pa.Buffer:

@@ -305,8 +305,6 @@ class ObjectReader(RemoteReader):
         except NotSupportedError:  # Azure has no suffix ranges: request the size first
             return self.read([ByteRange(max(0, self.size - size), min(size, self.size))])[0]
         except _REFUSALS as error:
-            if isinstance(error, StoreError):
-                raise
             raise self._adapter.failed(error, self.path, "read") from None
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:

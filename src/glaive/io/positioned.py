@@ -66,8 +66,6 @@ class PositionedReader(RemoteReader):
             finally:
                 os.close(fd)
         except OSError as error:
-            if isinstance(error, StoreError):
-                raise
             raise from_system(error, self.path, "read") from None
         self._counters.add_read(len(buffers), joined.size)
         return split(ranges, joined, buffers)

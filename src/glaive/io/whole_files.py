@@ -59,8 +59,6 @@ def read_whole(full: str, *, with_holes: bool) -> bytes:
         finally:
             os.close(fd)
     except OSError as error:
-        if isinstance(error, StoreError):
-            raise
         raise from_system(error, full, "read") from None
     return data
 
@@ -82,8 +80,6 @@ def read_whole_into(full: str, target: memoryview) -> int:
         finally:
             os.close(fd)
     except OSError as error:
-        if isinstance(error, StoreError):
-            raise
         raise from_system(error, full, "read") from None
     return done
 
