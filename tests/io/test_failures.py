@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from glaive.errors import ObjectNotFoundError, StoreError
-from glaive.io.failures import as_store_errors, without_values
+from glaive.io.failures import as_store_errors, from_system, without_values
+from glaive.io.local import LocalStore
 
 
 def test_an_error_of_the_system_names_the_file_and_the_remedy() -> None:
@@ -24,6 +25,17 @@ def test_a_file_that_is_not_there_is_an_error_of_its_own_kind(tmp_path: Path) ->
     absent = tmp_path / "absent"
     with pytest.raises(ObjectNotFoundError, match="absent"), as_store_errors(str(absent), "read"):
         absent.read_bytes()
+
+
+def test_errors_of_glaive_are_not_translated_once_more(tmp_path: Path) -> None:
+    failed = StoreError("cannot read a: it is a pipe")
+    assert from_system(failed, "a", "read") is failed
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    store = LocalStore(tmp_path)
+    for read in (store.get, store.open):
+        with pytest.raises(StoreError) as found:
+            read("zero")
+        assert str(found.value).count("cannot read") == 1
 
 
 def test_an_error_of_glaive_within_names_what_it_named() -> None:
