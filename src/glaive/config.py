@@ -93,7 +93,8 @@ class Settings:
         quarter of the machine's memory.
     verify
         ``GLAIVE_VERIFY``: ``1`` to compare all that is read of data files with their checksums,
-        ``0`` to compare nothing; by default what is fetched over a network.
+        ``0`` to compare nothing; by default manifests, deletion files, what a compaction writes
+        again, and what is fetched over a network.
     checksums
         ``GLAIVE_CHECKSUMS``: ``1`` to write data files with checksums, ``0`` without; by default
         those that go over a network have them.

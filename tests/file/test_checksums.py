@@ -272,6 +272,28 @@ def test_compaction_appends_and_new_columns_keep_checksums(tmp_path: Path) -> No
     assert checked.exit_code == 0, checked.output
 
 
+@pytest.mark.spec("rel-30")
+@pytest.mark.parametrize("per_file", [100, 20_000], ids=["small files", "large files"])
+@pytest.mark.parametrize("deleted", [False, True])
+def test_compaction_does_not_carry_damage_on(tmp_path: Path, per_file: int, deleted: bool) -> None:
+    """The new file would have checksums that damage agrees with."""
+    place = tmp_path / "t.lance"
+    numbers = np.random.default_rng(1).integers(0, 2**62, 2 * per_file)
+    glaive.write_dataset({"number": numbers}, place, max_rows_per_file=per_file, storage_options=ON)
+    if deleted:
+        glaive.dataset(place).delete("number % 2 = 0")
+    file = min(place.glob("data/*.lance"))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 4
+    file.write_bytes(data)
+    before = glaive.dataset(place).version
+    with pytest.raises(CorruptFileError, match=rf"checksum.*{file.name}.*'number'"):
+        glaive.dataset(place).optimize.compact_files()
+    assert glaive.dataset(place).version == before
+    unasked = glaive.dataset(place, verify=False)
+    assert unasked.optimize.compact_files().fragments_added == 1
+
+
 @pytest.mark.spec("checksum-4")
 def test_damaged_checksums_are_an_error(tmp_path: Path) -> None:
     own = checksum_function()

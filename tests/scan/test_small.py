@@ -213,7 +213,7 @@ def test_pages_with_symbols_or_items_of_their_own_are_read_together(
     every = [dataset.manifest.single_file(at, 2**30) for at in range(12)]
     files = [file for file in every if file is not None]
     assert len(files) == 12
-    batch = read_batch(dataset.store, files)
+    batch = read_batch(dataset.opened.snapshot, files)
     for field in dataset.manifest.schema.fields:
         _, alone = batch.runs(*batch.column(column_tree(field, column_of(files[0]))))
         assert not len(alone), field.name

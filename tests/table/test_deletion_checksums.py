@@ -59,9 +59,12 @@ def test_a_changed_byte_of_a_deletion_file_is_an_error(tmp_path: Path, deleted: 
         changed = bytearray(raw)
         changed[at] ^= 4
         path.write_bytes(changed)
-        opened = glaive.dataset(place, storage_options=VERIFIED)
         with pytest.raises(CorruptFileError, match="checksum of a deletion file"):
-            opened.to_table()
+            glaive.dataset(place, storage_options=VERIFIED).to_table()
+        with pytest.raises(CorruptFileError, match="checksum of a deletion file"):
+            glaive.dataset(place).to_table()
+        with pytest.raises(CorruptFileError, match="checksum of a deletion file"):
+            glaive.dataset(place).delete("id = 1")  # its file would have all of them
     result = CliRunner().invoke(command, [str(place)])
     assert result.exit_code == 1
     assert path.name in result.output

@@ -81,8 +81,9 @@ def dataset(
         Whether blob values may be fetched from outside of the dataset, also from below its base
         paths: ``True``, or a list of allowed locations. Not by default.
     verify
-        Whether all that is read of data and index files is compared with their checksums, where
-        they have any; by default what is fetched over a network. Reads whole buffers of pages.
+        Whether all that is read is compared with its checksums, where it has any; by default
+        manifests, deletion files, what a compaction writes again, and what is fetched over a
+        network. Reads whole buffers of pages.
 
     Raises
     ------

@@ -67,11 +67,11 @@ def checksum_function() -> Callable[[BytesLike], int] | None:
     return found
 
 
-def verification(store: ObjectStore) -> Verification:
+def verification(store: ObjectStore, unasked: Verification | None = None) -> Verification:
     """Which bytes of a store are compared with their checksums.
 
-    By its storage option ``verify_checksums``, else ``GLAIVE_VERIFY``, else where bytes come over a
-    network.
+    By its storage option ``verify_checksums``, else ``GLAIVE_VERIFY``, else ``unasked``; without
+    that, where bytes come over a network. Without xxhash nothing is compared but what was asked for.
 
     Raises
     ------
@@ -82,7 +82,8 @@ def verification(store: ObjectStore) -> Verification:
     """
     wanted = _switch(store, VERIFY, default=settings.verify)
     if wanted is None:
-        return "fetched" if store.is_remote and checksum_function() is not None else "never"
+        unasked = unasked or ("fetched" if store.is_remote else "never")
+        return unasked if unasked == "never" or checksum_function() is not None else "never"
     if wanted and checksum_function() is None:
         raise MissingDependencyError(
             f"{store.uri}: comparing checksums needs the package xxhash. Install it "

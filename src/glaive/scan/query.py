@@ -13,7 +13,7 @@ from glaive.arrow.chunked import join_batches
 from glaive.dataclass import dataclass
 from glaive.io.stats import IOStats
 from glaive.scan.metrics import Meter
-from glaive.scan.options import ScanOptions
+from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.plan import plan_scan
 from glaive.scan.reporting import counters_before, meter_for, report
 from glaive.scan.run.scheduler import ScanRun
@@ -144,7 +144,7 @@ def make_query(views: Views, options: ScanOptions, *, counting: bool = False) ->
         The filter, or an expression, cannot be understood.
     """
     if not options.use_cache or options.scan_stats_callback is not None:
-        views = Views(views.snapshot.apart())
+        views = Views(views.snapshot.apart(comparing=options.blob_handling == TO_WRITE_AGAIN))
     condition = None if options.filter is None else views.filter(options.filter)
     inputs = [] if condition is None else list(condition.columns)
     if not counting:

@@ -76,7 +76,7 @@ class Session:
     (0, 0, 0)
     """
 
-    __slots__ = ("_budget", "_left", "_moves", "cache", "index_cache")
+    __slots__ = ("_budget", "_left", "_moves", "cache", "comparing", "index_cache")
 
     def __init__(
         self,
@@ -102,6 +102,7 @@ class Session:
         self._budget = METADATA_CACHE_BYTES if budget is None else budget
         self.cache: ByteCache[Hashable, Any] = ByteCache(self._budget)
         self._left = self._moves = 0
+        self.comparing = False
         for_indices = index_cache_size_bytes
         self.index_cache: ByteCache[Hashable, Any] = ByteCache(
             INDEX_CACHE_BYTES if for_indices is None else for_indices
@@ -146,9 +147,15 @@ class Session:
 
     # ------------------------------------------------------------------ contents
 
-    def apart(self) -> Session:
-        """A small session for one scan, which leaves this one as it is."""
-        return Session(APART_BYTES, APART_BYTES)
+    def apart(self, *, comparing: bool = False) -> Session:
+        """A small session for one scan, which leaves this one as it is.
+
+        One that is ``comparing`` compares all files that have checksums, if nobody said otherwise:
+        what is read to be written again gets new ones, which damage would agree with.
+        """
+        session = Session(APART_BYTES, APART_BYTES)
+        session.comparing = comparing
+        return session
 
     def open_file(
         self, store: ObjectStore, path: str, size: int | None, *, prefetch: bool
@@ -164,7 +171,7 @@ class Session:
             file = open_reader(place, path, size=size, verify=verify)
             return file, file.nbytes
 
-        verify = verification(store)
+        verify = verification(store, "always" if self.comparing else None)
         key = (store.full(path), size, prefetch, verify)
         found: FileReader = self.cache.get_or_load(key, load)
         return found

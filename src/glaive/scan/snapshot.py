@@ -50,9 +50,9 @@ class Snapshot:
         self.memo: dict[Hashable, Any] = {}
         self._position_of: dict[int, int] = {}  # of fragments that single rows were in
 
-    def apart(self) -> Snapshot:
-        """The same version with a session of its own, which is small."""
-        return Snapshot(self.store, self.manifest, self.session.apart())
+    def apart(self, *, comparing: bool = False) -> Snapshot:
+        """The same version with a session of its own; see :meth:`Session.apart`."""
+        return Snapshot(self.store, self.manifest, self.session.apart(comparing=comparing))
 
     # ------------------------------------------------------------------ rows
 

@@ -88,7 +88,7 @@ def _load(
             f"the deletion file {where} is missing; version {manifest.version} needs it for "
             f"fragment {fragment.id}. Restore the file, or read another version."
         ) from None
-    if file.checksum is not None and (verify or verification(base_store) != "never"):
+    if file.checksum is not None and (verify or verification(base_store, "always") != "never"):
         check(Expected(file.checksum, "checksum of a deletion file", Where(where)), data)
     rows = fragment.physical_rows
     return decode(data, bitmap=file.bitmap, rows=rows, count=file.rows, where=where)

@@ -232,7 +232,7 @@ def load_manifest(
             f"version {location.version} of {store.uri} is incomplete: its manifest {where} is "
             "empty. Its writer is active or was interrupted; the next commit replaces it."
         )
-    wanted = "always" if verify else verification(store)
+    wanted = "always" if verify else verification(store, "fetched")
     # What is remembered may have been read without comparing it.
     known = None if wanted == "always" else cache.recall(data, where)
     if known is not None:

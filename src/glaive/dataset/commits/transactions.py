@@ -183,7 +183,7 @@ def _load_unsupported(store: ObjectStore, location: ManifestLocation) -> Manifes
     """Load a version whose rows glaive may not be able to read, for its transaction."""
     path = location.path
     data = store.get(path)
-    verify = verification(store) != "never"
+    verify = verification(store, "fetched") != "never"
     return decode_manifest(
         data, where=store.full(path), scheme=location.scheme, to_read=False, verify=verify
     )

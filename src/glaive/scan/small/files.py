@@ -15,8 +15,8 @@ from glaive.file.v2.bulk_reads import BULK_VERSIONS, MAX_BYTES, BulkReadError
 from glaive.format.fragment import SingleFile
 from glaive.format.wire import DecodeError
 from glaive.io.checksums import verification
-from glaive.io.store import ObjectStore
 from glaive.scan.metrics import Meter
+from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import BoundProjection
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def column_of(file: SingleFile) -> dict[int, int]:
     return dict(zip(fields, columns, strict=True))
 
 
-def read_batch(store: ObjectStore, files: Sequence[SingleFile]) -> SmallBatch:
-    """Read files of one layout into one buffer.
+def read_batch(snapshot: Snapshot, files: Sequence[SingleFile]) -> SmallBatch:
+    """Read files of a version, which have one layout, into one buffer.
 
     Raises
     ------
@@ -66,7 +66,9 @@ def read_batch(store: ObjectStore, files: Sequence[SingleFile]) -> SmallBatch:
     ObjectNotFoundError
         One of them is missing.
     """
-    verify = verification(store)
+    store = snapshot.store
+    # Whole files are fetched here, so that all of those with checksums is compared.
+    verify = verification(store, "fetched" if snapshot.session.comparing else None)
     if verify == "always":
         raise BulkReadError("files are compared with their checksums")
     # Here and not above: takes ask for small files where there are none.

@@ -146,7 +146,7 @@ class SmallFragments:
         self, source: BoundProjection, *, keep_dictionaries: bool = False
     ) -> list[list[pa.Array]]:
         """Chunks of each field, deleted rows included; errors as :func:`read_small_files`."""
-        batch = read_batch(source.snapshot.store, self.files)
+        batch = read_batch(source.snapshot, self.files)
         columns = column_of(self.files[0])
         fields = source.projection.fields
         return read_small_files(batch, fields, columns, keep_dictionaries=keep_dictionaries)

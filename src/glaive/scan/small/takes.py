@@ -90,7 +90,7 @@ def _take(
         rows = np.array([each.rows for each in files])
         if bool((row >= rows[file]).any()) or int(row.min()) < 0:
             raise BulkReadError("a row is beyond its file")
-        batch = read_batch(source.snapshot.store, files)
+        batch = read_batch(source.snapshot, files)
         fields = source.projection.fields
         return take_small_files(batch, fields, column_of(files[0]), file, row)
 
