@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -62,6 +64,18 @@ def test_it_is_compared_unless_somebody_says_otherwise(place: Path) -> None:
         with pytest.raises(CorruptFileError, match=r"checksum of the .*manifest"):
             glaive.dataset(place, storage_options=options)
     assert glaive.dataset(place, verify=False).config()["name"] == "valve"
+
+
+def test_xxhash_is_not_loaded_where_there_are_no_checksums(tmp_path: Path, place: Path) -> None:
+    """It takes longer than to open a table."""
+    plain = tmp_path / "plain"
+    glaive.write_dataset({"id": [1, 2, 3]}, plain).delete("id = 1")
+    for path, loaded in ((plain, False), (place, True)):
+        code = (
+            f"import sys, glaive\nrows = glaive.dataset({str(path)!r}).to_table()\n"
+            f"assert rows.num_rows\nassert ('xxhash' in sys.modules) is {loaded}"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 @pytest.mark.spec("man-2", "rel-32", "rel-51")

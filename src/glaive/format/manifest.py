@@ -30,7 +30,7 @@ from glaive.format.fragment import Fragment, SingleFile, check_fragment
 from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.limits import check_base_paths, check_file_name
 from glaive.format.manifest_checksum import SIZE as CHECKSUMS_SIZE
-from glaive.format.manifest_checksum import compare_manifest, manifest_checksums
+from glaive.format.manifest_checksum import compare_manifest, has_checksums, manifest_checksums
 from glaive.format.paths import VERSIONS, NamingScheme
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
@@ -298,11 +298,11 @@ def decode_manifest(
     where: str,
     scheme: NamingScheme = "V2",
     to_read: bool = True,
-    verify: bool = False,
+    verify: bool | Callable[[], bool] = False,
 ) -> Manifest:
     """Decode a manifest file; ``to_read`` checks that this reader supports its features.
 
-    With ``verify`` its bytes are compared with its checksums, if it has any.
+    With ``verify`` it is compared with its checksums, if it has any; a function is only asked then.
 
     Raises
     ------
@@ -343,14 +343,14 @@ def decode_manifest(
     transaction = section("transaction", "transaction_section", "transaction_section_deprecated")
     index_section = section("index section", "index_section")
     if verify:
-        own = wire.writer_version.library == WRITER[0]
-        stated = wire.has_checksums
-        compare_manifest(view, footer.position, sections_end, where, stated=stated, own=own)
+        stated, own = wire.has_checksums, wire.writer_version.library == WRITER[0]
+        there = has_checksums(view, footer.position, sections_end, where, stated=stated, own=own)
+        if there and (verify is True or verify()):
+            compare_manifest(view, footer.position, where)
     manifest = Manifest(
         wire, where=where, scheme=scheme, transaction=transaction, index_section=index_section
     )
-    has_writer = wire.HasField("writer_version")
-    manifest.stated = FragmentColumns(wire, where, raw, all_rows=has_writer)
+    manifest.stated = FragmentColumns(wire, where, raw, all_rows=wire.HasField("writer_version"))
     return manifest
 
 

@@ -25,7 +25,7 @@ from glaive.io.checksums import Expected, check
 from glaive.io.store import BytesLike
 from glaive.types import Where
 
-__all__ = ["SIZE", "compare_manifest", "manifest_checksums"]
+__all__ = ["SIZE", "compare_manifest", "has_checksums", "manifest_checksums"]
 
 _BLOCK: Final = struct.Struct("<QQ4s")
 _MAGIC: Final = b"GLXM"
@@ -41,10 +41,10 @@ def manifest_checksums(
     return _BLOCK.pack(function(b"".join(before)), function(b"".join(after)), _MAGIC)
 
 
-def compare_manifest(
+def has_checksums(
     data: memoryview, position: int, sections_end: int, where: str, *, stated: bool, own: bool
 ) -> bool:
-    """Compare a manifest with its checksums; whether it has any.
+    """Whether a manifest has checksums.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def compare_manifest(
     Raises
     ------
     CorruptFileError
-        Bytes were changed, or the checksums are not there.
+        They are not where they have to be.
     """
     start = position - SIZE
     last = bytes(data[max(0, position - len(_MAGIC)) : position])
@@ -81,7 +81,18 @@ def compare_manifest(
             found=f"{last!r}, and sections that end at {sections_end} of {position}",
             where=where,
         )
+    return True
+
+
+def compare_manifest(data: memoryview, position: int, where: str) -> None:
+    """Compare a manifest, whose message is at a position, with its checksums.
+
+    Raises
+    ------
+    CorruptFileError
+        Bytes were changed.
+    """
+    start = position - SIZE
     before, after, _ = _BLOCK.unpack_from(data, start)
     check(Expected(before, "checksum of the sections of the manifest", Where(where)), data[:start])
     check(Expected(after, "checksum of the manifest", Where(where)), data[position:])
-    return True

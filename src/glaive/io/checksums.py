@@ -30,6 +30,7 @@ __all__ = [
     "VerifyingReader",
     "check",
     "check_size",
+    "compares_metadata",
     "checksum_function",
     "verification",
     "writes_checksums",
@@ -71,7 +72,7 @@ def verification(store: ObjectStore, unasked: Verification | None = None) -> Ver
     """Which bytes of a store are compared with their checksums.
 
     By its storage option ``verify_checksums``, else ``GLAIVE_VERIFY``, else ``unasked``; without
-    that, where bytes come over a network. Without xxhash nothing is compared but what was asked for.
+    that, where bytes come over a network. Where xxhash is missing, only if that was asked for.
 
     Raises
     ------
@@ -90,6 +91,15 @@ def verification(store: ObjectStore, unasked: Verification | None = None) -> Ver
             f"(pip install xxhash), or leave out verify=True, {VERIFY} and GLAIVE_VERIFY."
         )
     return "always" if wanted else "never"
+
+
+def compares_metadata(store: ObjectStore) -> bool:
+    """Whether manifests and deletion files that have checksums are compared with them.
+
+    They are, unless somebody said otherwise: they are small, and commits build on them. Errors are
+    those of :func:`verification`.
+    """
+    return verification(store, "fetched") != "never"
 
 
 def writes_checksums(store: ObjectStore, *, wanted: bool | None = None) -> bool:

@@ -26,7 +26,7 @@ from glaive.format.deletions import (
 from glaive.format.fragment import DeletionFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.paths import deletion_file_path
-from glaive.io.checksums import Expected, check, verification
+from glaive.io.checksums import Expected, check, compares_metadata
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_in_base
 from glaive.table.checksums import checksum_of_metadata
@@ -88,7 +88,7 @@ def _load(
             f"the deletion file {where} is missing; version {manifest.version} needs it for "
             f"fragment {fragment.id}. Restore the file, or read another version."
         ) from None
-    if file.checksum is not None and (verify or verification(base_store, "always") != "never"):
+    if file.checksum is not None and (verify or compares_metadata(base_store)):
         check(Expected(file.checksum, "checksum of a deletion file", Where(where)), data)
     rows = fragment.physical_rows
     return decode(data, bitmap=file.bitmap, rows=rows, count=file.rows, where=where)

@@ -21,7 +21,7 @@ from glaive.format.manifest import Manifest, decode_manifest
 from glaive.format.paths import VERSIONS, NamingScheme, manifest_path, transaction_path
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
-from glaive.io.checksums import verification
+from glaive.io.checksums import compares_metadata, verification
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_data_file
 from glaive.table.manifest_cache import MANIFESTS, ManifestCache, SeenDirectory
@@ -232,14 +232,14 @@ def load_manifest(
             f"version {location.version} of {store.uri} is incomplete: its manifest {where} is "
             "empty. Its writer is active or was interrupted; the next commit replaces it."
         )
-    wanted = "always" if verify else verification(store, "fetched")
+    wanted = "always" if verify else verification(store)
     # What is remembered may have been read without comparing it.
     known = None if wanted == "always" else cache.recall(data, where)
     if known is not None:
         if keep:
             cache.keep([data], known, seen)
         return known
-    compared = wanted != "never"
+    compared = partial(compares_metadata, store) if wanted == "never" else True
     manifest = decode_manifest(data, where=where, scheme=location.scheme, verify=compared)
     if manifest.version != location.version:
         raise CorruptFileError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from glaive.errors import (
 from glaive.format import transaction as stored
 from glaive.format.manifest import Manifest, decode_manifest
 from glaive.format.paths import DETACHED
-from glaive.io.checksums import verification
+from glaive.io.checksums import compares_metadata
 from glaive.io.store import ObjectStore
 from glaive.table.batch import merge_transactions
 from glaive.table.commit import commit_transaction
@@ -183,7 +184,7 @@ def _load_unsupported(store: ObjectStore, location: ManifestLocation) -> Manifes
     """Load a version whose rows glaive may not be able to read, for its transaction."""
     path = location.path
     data = store.get(path)
-    verify = verification(store, "fetched") != "never"
+    verify = partial(compares_metadata, store)
     return decode_manifest(
         data, where=store.full(path), scheme=location.scheme, to_read=False, verify=verify
     )
