@@ -190,7 +190,7 @@ class DirectoryNamespace(
                 "register_table needs the manifest table: set manifest_enabled=true"
             )
         location = str(value(request, "location", ""))
-        if folders.leads_out(location):
+        if folders.leads_out(self.store, location):
             raise InvalidInputError(
                 f"location {location!r:.200}: expected the path of a folder below the root of the "
                 f"namespace, such as 'orders{folders.SUFFIX}'"
@@ -205,7 +205,7 @@ class DirectoryNamespace(
         """Take a table out of the namespace; its data stay."""
         path = id_of(request, of_table=True)
         found = self._find(path)
-        if self.settings.listing and found.folder == folders.listed_folder(path):
+        if self.settings.listing and found.folder == folders.listed_folder(self.store, path):
             folders.mark_deregistered(self.store, found.folder)
         self._forget(path)
         return interface.DeregisterTableResponse(id=list(path), location=self._uri(found.folder))
@@ -253,7 +253,7 @@ class DirectoryNamespace(
         if len(path) > 1 and not self.settings.manifest:
             raise self._no_children()
         deregistered = False
-        folder = folders.listed_folder(path) if self.settings.listing else None
+        folder = folders.listed_folder(self.store, path) if self.settings.listing else None
         if folder is not None:
             deregistered = folders.is_deregistered(self.store, folder)
             if not deregistered and folders.is_there(self.store, folder):
@@ -262,7 +262,7 @@ class DirectoryNamespace(
             row = self.manifest.read().get(text_of(path))
             if row is not None and row.is_table(path):
                 where = f"table {text_of(path)} of {self.store.uri}"
-                return Place(folders.checked_location(row.location, where), row)
+                return Place(folders.checked_location(self.store, row.location, where), row)
         if deregistered:
             raise TableNotFoundError(f"Table not found: {text_of(path)} was deregistered")
         raise TableNotFoundError(

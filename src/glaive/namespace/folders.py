@@ -5,12 +5,15 @@ Specification: "Directory namespaces" in ``docs/format``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 from uuid import uuid4
 
 from glaive.dataset.versions.files import drop_dataset
 from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from glaive.format.paths import VERSIONS
+from glaive.io.location import Location
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 from glaive.namespace.errors import (
@@ -60,6 +63,9 @@ _LONGEST_ID = 200
 _MOST = 100_000
 """Folders that a listing names at most."""
 
+_ENDS_OF_PATHS: Final = re.compile(r"::|[?#]")
+"""What ends a path in URIs that fsspec opens."""
+
 
 def new_folder(path: Sequence[str], *, listed: bool) -> str:
     """The folder of a new table: ``NAME.lance`` where tables are listed, else a unique one."""
@@ -70,15 +76,15 @@ def new_folder(path: Sequence[str], *, listed: bool) -> str:
     return f"{uuid4().hex[:8]}_{name}"
 
 
-def checked_location(location: str | None, where: str) -> str:
+def checked_location(store: ObjectStore, location: str | None, where: str) -> str:
     """The folder that a row of the manifest table names; it lies below the root.
 
     Raises
     ------
     InternalError
-        It is absolute, a URI, or leads out of the root.
+        It is absolute, a URI, or leads out of the root; or its URI would open another folder.
     """
-    if location is None or leads_out(location):
+    if location is None or leads_out(store, location):
         raise InternalError(
             f"{where}: its location is {location!r:.200}, expected a folder below the root of the "
             "namespace. Register it again, or open the table by its URI"
@@ -86,8 +92,15 @@ def checked_location(location: str | None, where: str) -> str:
     return location
 
 
-def leads_out(location: str) -> bool:
+def _has_uri(store: ObjectStore, folder: str) -> bool:
+    """Whether the URI of a folder opens it: fsspec would open one whose name ends earlier."""
+    return not (_ENDS_OF_PATHS.search(folder) and Location.parse(store.uri).is_fsspec)
+
+
+def leads_out(store: ObjectStore, location: str) -> bool:
     """Whether it is no path of a folder below the root: absolute, a URI, or with ``..``."""
+    if not _has_uri(store, location):
+        return True
     parts = location.split("/")
     if any(part in ("", ".", "..") for part in parts) or parts[0] == MANIFEST:
         return True
@@ -96,11 +109,11 @@ def leads_out(location: str) -> bool:
     return ":" in parts[0] or any(mark == "\\" or ord(mark) < 32 for mark in location)
 
 
-def listed_folder(path: Sequence[str]) -> str | None:
+def listed_folder(store: ObjectStore, path: Sequence[str]) -> str | None:
     """The folder where a listing finds the table of an id; ``None`` if it finds no such table."""
     if len(path) != 1 or not 0 < len(path[0]) <= LONGEST_NAME or path[0] in (".", ".."):
         return None
-    if any(mark in "/\\" or ord(mark) < 32 for mark in path[0]):
+    if any(mark in "/\\" or ord(mark) < 32 for mark in path[0]) or not _has_uri(store, path[0]):
         return None
     return f"{path[0]}{SUFFIX}"
 
@@ -108,7 +121,7 @@ def listed_folder(path: Sequence[str]) -> str | None:
 def table_listed_in(store: ObjectStore, folder: str) -> str | None:
     """The table that a listing finds in a folder; ``None`` if it finds none."""
     name = folder.removesuffix(SUFFIX)
-    if listed_folder([name]) != folder or is_deregistered(store, folder):
+    if listed_folder(store, [name]) != folder or is_deregistered(store, folder):
         return None
     return name if is_there(store, folder) else None
 
@@ -124,7 +137,7 @@ def listed_tables(store: ObjectStore) -> list[str]:
         found = {name for name in names if name.endswith(SUFFIX) and name != SUFFIX}
         _check_number(found, store)
         removed = {name for name in found if _is_hidden(store, name)}
-        return _tables(found - removed)
+        return _tables(store, found - removed)
     found, removed = set(), set()
     for entry in store.walk(""):
         folder, mark, rest = entry.path.partition("/")
@@ -133,13 +146,13 @@ def listed_tables(store: ObjectStore) -> list[str]:
             if rest == DEREGISTERED:
                 removed.add(folder)
             _check_number(found, store)
-    return _tables(found - removed)
+    return _tables(store, found - removed)
 
 
-def _tables(found: set[str]) -> list[str]:
+def _tables(store: ObjectStore, found: set[str]) -> list[str]:
     """Names of the tables in folders; not those that no request can name."""
     names = (folder.removesuffix(SUFFIX) for folder in found)
-    return sorted(name for name in names if listed_folder([name]) is not None)
+    return sorted(name for name in names if listed_folder(store, [name]) is not None)
 
 
 def _check_number(found: set[str], store: ObjectStore) -> None:

@@ -212,7 +212,7 @@ def refuse_shared(
     """
     other = _other_table_in(rows, folder, path)
     above = folder.partition("/")[0]
-    if other is None and listing is not None and above != listed_folder(path):
+    if other is None and listing is not None and above != listed_folder(listing, path):
         other = table_listed_in(listing, above)
     if other is not None:
         raise InvalidTableStateError(
