@@ -556,6 +556,16 @@ def test_dropping_a_table_deletes_nothing_that_a_link_leads_to(
     assert "t" not in call(catalogue, "list_tables", []).tables
 
 
+@pytest.mark.spec("sec-14")
+def test_a_link_to_a_declared_table_is_not_dropped_with_it(tmp_path: Path) -> None:
+    catalogue = connect("dir", {"root": str(tmp_path)})
+    call(catalogue, "declare_table", ["own"])
+    (tmp_path / "t.lance").symlink_to("own.lance")
+    with pytest.raises(failures.PermissionDeniedError, match=r"t\.lance is a link to own"):
+        call(catalogue, "drop_table", ["t"])
+    assert [path.name for path in (tmp_path / "own.lance").iterdir()] == [".lance-reserved"]
+
+
 @pytest.mark.spec("rel-16")
 def test_a_table_is_dropped_though_the_root_of_its_catalogue_is_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()

@@ -244,9 +244,9 @@ def refuse_links(store: ObjectStore, folder: str) -> None:
     Raises
     ------
     PermissionDeniedError
-        A link in its path leads out of the root, or to another table there.
+        A link in its path leads anywhere, such as out of the root, or to another table there.
     """
-    reason = store.link_out(folder)
+    reason = store.link_out(folder) or open_folder(store, folder).link_out("")
     if reason is not None:
         raise PermissionDeniedError(
             f"nothing in {store.full(folder)} is deleted: {reason} Here it is a property of the "
