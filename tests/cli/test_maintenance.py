@@ -337,20 +337,19 @@ def test_hidden_files_beside_json_are_not_read(call: Call, tmp_path: Path) -> No
 
 @pytest.mark.spec("rel-25")
 def test_files_are_converted_once_whatever_links_lead_to_them(call: Call, tmp_path: Path) -> None:
-    folder, other = tmp_path / "in" / "below", tmp_path / "other"
+    folder = tmp_path / "in" / "below"
     folder.mkdir(parents=True)
-    other.mkdir()
-    for number, place in enumerate((folder.parent, folder, other)):
+    for number, place in enumerate((folder.parent, folder)):
         pq.write_table(pa.table({"a": [number]}), place / "x.parquet")
     for number in range(3):  # in a circle, so that each doubles the paths of every level
         (folder / f"circle{number}").symlink_to("..")
+    (folder.parent / "a").symlink_to(folder)
     (folder / "again.parquet").symlink_to("../x.parquet")
     (folder / "nowhere.parquet").symlink_to("itself")
     (folder / "itself").symlink_to("itself")
-    (folder / "elsewhere").symlink_to(other)
     made = str(tmp_path / "a.lance")
     assert call("convert", str(tmp_path / "in"), made, "--from", "parquet").exit_code == 0
-    assert sorted(glaive.dataset(made).to_table()["a"].to_pylist()) == [0, 1, 2]
+    assert sorted(glaive.dataset(made).to_table()["a"].to_pylist()) == [0, 1]
 
 
 @pytest.mark.parametrize("command", [("convert",), ("scan", "--output")])

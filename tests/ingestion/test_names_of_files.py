@@ -48,7 +48,8 @@ def test_links_to_files_are_read_and_not_folders_behind_links(tmp_path: Path) ->
     source.mkdir()
     elsewhere.mkdir()
     (source / "a.csv").write_text("n\n1\n")
-    (elsewhere / "b.csv").write_text("n\n2\n")
+    for name in ("b", "c"):
+        (elsewhere / f"{name}.csv").write_text("n\n2\n")
     (source / "b.csv").symlink_to(elsewhere / "b.csv")
     (source / "more").symlink_to(elsewhere)
     target = tmp_path / "t.lance"

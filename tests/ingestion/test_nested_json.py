@@ -33,13 +33,13 @@ def test_a_file_of_brackets_is_refused_and_ends_no_process(tmp_path: Path, text:
 
 
 @pytest.mark.spec("rel-23")
-def test_a_folder_behind_a_link_is_looked_through_like_others(tmp_path: Path) -> None:
+def test_a_file_behind_a_link_is_looked_through_like_others(tmp_path: Path) -> None:
     source, elsewhere = tmp_path / "in", tmp_path / "elsewhere"
     source.mkdir()
     elsewhere.mkdir()
     (source / "a.json").write_text('{"a": 1}\n')
-    (elsewhere / "b.json").write_text(ARRAYS)
-    (source / "more").symlink_to(elsewhere)
+    (elsewhere / "deep.json").write_text(ARRAYS)
+    (source / "b.json").symlink_to(elsewhere / "deep.json")
     target = f"{tmp_path / 't.lance'}"
     result = CliRunner().invoke(cli, ["convert", f"{source}", target, "--from", "json"])
     assert result.exit_code == 1

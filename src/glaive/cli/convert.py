@@ -65,8 +65,8 @@ def command(
     """Convert SOURCE to TARGET: Lance, Parquet, CSV, JSON lines or Arrow, by their endings.
 
     Batch by batch, in one process without Spark; JSON is read whole. Files of a folder are read
-    once each, also behind links. Values of blobs are converted, too: to bytes, and to blobs where
-    TARGET is a Lance dataset.
+    once each, also where links lead to them, but not those in folders behind links. Values of blobs
+    are converted, too: to bytes, and to blobs where TARGET is a Lance dataset.
     """
     have, want = source_kind or _kind(source, "--from"), target_kind or _kind(target, "--to")
     if condition is not None and have != "lance":
@@ -191,26 +191,26 @@ def _parquet_batches(found: list[str], schema: pa.Schema) -> Iterator[pa.RecordB
 
 
 def _files_of(source: str) -> list[str]:
-    """A file, or those below a folder by name, also behind links: each once, and loops end.
+    """A file, or those below a folder by name, each once; folders behind links are left out.
 
-    Names that begin with "." or "_" are left out, as by Arrow.
+    Names that begin with "." or "_" are left out, too, as by Arrow.
     """
     if not Path(source).is_dir():
         return [source]
+    from glaive.io.confined import is_link
+
     found: dict[str, str] = {}
-    seen, folders = {os.path.realpath(source)}, [source]
+    folders = [source]
     for folder in folders:  # those near the source first, so that files have the shortest names
         with os.scandir(folder) as entries:
             named = sorted(entries, key=lambda entry: entry.name)
         for entry in named:
-            real = os.path.realpath(entry.path)
-            if entry.name.startswith((".", "_")) or real in seen:
+            if entry.name.startswith((".", "_")):
                 continue
-            seen.add(real)
-            if Path(entry.path).is_dir():
+            if Path(entry.path).is_file():
+                found.setdefault(os.path.realpath(entry.path), entry.path)
+            elif Path(entry.path).is_dir() and not is_link(entry.path):
                 folders.append(entry.path)
-            elif Path(entry.path).is_file():
-                found[real] = entry.path
     return sorted(found.values())
 
 
