@@ -266,7 +266,8 @@ class FsspecStore(ObjectStore):
             if self.is_link(at):
                 return (
                     f"{at} is a link. Files there may belong to somebody else; "
-                    f"storage_options={{'{_THROUGH_LINKS}': 'true'}} allows deleting them."
+                    f"storage_options={{'{_THROUGH_LINKS}': 'true'}} allows reading and deleting "
+                    "them."
                 )
         return None
 

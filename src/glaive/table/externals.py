@@ -77,8 +77,13 @@ class ExternalValues:
                 return self.below_base(base_id, base.below(location), source)
         opened = open_external(self._store, uri, self._access, subject=source)
         place = self._access.listed_place_of(location)
-        if location.is_local and place is not None:
+        if place is None:
+            return opened
+        if location.is_local:
             self._refuse_links(location, [place], source)
+        elif place != location:
+            store, _ = open_external(self._store, f"{place.uri}/_", self._access, subject=source)
+            self._refuse_any_link(store, place.below(location), source)
         return opened
 
     def below_base(self, base_id: int | None, path: str, source: str) -> tuple[ObjectStore, str]:
@@ -92,7 +97,7 @@ class ExternalValues:
         location = replace(base, path=f"{folder}{path}")
         listed = self._access.listed_place_of(location)
         allowed = self._access.allows_external(location)
-        if allowed and (listed is None or not location.is_local):
+        if allowed and (listed is None or not (location.is_local or location.is_fsspec)):
             return store, path
         home = self._own[None]
         if not home.contains(location):
@@ -110,6 +115,8 @@ class ExternalValues:
             )
         if location.is_local:
             self._refuse_links(location, places, source)
+        else:
+            self._refuse_any_link(store, path, source)
         return store, path
 
     def _dataset(self) -> Location:
@@ -141,6 +148,19 @@ class ExternalValues:
                 f"allow_external_blobs=[{real.uri!r}], or a location above it. {AS_OPTION}"
             )
 
+    def _refuse_any_link(self, store: ObjectStore, path: str, source: str) -> None:
+        """Refuse a value behind a link below a place that fsspec opens: its target is not known.
+
+        Folders are looked at once for all values. No request in buckets.
+        """
+        known = (store.uri, path.rpartition("/")[0])
+        why = None if known in self._kept else store.link_out(known[1])
+        if why is None:
+            self._kept.add(known)
+            why = store.file_link_out(path)
+        if why is not None:
+            raise AccessError(f"{source} is {store.full(path)!r}. It was not fetched: {why}")
+
     def _real_path(self, path: str) -> str:
         """A path without links; those of folders are followed once for all values."""
         folder, _, name = path.rpartition("/")
@@ -161,7 +181,8 @@ def refuse_link_out(
     download folder of ``huggingface_hub``. Links of folders do not count: what they hold has a
     name that only writers use. Below a base path, which may be any directory above the dataset,
     a link may lead only to a file of such a name, or into the dataset or a place that the caller
-    named. One system call; none in buckets.
+    named. One system call; none in buckets. Where a link leads is not known of what fsspec opens:
+    there all are refused, for one request.
 
     Parameters
     ----------
@@ -180,10 +201,10 @@ def refuse_link_out(
     AccessError
         There is such a link, and it may not be read.
     """
-    if not store.is_local:
-        return None
     why = store.file_link_out(path)
-    if why is None and store.uri != home.uri and store.is_link(path):
+    if not store.is_local and why is not None:
+        raise AccessError(f"{subject}: {store.full(path)} was not read: {why}")
+    if why is None and store.is_local and store.uri != home.uri and store.is_link(path):
         why = _leads_to_others(home, branch, store.full(path))
     if why is None:
         return None

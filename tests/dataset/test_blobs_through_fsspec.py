@@ -1,0 +1,70 @@
+"""Values of blobs behind links of a file system that fsspec opens, which may be this machine's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import glaive
+from glaive.errors import AccessError
+
+from .test_blob_references import READS, SECRET, rows
+
+pytest.importorskip("fsspec")
+
+THROUGH = {"storage_options": {"delete_through_links": "true"}}
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "home" / "id_rsa"
+    path.parent.mkdir()
+    path.write_bytes(SECRET)
+    return path
+
+
+@pytest.mark.spec("rel-26", "rel-46", "sec-5")
+@pytest.mark.parametrize("size", [120_000, 6_000_000])
+@pytest.mark.parametrize("scheme", ["fsspec+file", "local"])
+def test_a_blob_file_that_is_a_link_is_not_read(
+    scheme: str, size: int, tmp_path: Path, key: Path
+) -> None:
+    key.write_bytes(SECRET * (size // len(SECRET) + 1))
+    where = tmp_path / "d"
+    glaive.write_dataset(rows([b"v" * size]), where)
+    uri = f"{scheme}://{where}"
+    assert glaive.dataset(uri).read_blobs("b", indices=[0]) == [(0, b"v" * size)]
+    (link,) = (where / "data").rglob("*.blob")
+    link.unlink()
+    link.symlink_to(key)
+    for read in READS.values():
+        with pytest.raises(AccessError, match=r"column 'b': .*\.blob was not read: .*is a link\."):
+            read(glaive.dataset(uri), 0)
+    assert glaive.dataset(uri, **THROUGH).read_blobs("b", indices=[0]) == [
+        (0, key.read_bytes()[:size])
+    ]
+
+
+@pytest.mark.spec("rel-26", "rel-45", "sec-5")
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("linked", ["own", "own/id_rsa"])
+def test_a_reference_leads_nowhere_through_a_link(
+    linked: str, listed: bool, tmp_path: Path, key: Path
+) -> None:
+    where = tmp_path / "d"
+    media = tmp_path / "media" if listed else where
+    (media / linked).parent.mkdir(parents=True)
+    target = key if linked.endswith("rsa") else key.parent
+    (media / linked).symlink_to(target, target_is_directory=target.is_dir())
+    (media / "plain").write_bytes(b"plain")
+    uris = [f"fsspec+file://{media}/{name}" for name in ("own/id_rsa", "plain")]
+    uri = f"fsspec+file://{where}"
+    glaive.write_dataset(rows(uris), uri, allow_external_blob_outside_bases=True)
+    allowed: dict[str, Any] = {"allow_external_blobs": [f"fsspec+file://{media}"]} if listed else {}
+    dataset = glaive.dataset(uri, **allowed)
+    assert dataset.read_blobs("b", indices=[1]) == [(1, b"plain")]
+    for _ in range(2):
+        with pytest.raises(AccessError, match=r"own/id_rsa'. It was not fetched: .* is a link\."):
+            dataset.read_blobs("b", indices=[0])
