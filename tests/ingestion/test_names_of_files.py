@@ -58,3 +58,13 @@ def test_links_to_files_are_read_and_not_folders_behind_links(tmp_path: Path) ->
     call = ["convert", f"{source}", f"{converted}", "--from", "csv"]
     assert CliRunner().invoke(cli, call).exit_code == 0
     assert glaive.dataset(converted).count_rows() == 2
+
+
+def test_files_are_read_whose_names_mean_something_else_in_a_uri(tmp_path: Path) -> None:
+    """To fsspec, ``::`` ends the path: the file of the folder ``sub`` was read twice."""
+    pytest.importorskip("fsspec")
+    for number, folder in enumerate(("sub", "sub::x")):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+        (tmp_path / "in" / folder / "a.csv").write_text(f"n\n{number}\n")
+    glaive.ingest(f"fsspec+file://{tmp_path}/in/", tmp_path / "t.lance")
+    assert sorted(glaive.dataset(tmp_path / "t.lance").to_table()["n"].to_pylist()) == [0, 1]

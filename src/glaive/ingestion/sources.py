@@ -222,21 +222,24 @@ def _expression(pattern: str) -> str:
 def open_source(file: SourceFile, *, decompress: bool = False) -> pa.NativeFile:
     """Open a file for reading; that of a store is fetched range by range.
 
+    Its path is no part of a URI that is read: names of strangers may have marks that end it there.
+
     Parameters
     ----------
     decompress
         Read what a compressed file holds, from its beginning only.
     """
-    store, name = open_object(file.uri, file.options)
+    store = open_store(file.folder.rstrip("/") or "/", file.options)
     opened: pa.NativeFile
     if store.is_local:
         try:
-            path: Any = os.fsencode(store.full(name))  # names of files are bytes, of any encoding
+            # Names of files are bytes, of any encoding.
+            path: Any = os.fsencode(store.full(file.path))
             opened = pa.OSFile(path, "r")
         except FileNotFoundError as error:
             raise ObjectNotFoundError(f"{file.uri} was removed since it was listed") from error
     else:
-        opened = pa.PythonFile(RangeFile(store.open(name, size=file.size)), "r")
+        opened = pa.PythonFile(RangeFile(store.open(file.path, size=file.size)), "r")
     if decompress and file.compression is not None:
         return pa.CompressedInputStream(opened, file.compression)
     return opened
