@@ -620,3 +620,21 @@ def test_data_files_are_discarded_though_files_of_blobs_cannot_be_listed(tmp_pat
     store.inject(Fault(at=1, method="list", path="data/", forever=True))
     discard_fragments(plan, written)
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == blobs  # for a clean-up
+
+
+@pytest.mark.spec("rel-16")
+def test_files_of_others_in_a_folder_of_blobs_are_not_discarded(tmp_path: Path) -> None:
+    """A task that was said to have written a file may have written none of these."""
+    store, mine = open_store(str(tmp_path / "d")), tmp_path / "home" / "deep"
+    table = rows(VALUES)
+    plan = plan_write(store, table.schema, WriteOptions(data_storage_version="2.2"))
+    written = write_fragments(plan, table.to_batches())
+    mine.mkdir(parents=True)
+    for folder in (mine, mine.parent):
+        (folder / "thesis.odt").write_bytes(b"mine")
+    (blobs,) = (path for path in (tmp_path / "d" / "data").iterdir() if path.is_dir())
+    blobs.rename(tmp_path / "moved")
+    blobs.symlink_to(mine.parent, target_is_directory=True)
+    discard_fragments(plan, written)
+    assert len([path for path in tmp_path.rglob("thesis.odt") if path.is_file()]) == 2
+    assert [path for path in (tmp_path / "d" / "data").iterdir() if path != blobs] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import struct
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,9 +29,11 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.format.extension import extended
+from glaive.format.fragment_list import packed_fragments
 from glaive.format.pb import table_pb2
 from glaive.hf import HuggingFaceConverter
 from glaive.indices import IndexConfig
+from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.journal import JOBS, Journal
 from glaive.io.uri import open_store
 from glaive.pipeline.runs import RunRecord
@@ -160,6 +163,22 @@ def test_a_journal_that_says_anything_says_nothing(tmp_path: Path, text: str) ->
         (folder / f"{name}.json").write_text(text)
     assert journal.committed() is None
     assert journal.finished("1", bad_records=None) is None
+
+
+@pytest.mark.spec("rel-16")
+@pytest.mark.parametrize("path", ["mine/thesis.lance", "thesis.odt", "thesis.lance"])
+def test_a_journal_names_no_files_but_those_that_tasks_write(tmp_path: Path, path: str) -> None:
+    """What a job read from such a file goes with it, and a folder on the way may be a link."""
+    fragment = glaive.write_dataset(ROWS, tmp_path).manifest.fragment(0)
+    file = tmp_path / "data" / path
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"")
+    journal = Journal(open_store(str(tmp_path)), "job")
+    for number, known in enumerate((fragment.files[0].path, path)):
+        renamed = replace(fragment, files=(replace(fragment.files[0], path=known),))
+        pieces = IngestedPieces(packed_fragments([renamed]), (), 0, 0)
+        journal.finish("1", pieces)
+        assert journal.finished("1", bad_records=None) == (None if number else pieces)
 
 
 @pytest.mark.parametrize("text", [DEEP, "{", "[]", '{"path": "../x", "fields": [0]}', "null"])

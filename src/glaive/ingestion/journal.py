@@ -28,6 +28,7 @@ from glaive.errors import (
     StoreError,
 )
 from glaive.format.fragment_list import unpacked_fragments
+from glaive.format.names import is_generated_data_file_name
 from glaive.format.paths import data_file_path
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.io.store import ObjectStore
@@ -218,9 +219,9 @@ def _decoded(texts: object) -> tuple[bytes, ...]:
 
 
 def _paths(fragments: tuple[bytes, ...]) -> list[str]:
-    return [
-        data_file_path(file.path)
-        for fragment in unpacked_fragments(fragments, "the journal")
-        for file in fragment.files
-        if file.base_id is None
+    files = [
+        file for fragment in unpacked_fragments(fragments, "the journal") for file in fragment.files
     ]
+    if not all(is_generated_data_file_name(file.path) for file in files):
+        raise ValueError(files)  # the files of no task
+    return [data_file_path(file.path) for file in files if file.base_id is None]

@@ -15,6 +15,7 @@ from glaive.file.open import create_writer
 from glaive.file.protocol import FileWriter, WrittenFile
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.fragment import DataFile, Fragment
+from glaive.format.names import is_blob_file_name
 from glaive.format.paths import blob_folder, new_data_file_name
 from glaive.io.new_files import NewFiles
 
@@ -123,7 +124,9 @@ def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
         if any(map(has_blobs_v2, plan.schema.fields)):
             folders = [blob_folder(path) for path in paths]
             with suppress(StoreError):  # then the files of blobs stay
-                paths += [blob.path for folder in folders for blob in location.store.walk(folder)]
+                found = [blob.path for folder in folders for blob in location.store.list(folder)]
+                # A folder may be a link to one of somebody else.
+                paths += [path for path in found if is_blob_file_name(path.rpartition("/")[2])]
         location.store.discard(paths)
 
 
