@@ -56,6 +56,23 @@ def test_ids_are_those_given_and_the_lowest_that_are_free(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.spec("rel-27")
+@pytest.mark.parametrize(
+    "path", ["sftp://me:hunter2@host/x", "https://me:hunter2@host/x", "https://host/x?sig=hunter2"]
+)
+def test_no_password_in_a_base_path_is_written_into_the_dataset(tmp_path: Path, path: str) -> None:
+    """Nobody could read there: such a path is never opened."""
+    message = r"path of a base: '[^']*\*\*\*[^']*' has a password or a key"
+    with pytest.raises(OptionError, match=message) as refused:
+        glaive.write_dataset(TABLE, tmp_path, initial_bases=[Base(path)])
+    assert "hunter2" not in str(refused.value)
+    dataset = glaive.write_dataset(TABLE, tmp_path)
+    with pytest.raises(OptionError, match=message):
+        dataset.add_bases([Base(path)])
+    assert dataset.latest_version == 1
+    dataset.add_bases([Base("sftp://me@host/x")])
+
+
 def test_appending_creates_a_dataset_with_them(tmp_path: Path) -> None:
     glaive.write_dataset(TABLE, tmp_path, mode="append", initial_bases=[Base("/a")])
     assert bases(tmp_path) == [(1, "", "/a", False)]

@@ -10,7 +10,7 @@ from itertools import count
 
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError
+from glaive.errors import GlaiveError, OptionError
 from glaive.format.limits import MAX_BASE_PATH
 from glaive.format.manifest import Manifest
 from glaive.format.paths import data_file_path
@@ -65,7 +65,18 @@ class DatasetBasePath:
             f"{path}{self.name}".encode()
 
     def to_wire(self, number: int) -> table_pb2.BasePath:
-        """Make the wire message, with this id."""
+        """Make the wire message, with this id.
+
+        Raises
+        ------
+        OptionError
+            The path has a password or a key, which all who read the dataset would see.
+        """
+        if GlaiveError.without_secrets(self.path) != self.path:
+            raise OptionError(
+                f"path of a base: {self.path!r} has a password or a key, which would be written "
+                "into the dataset. Give the location itself, and credentials in base_store_params."
+            )
         return table_pb2.BasePath(
             id=number, name=self.name, is_dataset_root=self.is_dataset_root, path=self.path
         )
