@@ -132,6 +132,19 @@ def test_a_copied_branch_is_its_own_root_wherever_it_lies(tmp_path: Path, name: 
     assert [path.name for path in (home / "tree").iterdir()] == [name.partition("/")[0]]
 
 
+@pytest.mark.parametrize("name", ["dev", "dev/x"])
+def test_a_branch_that_was_copied_to_a_bucket_named_tree_is_its_own_root(name: str) -> None:
+    glaive.write_dataset({"id": [1, 2]}, f"memory://origin/{name}").create_branch(name)
+    source = open_root(f"memory://origin/{name}/tree/{name}")
+    target = open_root(f"memory://tree/{name}")
+    for meta in source.walk(""):
+        target.put(meta.path, [source.get(meta.path)])
+    copied = glaive.dataset(target.uri)
+    assert copied.tags.list() == {}
+    copied.tags.create("t")
+    assert copied.create_branch("other").count_rows() == 2
+
+
 def test_a_branch_has_its_root_though_a_listing_shows_no_version_of_it(tmp_path: Path) -> None:
     branch = glaive.write_dataset(ROWS, tmp_path / "d").create_branch("dev")
     (tmp_path / "d" / "_versions").rename(tmp_path / "not yet listed")

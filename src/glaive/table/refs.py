@@ -82,8 +82,9 @@ def root_store(store: ObjectStore, branch: str | None) -> ObjectStore:
     one alone on a web server.
     """
     uri = store.uri.removesuffix(f"/{TREE}/{branch}") if branch else store.uri
-    if branch is None or uri == store.uri:
-        return store
+    place = uri.rpartition("://")[2]
+    if branch is None or uri == store.uri or not place or place.endswith(":/"):
+        return store  # of a bucket with the name "tree", or a folder at the top of a disk
     above = open_beside(store, uri)
     return above if _has_branch(above, branch) else store
 
