@@ -66,5 +66,6 @@ def test_files_are_read_whose_names_mean_something_else_in_a_uri(tmp_path: Path)
     for number, folder in enumerate(("sub", "sub::x")):
         (tmp_path / "in" / folder).mkdir(parents=True)
         (tmp_path / "in" / folder / "a.csv").write_text(f"n\n{number}\n")
-    glaive.ingest(f"fsspec+file://{tmp_path}/in/", tmp_path / "t.lance")
+    for folder in ("in", "in/"):
+        glaive.ingest(f"fsspec+file://{tmp_path}/{folder}", tmp_path / "t.lance", mode="overwrite")
     assert sorted(glaive.dataset(tmp_path / "t.lance").to_table()["n"].to_pylist()) == [0, 1]

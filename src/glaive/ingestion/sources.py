@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.errors import ObjectNotFoundError, OptionError
+from glaive.errors import ObjectNotFoundError, OptionError, StoreError
 from glaive.io.failures import not_a_file
 from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
 from glaive.io.uri import open_object, open_store
@@ -168,6 +169,10 @@ def _file(source: str, options: Mapping[str, str]) -> SourceFile | None:
     try:
         return _described(_folder(store), store.head(name), options)
     except ObjectNotFoundError:
+        return None
+    except StoreError as error:
+        if error.errno != errno.EISDIR:
+            raise
         return None
 
 

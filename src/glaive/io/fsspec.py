@@ -9,6 +9,7 @@ a manifest store (``docs/guide/stores.md``).
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -226,7 +227,9 @@ class FsspecStore(ObjectStore):
         entry = self.reading(path, "look up", read)
         self.counters.add_read(1, 0)
         if entry.get("type") == "directory":
-            raise StoreError(f"cannot look up {self.full(path)}: it is a directory.")
+            refused = StoreError(f"cannot look up {self.full(path)}: it is a directory.")
+            refused.errno = errno.EISDIR
+            raise refused
         return ObjectMeta(path, int(entry.get("size") or 0), _time(entry))
 
     def delete(self, paths: Sequence[str]) -> None:
