@@ -10,6 +10,7 @@ from uuid import uuid4
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from tests.strangers import listening
 
 from glaive.errors import AccessError, OptionError
 from glaive.io.access import NOTHING, AccessPolicy, allow_copies, open_external, open_named
@@ -271,3 +272,22 @@ def test_options_for_fabric_go_to_no_storage_account_of_the_same_name() -> None:
     fabric = open_named(store, "abfss://two@acc.dfs.fabric.microsoft.com/b", subject="base path 3")
     storage = open_named(store, "abfss://two@acc.dfs.core.windows.net/b", subject="base path 3")
     assert (options_of(fabric), options_of(storage)) == (options_of(store), {})
+
+
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize("bucket", ["..", "."])
+def test_no_bucket_leads_out_of_the_address_of_the_store(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signed requests would go to what else answers on that server."""
+    with listening() as stranger:
+        for name, text in (("ENDPOINT", f"{stranger.url}/tenant"), ("ALLOW_HTTP", "true")):
+            monkeypatch.setenv(f"AWS_{name}", text)
+        for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(f"AWS_{name}", "of the environment")
+        root = open_store("s3://own/d")
+        open_named(root, "s3://other/x", subject="base path 1").get("x")
+        assert stranger.asked.pop().startswith("GET /tenant/other/x/x ")
+        with pytest.raises(OptionError, match=r"base path 1: .* expected a bucket or host"):
+            open_named(root, f"s3://{bucket}/other/x", subject="base path 1")
+        assert stranger.asked == []

@@ -150,7 +150,10 @@ class Location:
             return cls._local(path_of_file_uri(text, prefix), prefix)
         authority, _, path = rest.partition("/")
         by_fsspec = scheme not in SCHEMES
-        if re.search(_AMBIGUOUS, authority) or not (authority or by_fsspec):
+        ambiguous = re.search(_AMBIGUOUS, authority) is not None
+        if not by_fsspec:  # in addresses of objects a bucket is a part of the path
+            ambiguous |= not (authority and _UPWARDS.isdisjoint(re.split("[@:]", authority)))
+        if ambiguous:
             raise OptionError(
                 f"{prefix}{text!r}: expected a bucket or host after {scheme}://, of letters, "
                 "digits, dots and hyphens"
@@ -217,12 +220,16 @@ class Location:
 
     @property
     def climbs(self) -> bool:
-        """Whether the path contains ``.`` or ``..``, which only some stores resolve."""
+        """Whether the path contains ``.`` or ``..``, which only some stores resolve.
+
+        To some web servers what follows ``;`` is no part of a name.
+        """
         if self.is_local:
             return False
         from urllib.parse import unquote
 
-        return any(part in _UPWARDS for part in unquote(self.path).replace("\\", "/").split("/"))
+        parts = unquote(self.path).replace("\\", "/").split("/")
+        return any(part.partition(";")[0] in _UPWARDS for part in parts)
 
     @property
     def is_whole_disk(self) -> bool:
