@@ -141,8 +141,10 @@ def test_only_files_of_an_index_come_along_with_it(home: Path, tmp_path: Path) -
     glaive.write_dataset(ROWS, place)
     lance.dataset(str(place)).create_scalar_index("a", "BTREE")
     (folder,) = (place / "_indices").iterdir()
+    (folder / "details.binpb").write_bytes(b"of rows that a compaction moved")
     own = {f"_indices/{folder.name}/{path.name}" for path in folder.iterdir()}
-    (folder / "id_rsa").write_bytes(SECRET)
+    for name in ("id_rsa", "model.binpb"):
+        (folder / name).write_bytes(SECRET)
     glaive.dataset(place).deep_clone(tmp_path / "clone")
     copied = everything(tmp_path / "clone")
     assert {name for name in copied if name.startswith("_indices")} == own

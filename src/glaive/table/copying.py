@@ -51,7 +51,7 @@ _DELETIONS_BEGIN: Final = (b"ARROW1", b":0", b";0")
 """Arrow files, and the two kinds of roaring bitmaps."""
 _IN_FOLDER: Final[dict[FileKind, re.Pattern[str]]] = {
     "data": re.compile(r"[01]{32}\.blob"),
-    "index": re.compile(r"[\w.-]+\.(?:lance|idx|binpb)"),
+    "index": re.compile(r"[\w.-]+\.(?:lance|idx)|details\.binpb"),
 }
 """File names in folders that belong to a version."""
 
