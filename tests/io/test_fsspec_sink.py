@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,29 @@ def test_a_dataset_is_written_and_read(place: str, tmp_path: Path) -> None:
     glaive.write_dataset(pa.table({"a": [3]}), place, mode="append")
     assert glaive.dataset(tmp_path / "t").to_table()["a"].to_pylist() == [1, 2, 3]
     assert not [name for name in files(tmp_path) if name.startswith(".")]
+
+
+@pytest.mark.spec("sec-6")
+def test_an_object_takes_the_place_of_a_link_also_where_temporary_files_are_on_another_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits on one disk is copied to another one: into the target of the link."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("this system has one disk")
+    monkeypatch.setattr(tempfile, "tempdir", str(memory))
+    (tmp_path / "mine").write_bytes(b"precious")
+    (tmp_path / "t").mkdir()
+    for name in ("mine", "none"):
+        (tmp_path / "t" / name).symlink_to(tmp_path / name)
+    store = open_store(f"fsspec+file://{tmp_path}/t")
+    store.put("mine", [b"new"])
+    store.put("none", [b"new"], mode="create")
+    for name in ("mine", "none"):
+        assert store.get(name).to_pybytes() == b"new"
+    assert (tmp_path / "mine").read_bytes() == b"precious"
+    assert not (tmp_path / "none").exists()
+    assert files(tmp_path / "t") == ["mine", "none"]
 
 
 class DisconnectedError(Exception):

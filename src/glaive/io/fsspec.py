@@ -37,6 +37,7 @@ from glaive.io.retry import repeating
 from glaive.io.stats import IoCounters
 from glaive.io.storage_options import DOWNLOAD_RETRIES
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, byte_views
+from glaive.io.temporary import is_temporary
 from glaive.types import ByteRange
 
 __all__ = ["FsspecReader", "FsspecStore", "connect_fsspec", "is_known"]
@@ -193,11 +194,18 @@ class FsspecStore(ObjectStore):
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
         """Files at any depth below a directory, in name order."""
-        yield from self._listed(
-            prefix, lambda key: list(self._system.find(key, detail=True).values())
-        )
+        yield from self._listed(prefix, self._found)
 
-    def _listed(self, prefix: str, list_key: Callable[[str], Any]) -> Iterator[ObjectMeta]:
+    def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
+        """Temporary files at any depth below a directory."""
+        yield from self._listed(prefix, self._found, unfinished=True)
+
+    def _found(self, key: str) -> Sequence[Any]:
+        return tuple(self._system.find(key, detail=True).values())
+
+    def _listed(
+        self, prefix: str, list_key: Callable[[str], Any], *, unfinished: bool = False
+    ) -> Iterator[ObjectMeta]:
         key = self._key(prefix)
 
         def read() -> Any:
@@ -213,7 +221,7 @@ class FsspecStore(ObjectStore):
         files = [entry for entry in entries if entry.get("type") != "directory"]
         for entry in sorted(files, key=lambda entry: str(entry["name"])):
             name = self._system._strip_protocol(entry["name"])  # noqa: SLF001  # documented for subclasses; there is no public name
-            if name != key:
+            if name != key and is_temporary(name.rpartition("/")[2]) == unfinished:
                 yield ObjectMeta(name[cut:], int(entry.get("size") or 0), _time(entry))
 
     def head(self, path: str) -> ObjectMeta:

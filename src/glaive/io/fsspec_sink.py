@@ -1,8 +1,9 @@
 """Write objects through fsspec, atomically if the file system can do that.
 
 Some file systems hide an object until it is committed. Others write it under its name at once,
-where readers see half of it, and a writer that is stopped leaves half of it: there it is written
-under a temporary name and then moved.
+where readers see half of it, and a writer that is stopped leaves half of it; or they move it from a
+common folder for temporary files, which copies it from one disk to another, and into what a link
+leads to. There it is written under a temporary name beside its own and then moved.
 """
 
 from __future__ import annotations
@@ -65,13 +66,21 @@ def _has_commit(system: Any, temporary: str) -> bool:
         except (NotImplementedError, TypeError):
             _commits[system_type] = False
             return False
-        _commits[system_type] = hasattr(file, "commit") and hasattr(file, "discard")
-        if _commits[system_type]:
-            file.discard()
+        own = hasattr(file, "commit") and hasattr(file, "discard")
+        _commits[system_type] = own and not _waits_elsewhere(file)
         file.close()
+        if own:
+            file.discard()
         with suppress(Exception):  # the file exists only if the option was ignored
             system.rm_file(temporary)
     return _commits[system_type]
+
+
+def _waits_elsewhere(file: Any) -> bool:
+    """Whether a file waits in a common folder, of this machine or, by SFTP, of the server."""
+    from fsspec.implementations.local import LocalFileOpener
+
+    return isinstance(file, LocalFileOpener) or hasattr(file, "temppath")
 
 
 class FsspecSink(RemoteSink):
