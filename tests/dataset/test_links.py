@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import shutil
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -232,6 +234,24 @@ class TestCleanUp:
         assert dataset.cleanup_old_versions(NOW, delete_unverified=True).warnings
         dataset.branches.delete("dev")
         assert content(target) == before
+
+    @pytest.mark.parametrize("linked", ["tree", "tree/dev"])
+    def test_another_dataset_in_the_place_of_a_branch_stays_through_fsspec_too(
+        self, place: Path, linked: str
+    ) -> None:
+        """It is no branch, and so its own root."""
+        dataset = glaive.dataset(place)
+        dataset.create_branch("dev")
+        for name in ("mine", "mine/dev"):
+            glaive.write_dataset(ROWS, place.parent / name)
+            glaive.write_dataset(ROWS, place.parent / name, mode="overwrite")
+        before = content(place.parent / "mine")
+        shutil.rmtree(place / linked)
+        (place / linked).symlink_to(place.parent / "mine", target_is_directory=True)
+        opened = glaive.dataset(f"fsspec+file://{place}", version=("dev", None))
+        for branch in (opened, pickle.loads(pickle.dumps(opened))):
+            assert branch.cleanup_old_versions(NOW, delete_unverified=True).warnings
+            assert content(place.parent / "mine") == before
 
     def test_through_fsspec_links_stop_it_too(self, place: Path) -> None:
         target = move_out(place, "data")

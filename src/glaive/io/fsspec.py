@@ -94,7 +94,9 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
 class FsspecStore(ObjectStore):
     """A directory of an fsspec file system."""
 
-    __slots__ = ("_root", "_system", "_uri", "counters", "options", "request_limit", "secret")
+    __slots__ = (
+        "_named", "_root", "_system", "_uri", "counters", "options", "request_limit", "secret",
+    )  # fmt: skip
 
     counters: IoCounters
     options: Mapping[str, str]
@@ -103,6 +105,8 @@ class FsspecStore(ObjectStore):
     def __init__(self, system: Any, uri: str, root: str, options: Mapping[str, str]) -> None:
         self._system, self._root, self.options = system, root, options
         self._uri, self.secret = _split_secret(uri)
+        self._named = len(self._root)
+        """Characters of the root that the caller named; the others are a folder below it."""
         self.counters = IoCounters()
         self.request_limit = RequestLimit(settings.io_concurrency)
 
@@ -115,10 +119,11 @@ class FsspecStore(ObjectStore):
                 f"{self.uri} is in the memory of this process and cannot be sent to another. "
                 "Use a directory or a bucket."
             )
-        uri = self._uri
+        folder = self._root[self._named + 1 :]
+        uri = self._uri[: -len(folder) - 1] if folder else self._uri
         if self.secret:
             uri = uri.replace("@", f":{self.secret}@", 1)
-        return (connect_fsspec, (uri, dict(self.options)))
+        return (_reopened, (uri, dict(self.options), folder))
 
     @property
     def uri(self) -> str:
@@ -263,18 +268,25 @@ class FsspecStore(ObjectStore):
             except Exception as error:
                 raise failed(error, self.full(path), "delete", self.options) from None
 
+    def below(self, path: str) -> FsspecStore:
+        """A store of a folder of this one, which deletes nothing if a link leads to the folder."""
+        inner = FsspecStore(self._system, f"{self._uri}/{path}", self._key(path), self.options)
+        inner.secret, inner._named = self.secret, self._named
+        return inner
+
     def link_out(self, folder: str) -> str | None:
         """Why objects in a folder are not deleted: a link leads there.
 
-        The target of a link is not known here, so any link counts.
+        The target of a link is not known here, so any link counts, also one above the root where
+        that is a folder of a place that the caller named.
         """
         allowed = {key.lower(): value for key, value in self.options.items()}.get(_THROUGH_LINKS)
         if allowed is not None and allowed.lower() in ("1", "true", "on"):
             return None
-        parts = folder.split("/") if folder else []
-        for depth in range(1, len(parts) + 1):
+        named, parts = self._root[: self._named], self._key(folder)[self._named + 1 :].split("/")
+        for depth in range(1, len(parts) + 1 if parts[0] else 1):
             at = "/".join(parts[:depth])
-            if self.is_link(at):
+            if self._is_link(f"{named}/{at}", folder):
                 return (
                     f"{at} is a link. Files there may belong to somebody else; "
                     f"storage_options={{'{_THROUGH_LINKS}': 'true'}} allows reading and deleting "
@@ -284,8 +296,9 @@ class FsspecStore(ObjectStore):
 
     def is_link(self, path: str) -> bool:
         """Whether a name is a link, on file systems that report it."""
-        key = self._key(path)
+        return self._is_link(self._key(path), path)
 
+    def _is_link(self, key: str, path: str) -> bool:
         def read() -> Any:
             try:
                 return self._system.info(key)
@@ -294,6 +307,11 @@ class FsspecStore(ObjectStore):
 
         entry = self.reading(path, "look up", read)
         return bool(entry.get("islink")) or entry.get("type") == "link"
+
+
+def _reopened(uri: str, options: Mapping[str, str], folder: str) -> FsspecStore:
+    store = connect_fsspec(uri, options)
+    return store.below(folder) if folder else store
 
 
 class FsspecReader(RemoteReader):
