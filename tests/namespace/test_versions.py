@@ -168,6 +168,14 @@ def test_a_taken_number_is_a_conflict_and_a_foreign_manifest_is_refused(
             call(catalogue, "create_table_version", TABLE, version=2, manifest_path=wrong)
     with pytest.raises(failures.InvalidInputError, match="Write it first"):
         call(catalogue, "create_table_version", TABLE, version=2, manifest_path=str(staged))
+    key = tmp_path / "id_rsa"
+    key.write_bytes(b"-----BEGIN PRIVATE KEY-----" * 9)
+    for target in (key, manifest):  # no manifest, and one of another version
+        staged.symlink_to(target)
+        with pytest.raises(failures.InvalidInputError, match="no manifest of version 2"):
+            call(catalogue, "create_table_version", TABLE, version=2, manifest_path=str(staged))
+        staged.unlink()
+        assert list(versions.glob("*.manifest")) == [manifest]
 
 
 @pytest.mark.interop

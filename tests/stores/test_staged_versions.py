@@ -10,7 +10,13 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import CleanupError, ObjectNotFoundError, StoreError, VersionNotFoundError
+from glaive.errors import (
+    CleanupError,
+    FormatError,
+    ObjectNotFoundError,
+    StoreError,
+    VersionNotFoundError,
+)
 from glaive.format.paths import manifest_path
 from glaive.io.store import ObjectStore
 from glaive.table.load import open_latest, open_version
@@ -58,6 +64,24 @@ def test_a_listing_finishes_them(root: ObjectStore) -> None:
     assert [one.version for one in list_versions(root)] == [1, 2, 3, 4]
     assert list_versions(root)[1].path == manifest_path(2)
     assert staged(root) == []
+
+
+@pytest.mark.spec("rel-45")
+def test_a_link_that_a_stranger_registered_brings_no_other_file_into_the_dataset(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "id_rsa").write_bytes(b"-----BEGIN PRIVATE KEY-----" * 9)
+    where = tmp_path / "t"
+    glaive.write_dataset(ROWS, where, manifest_store="sqlite")
+    link = f"{manifest_path(2)}-{UUID('f' * 32)}"
+    register = SqliteManifestStore(where / "_manifests.sqlite")
+    for target in (tmp_path / "id_rsa", where / manifest_path(1)):
+        (where / link).symlink_to(target)
+        register.put_if_absent(str(where), ManifestEntry(version=2, path=link, size=None))
+        with pytest.raises(FormatError, match=link):
+            glaive.dataset(where, manifest_store="sqlite")
+        assert not (where / manifest_path(2)).exists()
+        (where / link).unlink()
 
 
 @pytest.mark.spec("rel-22", "external-2")

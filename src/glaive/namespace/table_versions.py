@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import lance_namespace as interface
 
-from glaive.errors import ObjectExistsError, ObjectNotFoundError
+from glaive.errors import FormatError, ObjectExistsError, ObjectNotFoundError
 from glaive.format.names import is_staged_manifest_name
 from glaive.format.paths import VERSIONS, NamingScheme, manifest_path
 from glaive.io.store import ObjectMeta, ObjectStore
@@ -24,6 +24,7 @@ from glaive.namespace.errors import (
 )
 from glaive.namespace.identifiers import id_of, text_of, value
 from glaive.table.manifest_store.catalogue import manifest_key
+from glaive.table.manifest_store.steps import refuse_others
 from glaive.table.refs import MAIN, TREE, is_branch_name
 from glaive.table.versions import ManifestLocation, list_manifests
 
@@ -121,6 +122,10 @@ class TableVersions(ABC):
             ) from None
         if not 0 < data.size <= _LONGEST:
             raise InvalidInputError(f"{table.full(staged)}: a manifest of {data.size} bytes")
+        try:
+            refuse_others(data, version, table.full(staged))
+        except FormatError as error:
+            raise InvalidInputError(f"no manifest of version {version}: {error}") from None
         try:
             table.put(final, [data], mode="create")
         except ObjectExistsError:

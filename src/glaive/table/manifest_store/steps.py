@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from contextlib import suppress
 
+import pyarrow as pa
+
 from glaive.entropy import new_uuid
 from glaive.errors import (
     CommitError,
@@ -25,12 +27,21 @@ from glaive.errors import (
     StoreError,
     UnsupportedFeatureError,
 )
+from glaive.format.manifest import decode_manifest
 from glaive.format.names import is_staged_manifest_name
 from glaive.format.paths import VERSIONS, parse_manifest_name
-from glaive.io.store import ObjectStore
+from glaive.io.store import BytesLike, ObjectStore
 from glaive.table.manifest_store.protocol import ManifestEntry, ManifestStore
 
-__all__ = ["enter_renamed", "find", "finish_all", "finish_staged", "newest", "register"]
+__all__ = [
+    "enter_renamed",
+    "find",
+    "finish_all",
+    "finish_staged",
+    "newest",
+    "refuse_others",
+    "register",
+]
 
 
 _SUFFIX = ".manifest"
@@ -217,7 +228,7 @@ def _finalised(store: ObjectStore, register: ManifestStore, entry: ManifestEntry
     if entry.is_final or _owns(register):
         return entry.path
     try:
-        data = store.get(entry.path).to_pybytes()
+        data = store.get(entry.path)
     except ObjectNotFoundError:
         current = register.get(store.uri, entry.version)
         if current is not None and current.is_final:  # finalised concurrently
@@ -225,6 +236,7 @@ def _finalised(store: ObjectStore, register: ManifestStore, entry: ManifestEntry
         # The last step deletes the staged manifest after changing the entry. If it is missing
         # before that, it was deleted manually; only the final one may exist.
         return final
+    refuse_others(data, entry.version, store.full(entry.path))
     try:
         _finish(store, register, entry, [data])
     except ObjectNotFoundError:
@@ -239,8 +251,29 @@ def _finalised(store: ObjectStore, register: ManifestStore, entry: ManifestEntry
     return final
 
 
+def refuse_others(data: pa.Buffer, version: int, where: str) -> None:
+    """Check that what was staged is the manifest of a version, before it is written as that.
+
+    In the place of a stranger's it may be a link to any file of this machine, which would be copied
+    into the dataset.
+
+    Raises
+    ------
+    FormatError
+        It is not.
+    """
+    found = decode_manifest(data, where=where, to_read=False).version
+    if found != version:
+        raise CorruptFileError(
+            "version of a staged manifest",
+            expected=f"{version}, as in its name",
+            found=f"{found}",
+            where=where,
+        )
+
+
 def _finish(
-    store: ObjectStore, register: ManifestStore, entry: ManifestEntry, data: Sequence[bytes]
+    store: ObjectStore, register: ManifestStore, entry: ManifestEntry, data: Sequence[BytesLike]
 ) -> None:
     """Steps 3 and 4."""
     final = _final(entry.path)
