@@ -345,6 +345,19 @@ class TestNames:
         del before["_refs/branches/dev.json"]
         assert content(place) == before
 
+    @pytest.mark.spec("rel-45")
+    def test_a_manifest_that_is_a_link_to_another_file_is_not_copied(self, tmp_path: Path) -> None:
+        place, key = tmp_path / "d", tmp_path / "id_rsa"
+        key.write_bytes(b"-----BEGIN PRIVATE KEY-----")
+        glaive.write_dataset(ROWS, place, enable_v2_manifest_paths=False)
+        dataset = glaive.write_dataset(ROWS, place, mode="append")
+        (place / "_versions" / "1.manifest").unlink()
+        (place / "_versions" / "1.manifest").symlink_to(key)
+        with pytest.raises(OptionError, match=r"not renamed: 1\.manifest is a link to .*id_rsa"):
+            dataset.migrate_manifest_paths_v2()
+        left = sorted(path.name for path in (place / "_versions").glob("*.manifest"))
+        assert left == ["1.manifest", "2.manifest"]
+
     def test_manifests_behind_a_link_are_not_renamed(self, tmp_path: Path) -> None:
         dataset = glaive.write_dataset(ROWS, tmp_path / "t", enable_v2_manifest_paths=False)
         target = move_out(tmp_path / "t", "_versions")

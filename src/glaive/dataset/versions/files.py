@@ -225,18 +225,19 @@ def migrate_manifest_names(store: ObjectStore) -> int:
     Raises
     ------
     OptionError
-        The manifests are behind a link that leads out of the root; nothing was renamed.
+        The manifests, or one of them, are behind a link that leads out of the root; nothing was
+        renamed.
     UnsupportedFeatureError
         A catalogue names the manifests; nothing was renamed.
     """
     renamed = 0
-    reason = store.link_out(VERSIONS)
-    if reason is not None:
-        raise OptionError(f"the manifests of {store.uri} are not renamed: {reason}")
+    _refuse_link(store, store.link_out(VERSIONS))
     register = register_of(store)
     if register is not None:
         finish_all(store, register)
     old = [one for one in list_manifests(store) if one[0].scheme == "V1"]
+    for location, _ in old:  # what is there would be copied into the dataset
+        _refuse_link(store, store.file_link_out(location.path))
     for location, meta in sorted(old, key=lambda one: one[0].version, reverse=True):
         if not meta.size:  # left by an interrupted writer
             store.delete([meta.path])
@@ -253,3 +254,8 @@ def migrate_manifest_names(store: ObjectStore) -> int:
         store.delete([meta.path])
         renamed += 1
     return renamed
+
+
+def _refuse_link(store: ObjectStore, reason: str | None) -> None:
+    if reason is not None:
+        raise OptionError(f"the manifests of {store.uri} are not renamed: {reason}")
