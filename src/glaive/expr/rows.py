@@ -84,13 +84,14 @@ def array_of(values: list[Any], kind: Any) -> Any:
     CapacityError
         They do not fit one array; Arrow would make several chunks.
     pyarrow.ArrowInvalid
-        One is no value of the type, such as ``NaT``, which is the least timestamp in Python.
+        One is no value of the type, such as ``NaT``, which is the least timestamp, and the
+        least duration, in Python.
     """
     try:
         array = pa.array(values, kind)
-    except pa.ArrowException:
-        raise
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, pa.ArrowTypeError) as error:
+        if isinstance(error, pa.ArrowException) and not isinstance(error, TypeError):
+            raise
         raise pa.ArrowInvalid(f"Arrow does not have a value: {error}") from None
     if isinstance(array, pa.ChunkedArray):
         raise CapacityError(f"{len(values)} values of {kind} do not fit one array", parts=2)

@@ -120,6 +120,10 @@ def test_half_of_a_pair_of_utf16_in_a_filter_is_an_error_that_can_be_printed() -
         ("cast_to_type(a, interval '1 day') is null", "cannot be cast to month_day_nano_interval"),
         ("map(l, s) is null", "map: needs a value for each key, and distinct keys"),
         ("map(a, t) is null", "map cannot be computed: Arrow does not have a value"),
+        (
+            "map(arrow_cast(a - 9223372036854775807 - 2, 'Duration(Nanosecond)'), s) is null",
+            "map cannot be computed: Arrow does not have a value",
+        ),
         ("try_cast_to_type(map(['a'], [1]), l) is null", "of type map.* cannot be cast to list"),
         ("date_bin(interval '0.{} days', t) = t".format("9" * 5000), "an interval has 5007 char"),
     ],
