@@ -51,3 +51,17 @@ def test_nulls_of_other_lengths_are_nulls(tmp_path: Path, length: int) -> None:
     assert result.exit_code == 0, result.output
     x, y = "x" * 20, "y" * 20
     assert glaive.dataset(tmp_path / "t.lance").to_table()["a"].to_pylist() == [x, None, y, None, y]
+
+
+@pytest.mark.spec("rel-23")
+def test_a_view_in_a_buffer_that_is_not_there_is_damage_of_the_file(tmp_path: Path) -> None:
+    rows = pa.table({"a": pa.array(["x" * 20]).cast(pa.string_view())})
+    with pa.ipc.new_file(tmp_path / "a.arrow", rows.schema) as out:
+        out.write_table(rows)
+    raw = (tmp_path / "a.arrow").read_bytes()
+    view = (20).to_bytes(4, "little") + b"xxxx"
+    assert raw.count(view + bytes(8)) == 1
+    (tmp_path / "a.arrow").write_bytes(raw.replace(view + bytes(8), view + b"\7" + bytes(7)))
+    result = CliRunner().invoke(cli, ["convert", f"{tmp_path}/a.arrow", f"{tmp_path}/t.lance"])
+    assert result.exit_code == 1
+    assert "a.arrow is damaged: View at slot 0 references buffer 7" in result.output

@@ -236,7 +236,7 @@ def _invalid(column: Any) -> str | None:
         column = column.view(pa.int64() if kind.bit_width == 64 else pa.int32())
     try:
         column.validate(full=True)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowIndexError) as error:  # the latter of views
         return str(error)
     return wild_length(whole)
 
