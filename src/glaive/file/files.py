@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.extensions import to_type
+from glaive.arrow.layout import checked_layout
 from glaive.errors import OptionError, RowIndexError, SchemaError, UnsupportedFeatureError
 from glaive.file.extension_columns import ExtensionColumns
 from glaive.file.layout import FileLayout, file_layout
@@ -318,10 +319,10 @@ class LanceFileWriter:
             raise OptionError(f"batch: expected a RecordBatch or Table, found {batch!r:.60}")
         if self._writer is None:
             self._begin(batch.schema)
-        if batch.schema.equals(self._given):
-            batch = _as_stored(batch, self._stored)
-        self._writer.write(batch)
-        self._rows += batch.num_rows
+        for rows in checked_layout([batch], "batch"):
+            is_given = rows.schema.equals(self._given)
+            self._writer.write(_as_stored(rows, self._stored) if is_given else rows)
+            self._rows += rows.num_rows
 
     def add_global_buffer(self, data: bytes) -> int:
         """Write bytes that belong to no column; returns the number of the buffer."""
@@ -394,6 +395,6 @@ def _as_stored(batch: Any, schema: pa.Schema) -> Any:
 def _check_counts(batch_size: int, batch_readahead: int) -> None:
     if batch_size < 1 or batch_readahead < 0:
         raise OptionError(
-            f"batch_size must be at least 1 and batch_readahead at least 0, "
-            f"found {batch_size} and {batch_readahead}"
+            "batch_size must be at least 1 and batch_readahead at least 0, found "
+            f"{batch_size} and {batch_readahead}"
         )

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.layout import checked_layout
 from glaive.arrow.nesting import check_schema
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataset.writing.models import is_model, pydantic_to_schema, rows_of_models
@@ -56,12 +57,13 @@ def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schem
         It is no source of rows, or has no schema; a text has half of a surrogate pair. The latter
         is found where its row is made, which may be later.
     SchemaError
-        A type is nested too deeply, or a name is not UTF-8.
+        A type is nested too deeply, or a name is not UTF-8; where a row is made, which may be
+        later: the offsets or counts of a column leave its memory.
     """
     with refuse_half_characters(_GIVEN):
         source_schema, rows = _read(data, schema)
     check_schema(source_schema)
-    return source_schema, rows
+    return source_schema, checked_layout(rows, _GIVEN)
 
 
 def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Rows]]:
