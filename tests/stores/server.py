@@ -16,7 +16,13 @@ import boto3
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-Kind = Literal["error", "throttle", "conflict", "reset", "late", "cut", "lie"]
+Kind = Literal["error", "throttle", "conflict", "reset", "late", "gateway", "cut", "lie"]
+STATUS = {
+    "error": "500 Internal Server Error",
+    "throttle": "503 Slow Down",
+    "conflict": "409 Conflict",
+    "gateway": "504 Gateway Timeout",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +41,8 @@ class Failing:
 
     ``error`` answers 500, ``throttle`` 503, ``conflict`` 409 as for a request under way; ``reset``
     closes the connection without an answer and does nothing; ``late`` does what was asked when
-    ``Server.arrive`` is called; ``lie`` does it and then closes the connection; ``cut`` sends half
-    of the answer.
+    ``Server.arrive`` is called, as does ``gateway``, which answers 504; ``lie`` does it and then
+    closes the connection; ``cut`` sends half of the answer.
     """
 
     kind: Kind
@@ -181,16 +187,12 @@ class Server:
             time.sleep(self.latency)
         kind = self._failure(method, name)
         try:
-            if kind in ("error", "throttle"):
-                status = "500 Internal Server Error" if kind == "error" else "503 Slow Down"
-                start_response(status, [("Content-Length", "0")])
-                return [b""]
-            if kind == "conflict":
-                start_response("409 Conflict", [("Content-Length", "0")])
-                return [b""]
-            if kind == "late":
+            if kind in ("late", "gateway"):
                 later = dict(environ)
                 self.under_way.append(lambda: b"".join(inner(later, lambda *_: None)))
+            if kind in STATUS:
+                start_response(STATUS[kind], [("Content-Length", "0")])
+                return [b""]
             if kind in ("reset", "late"):
                 environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
                 return [b""]

@@ -34,7 +34,7 @@ from glaive.table.root import RootStore, open_root
 from glaive.table.versions import latest, list_versions
 
 from .registers import Crash, Faulty
-from .server import Server
+from .server import Failing, Server
 
 ROWS = pa.table({"id": range(10)})
 KINDS = ["sqlite", "dynamodb"]
@@ -432,6 +432,19 @@ class TestDynamo:
         with pytest.raises(StoreError, match="DynamoDB table T failed") as failed:
             register.put_if_absent("s3://b/t", ManifestEntry(version=1, path="_versions/p"))
         assert failed.value.is_unanswered
+
+    @pytest.mark.spec("rel-8")
+    def test_a_request_before_one_that_the_table_refused_may_be_under_way(
+        self, server: Server
+    ) -> None:
+        uri = f"s3+ddb://{server.bucket()}/t?ddbTableName={server.table()}"
+        dataset = glaive.write_dataset(ROWS, uri, storage_options=server.options)
+        for kind, times in (("late", 1), ("throttle", 9)):
+            server.failing.append(Failing(kind, lambda _, name: name.endswith("PutItem"), 0, times))
+        with pytest.raises(CommitError, match=r"version 2 .* may or may not have been committed"):
+            dataset.insert(ROWS)
+        server.arrive()
+        assert glaive.dataset(uri, storage_options=server.options).version == 2
 
     @pytest.mark.interop
     def test_pylance_and_we_take_turns(self, server: Server) -> None:

@@ -170,10 +170,11 @@ class TestS3:
         assert glaive.dataset(uri, storage_options=server.options).version == 2
 
     @pytest.mark.spec("rel-8")
+    @pytest.mark.parametrize("kind", ["late", "gateway"])
     def test_a_commit_that_may_be_under_way_is_not_said_to_have_failed(
-        self, server: Server, uri: str
+        self, server: Server, uri: str, kind: Kind
     ) -> None:
-        server.failing.append(Failing("late", of_manifests))
+        server.failing.append(Failing(kind, of_manifests))
         options = server.options | {"client_max_retries": "0"}
         with pytest.raises(CommitError, match=r"version 2 .* may or may not have been committed"):
             glaive.write_dataset(ROWS, uri, mode="append", storage_options=options)

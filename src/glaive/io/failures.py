@@ -49,8 +49,9 @@ _REMEDIES = {
 }
 _LONGEST = 2000
 """Characters of a message of a client, which may have all that a server answered."""
-_UNANSWERED = re.compile(r"HTTP error|after [1-9]\d* retries")
-"""In messages of clients: no answer came to a request, or perhaps to one before it was repeated."""
+_UNANSWERED = re.compile(r"HTTP error|after [1-9]\d* retries|status code: 50[24]")
+"""In messages of clients: no answer came to a request, perhaps to one before it was repeated, or to
+a proxy that says so."""
 _NAMED_SECRETS = re.compile(
     r"(?i)((?:authorization|cookie|api-?key|accesskeyid|[-_](?:token|secret|password|key(?:_base64)?))"
     r"[\\\"'\s]{0,9}[:=>][\\\"'\s]{0,9}"

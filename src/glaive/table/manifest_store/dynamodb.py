@@ -142,7 +142,7 @@ class DynamoManifestStore:
                 f"the DynamoDB table {self.table} failed: {error}. Check its name, the "
                 "credentials and the network, then try again."
             )
-            failed.is_unanswered = not isinstance(error, client.exceptions.ClientError)
+            failed.is_unanswered = _was_repeated(error)
             raise failed from None
         return answer
 
@@ -185,6 +185,12 @@ def _connect(given: Mapping[str, str], table: str) -> Any:
             f"the DynamoDB table {table} cannot be reached: {error} Give aws_region and "
             "credentials in storage_options or the environment."
         ) from None
+
+
+def _was_repeated(error: Any) -> bool:
+    """Whether no answer came, or one to a repeated request: an earlier one may be under way."""
+    answer = getattr(error, "response", None)
+    return not answer or answer.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
 
 
 def _key(root: str) -> str:
