@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from glaive.dataclass import dataclass
-from glaive.errors import ObjectExistsError, OptionError, RefExistsError
+from glaive.errors import OptionError, RefExistsError
+from glaive.io.create_own import create_own
 from glaive.io.store import ObjectStore
 from glaive.table.refs import (
     BRANCHES,
@@ -143,17 +144,17 @@ def check_branch_name(name: object) -> str:
 
 
 def create_branch_file(root: ObjectStore, name: str, branch: Branch) -> None:
-    """Write the file of a new branch, whose directory exists already. One request.
+    """Write the file of a new branch, whose directory exists already.
+
+    One request, and another one if there is a branch with this name.
 
     Raises
     ------
     RefExistsError
         There is a branch with this name.
     """
-    try:
-        root.put(_branch_path(name), [branch.to_json()], mode="create")
-    except ObjectExistsError:
-        raise branch_exists(root, name) from None
+    if not create_own(root, _branch_path(name), branch.to_json()):
+        raise branch_exists(root, name)
 
 
 def branch_exists(root: ObjectStore, name: str) -> RefExistsError:

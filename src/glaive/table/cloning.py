@@ -16,9 +16,10 @@ from glaive.io.store import ObjectStore
 from glaive.table.checksums import checksum_of_metadata
 from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.finish_manifest import finish
+from glaive.table.load import load_numbered
 from glaive.table.operations.clone import Clone
 from glaive.table.protocol import BuildContext
-from glaive.table.put_manifest import put_manifest
+from glaive.table.put_manifest import made_by, put_manifest, unknown_until_read
 from glaive.table.version_hint import write_hint
 from glaive.table.versions import latest
 
@@ -34,6 +35,8 @@ def begin_clone(
     ------
     DatasetExistsError
         There is a dataset at the target.
+    CommitError
+        It is not known whether there is this one.
 
     Notes
     -----
@@ -55,7 +58,10 @@ def begin_clone(
     )
     version = manifest.version
     if not put_manifest(target, version, "V2", buffers, transaction.uuid):
-        raise _exists(target)
+        with unknown_until_read(target, version):
+            there = load_numbered(target, version, "V2")
+            if not made_by(target, there, transaction.uuid):
+                raise _exists(target)
     write_hint(target, version)
     return Manifest(
         draft.wire,

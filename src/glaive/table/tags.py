@@ -10,7 +10,8 @@ from dataclasses import field
 from typing import Final
 
 from glaive.dataclass import dataclass
-from glaive.errors import ObjectExistsError, OptionError, RefExistsError
+from glaive.errors import OptionError, RefExistsError
+from glaive.io.create_own import create_own
 from glaive.io.store import ObjectStore
 from glaive.table.refs import (
     MAIN,
@@ -108,7 +109,7 @@ def read_tag(root: ObjectStore, name: str) -> Tag:
 
 
 def create_tag(root: ObjectStore, name: str, tag: Tag) -> None:
-    """Write a new tag. One request.
+    """Write a new tag. One request, and another one if there is a tag with this name.
 
     Raises
     ------
@@ -117,13 +118,11 @@ def create_tag(root: ObjectStore, name: str, tag: Tag) -> None:
     OptionError
         The name is invalid.
     """
-    try:
-        root.put(_tag_path(name), [tag.to_json()], mode="create")
-    except ObjectExistsError:
+    if not create_own(root, _tag_path(name), tag.to_json()):
         raise RefExistsError(
             f"tag {name} already exists: {root.uri} has it. Move it with update, or choose "
             "another name."
-        ) from None
+        )
 
 
 def replace_tag(root: ObjectStore, name: str, tag: Tag) -> None:
