@@ -75,6 +75,29 @@ class Unsteady:
         raise self.failure
 
 
+class Repeated:
+    """A client of a catalogue whose requests for a number a proxy repeats."""
+
+    def __init__(self, catalogue: DirectoryNamespace) -> None:
+        self.catalogue = catalogue
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.catalogue, name)
+
+    def create_table_version(self, request: Any) -> Any:
+        """Ask twice."""
+        self.catalogue.create_table_version(request)
+        return self.catalogue.create_table_version(request)
+
+
+@pytest.mark.spec("rel-6")
+def test_a_number_that_was_asked_for_twice_makes_one_version(catalogue: DirectoryNamespace) -> None:
+    glaive.write_dataset(ROWS, **place(catalogue))
+    made = glaive.write_dataset(ROWS, mode="append", **place(Repeated(catalogue)))
+    assert (made.version, made.count_rows()) == (2, 6)
+    assert glaive.dataset(**place(catalogue)).version == 2
+
+
 NO_ANSWERS = [failures.InternalError("500"), interface.InternalError("500"), TimeoutError("slow")]
 
 

@@ -23,6 +23,7 @@ from glaive.entropy import new_uuid
 from glaive.errors import (
     CommitError,
     CorruptFileError,
+    GlaiveError,
     ObjectNotFoundError,
     StoreError,
     UnsupportedFeatureError,
@@ -181,12 +182,16 @@ def _adopt(store: ObjectStore, register: ManifestStore, version: int, path: str)
 
 
 def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) -> bool:
-    """Step 2; a lost response is no failure."""
-    failure: StoreError | None = None
+    """Step 2; a lost response is no failure.
+
+    Nor is a refusal if the version has an entry: the request may have been repeated, and the
+    catalogue has moved the staged manifest by then.
+    """
+    failure: GlaiveError | None = None
     try:
         if register.put_if_absent(store.uri, entry):
             return True
-    except StoreError as error:
+    except GlaiveError as error:
         failure = error
     try:
         registered = register.get(store.uri, entry.version)
@@ -198,7 +203,7 @@ def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) ->
         return registered.path == entry.path
     if failure is not None:
         # Its request may still be under way, so the staged manifest stays: a clean-up deletes it.
-        if failure.is_unanswered:
+        if isinstance(failure, StoreError) and failure.is_unanswered:
             raise _unknown(store, entry, failure) from failure
         raise failure
     return False
