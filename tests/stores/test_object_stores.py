@@ -26,11 +26,13 @@ from glaive.cli.main import cli
 from glaive.errors import (
     AccessError,
     CommitError,
+    CorruptFileError,
     DatasetExistsError,
     GlaiveError,
     StoreError,
 )
-from glaive.format.paths import DETACHED, parse_manifest_name
+from glaive.format.paths import DETACHED, manifest_path, parse_manifest_name
+from glaive.io.uri import open_store
 
 from .server import Failing, Kind, Server
 
@@ -133,6 +135,31 @@ class TestS3:
         assert json.loads(listed.stdout)["rows"] == 5000
         checked = CliRunner().invoke(cli, ["doctor", uri, *options])
         assert f"✓ {uri}: version 1, 5,000 rows" in checked.stdout
+
+    @pytest.mark.spec("name-3", "latest-1")
+    def test_the_newest_version_is_not_passed_over_where_another_library_stopped_to_rename(
+        self, server: Server
+    ) -> None:
+        uri, options = f"s3://{server.bucket()}/t", server.options
+        for _ in range(4):
+            glaive.write_dataset(
+                ROWS,
+                uri,
+                mode="append",
+                storage_options=options,
+                enable_v2_manifest_paths=False,
+            )
+        store = open_store(uri, options)
+        for version in (1, 2):
+            old, new = manifest_path(version, "V1"), manifest_path(version, "V2")
+            store.put(new, [store.get(old)])
+            store.delete([old])
+        for mode in ("append", "overwrite"):
+            with pytest.raises(CorruptFileError, match="one naming scheme"):
+                glaive.write_dataset(ROWS, uri, mode=mode, storage_options=options)
+        dataset = glaive.dataset(uri, version=4, storage_options=options)
+        dataset.migrate_manifest_paths_v2()
+        assert glaive.dataset(uri, storage_options=options).version == 4
 
     def test_opening_takes_two_requests(self, server: Server, uri: str) -> None:
         glaive.dataset(uri, storage_options=server.options)

@@ -52,6 +52,9 @@ __all__ = [
 _MOST_UNLISTED: Final = 10_000
 """Versions that may be made while a listing is stale."""
 
+_PAGE: Final = 990
+"""Manifests that the first page of a listing has, which may have other names, too."""
+
 _LATE_SECONDS: Final = 60
 """Age of a version from which on others may have been made and cleaned up since."""
 
@@ -125,20 +128,18 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
     CorruptFileError
         Both naming schemes are used, V1 for the newest version.
     """
-    newest = _registered(store) or _first_name(store) or _unlisted(store)
-    if newest is not None:
+    if (newest := _registered(store) or _first_name(store) or _unlisted(store)) is not None:
         return newest
     last: dict[NamingScheme, ManifestLocation] = {}
-    # Renaming begins with the newest. A directory is read whole: others begin elsewhere.
-    first_will_do = store.lists_in_order and not store.is_local
-    for location, _ in list_manifests(store):
-        if location.is_detached:
-            continue
-        known = last.setdefault(location.scheme, location)
-        if location.version > known.version:
-            last[location.scheme] = location
-        if first_will_do and last.keys() == {"V2"}:
-            return location
+    # Renaming begins with the newest; others begin elsewhere.
+    page_will_do = store.lists_in_order and not store.is_local
+    for number, (location, _) in enumerate(list_manifests(store), 1):
+        if not location.is_detached:
+            known = last.setdefault(location.scheme, location)
+            if location.version > known.version:
+                last[location.scheme] = location
+        if page_will_do and number >= _PAGE and last.keys() == {"V2"}:
+            return last["V2"]
     newest, old = last.get("V2"), last.get("V1")
     if newest is not None and old is not None and old.version > newest.version:
         raise _mixed(store, newest, old)
@@ -214,8 +215,7 @@ def _registered(store: ObjectStore) -> ManifestLocation | None:
         return None
     from glaive.table.manifest_store.steps import newest
 
-    found = newest(store, register)
-    if found is None:
+    if (found := newest(store, register)) is None:
         return None
     version, path = found
     return ManifestLocation(version, path, _scheme_of(version, path))
