@@ -18,7 +18,7 @@ SCHEMA = StructType([StructField("a", LongType()), StructField("b", LongType())]
 
 def use_of(query: str) -> TableUse:
     """What a query needs of the table ``f``."""
-    (use,) = table_uses(parse_one(query, dialect="spark"), {"f": SCHEMA}, {})
+    (use,) = table_uses(parse_one(query, dialect="spark"), query, {"f": SCHEMA}, {})
     return use
 
 
@@ -42,9 +42,10 @@ def test_a_query_that_is_nested_too_deeply_is_refused(query: str) -> None:
 def test_a_condition_of_many_tests_takes_time_by_its_length() -> None:
     def seconds(count: int) -> float:
         many = " or ".join(f"(b = 7 and a = {n})" for n in range(count))
-        statement = parse_one(f"select a from f where b = 7 and ({many})", dialect="spark")
+        query = f"select a from f where b = 7 and ({many})"
+        statement = parse_one(query, dialect="spark")
         before = time.process_time()
-        (use,) = table_uses(statement, {"f": SCHEMA}, {})
+        (use,) = table_uses(statement, query, {"f": SCHEMA}, {})
         taken = time.process_time() - before
         assert set(use.tests) == {EqualTo(("b",), 7)}
         assert not use.decided

@@ -36,10 +36,17 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         }
     )
     folder = tmp_path_factory.mktemp("rows")
-    places = {name: str(folder / f"{name}.lance") for name in ("f", "g", "cased")}
+    names = ("f", "g", "cased", "words", "texts")
+    places = {name: str(folder / f"{name}.lance") for name in names}
     glaive.write_dataset(rows, places["f"])
     glaive.write_dataset(rows.slice(20, 30), places["g"])
     glaive.write_dataset(rows.select(["id", "v"]).rename_columns(["id", "K"]), places["cased"])
+    words = {"id": [1, 2, 3], "session_user": ["a", "b", "a"], "current_date": ["x", "y", "z"]}
+    lists = {"list": [[1], [2], []], "array": [[5], [6], []]}
+    glaive.write_dataset(pa.table(words | lists), places["words"])
+    keys = [f"{row:02}" for row in range(ROWS)]  # equal to numbers, but other texts
+    texts = pa.table({"id": keys, "v": pa.array(range(ROWS), pa.int32())})
+    glaive.write_dataset(texts, places["texts"])
     return places
 
 
@@ -81,6 +88,21 @@ def expected(spark: SparkSession, query: str, tables: dict[str, str]) -> list[st
         "select id, z from f pivot (sum(v) for k in (1 as z, 2 as y))",
         "select * from f pivot (sum(v) for k in (1 as v, 2 as y)) where v > 3",
         "select id, v from f unpivot (v for name in (v, w)) where v > 3",
+        # Names that sqlglot takes for functions or types, and one that Spark makes of a text.
+        "select id, session_user from words where session_user > 'a'",
+        "select session_user, max(current_date) from words group by session_user",
+        "select words.id, current_date from words join f on words.id = f.id",
+        "select list[0] from words where id < 3",
+        "select array[0], id from words where id < 3",
+        "select identifier('words.id') from words",
+        # Columns of joins by names: those of the first table, in another type in the second.
+        "select v from (select id from f) f join texts using (id) where id >= '8'",
+        "select k, texts.v from f join texts using (id) where id = '8'",
+        "select k, texts.v from f left join texts using (id) where id in ('8', '9')",
+        "select texts.v from texts right join f using (id) where id = '8' or id = '9'",
+        "select f.k, texts.v from texts full join f using (id) where id = '8'",
+        "select k from texts natural join (select id, k from f) where id >= '8'",
+        "select k, note from f join texts using (id) where id >= '8' and texts.v < 20",
         # Steps, one after the other.
         "from f |> order by id |> limit 5 |> where v = 1 |> select id",
         "from f |> where v = 1 |> order by id |> limit 3 |> where k = 1",
@@ -144,6 +166,17 @@ def test_rows_are_those_that_spark_finds_with_a_setting(
         assert rows == expected(spark, query, tables)
     finally:
         spark.conf.unset(setting)
+
+
+def test_a_column_of_a_join_by_names_is_tested_where_both_tables_have_one_type(
+    spark: SparkSession, tables: dict[str, str]
+) -> None:
+    query = "select f.k, g.k from f join g using (id) where id = 21"
+
+    read = frame_sources(glaive.spark.sql(spark, query, **tables))
+
+    assert len(read) == 2
+    assert all(one.filter is not None for one in read)
 
 
 def test_tests_that_all_alternatives_share_are_asked_of_the_files(

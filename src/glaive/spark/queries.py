@@ -168,7 +168,7 @@ def _with_frames(
             by_path[id(table)] = name
     sources = {name: _open(options) for name, options in given.items()}
     schemas = {name: schema for name, (_, schema, _) in sources.items()}
-    uses = table_uses(statement, schemas, by_path)
+    uses = table_uses(statement, query, schemas, by_path)
     if _may_differ(spark, query) or _mixes_names(spark, statement, schemas):
         uses = [use.whole(schemas[use.name]) for use in uses]
     frames: dict[str, Any] = {}

@@ -2,17 +2,20 @@
 
 Both are supersets: a column that is named anywhere counts for every table that has one of this
 name, unless it is named as that of another table (``a.id``), and a test is only taken where Spark
-would drop the rows that fail it. Spark evaluates the query as it is.
+would drop the rows that fail it. A word that the parser takes for something else, such as the
+function ``current_user``, counts as a name: for Spark it is a column where a table has one. Spark
+evaluates the query as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from pyspark.sql.datasource import Filter
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 from sqlglot import TokenType, exp, tokenize
 
 from glaive.dataclass import dataclass
@@ -52,7 +55,7 @@ class TableUse:
 
 
 def table_uses(
-    query: Any, schemas: Mapping[str, StructType], by_path: Mapping[int, str]
+    query: Any, text: str, schemas: Mapping[str, StructType], by_path: Mapping[int, str]
 ) -> list[TableUse]:
     """Find the tables of a query.
 
@@ -60,14 +63,21 @@ def table_uses(
     ----------
     query
         Parsed; it is not changed.
+    text
+        What it was parsed from.
     schemas
         The columns of each table, by lower-case name.
     by_path
         Names of the tables that the query names by their paths, by the identity of their nodes.
     """
-    named = _named(query)
-    # The columns of a natural join are not named.
+    tokens = tokenize(text, dialect="spark")
+    named = _named(query, tokens)
+    # The columns of a natural join are not named, nor those of names that are made from texts.
     unnamed = any(join.method == "NATURAL" for join in query.find_all(exp.Join))
+    unnamed = unnamed or any(
+        token.text.lower() == "identifier" and after.token_type == TokenType.L_PAREN
+        for token, after in pairwise(tokens)
+    )
     uses = []
     for table in query.find_all(exp.Table):
         if id(table) not in by_path and not is_given(table, schemas):
@@ -81,7 +91,11 @@ def table_uses(
         whole = whole or select.find(exp.Pivot) is not None
         wanted = named.get("", set()) | named.get(table.alias_or_name.lower(), set())
         columns = tuple(field for field in schema.names if whole or field.lower() in wanted)
-        tests, decided = ([], False) if select is None else _tests(select, table, schema)
+        tests: list[Filter | Compared] = []
+        decided = False
+        if select is not None:
+            own = _own_columns(select, table, schema, schemas, by_path)
+            tests, decided = _tests(select, table, own)
         uses.append(TableUse(table, name, columns, tuple(tests), decided))
     return uses
 
@@ -100,15 +114,24 @@ def is_given(table: Any, names: Container[str]) -> bool:
     return not has_database and table.name.lower() in names and not _names_a_query(table)
 
 
-def _named(query: Any) -> dict[str, set[str]]:
+def _named(query: Any, tokens: Sequence[Any]) -> dict[str, set[str]]:
     """The names in a query, by the table that they are said to be of; ``""``: of any."""
     named: dict[str, set[str]] = {}
+    known = set()
     for identifier in query.find_all(exp.Identifier):
+        known.add(identifier.meta.get("start"))
         column = identifier.parent
         of_table = isinstance(column, exp.Column) and column.this is identifier
         # With more parts, the first one may be a table or a column.
         owner = column.table if of_table and column.args.get("db") is None else ""
         named.setdefault(owner.lower(), set()).add(identifier.name.lower())
+    named.setdefault("", set()).update(
+        token.text.lower()
+        for token, after in zip_longest(tokens, tokens[1:])
+        if token.start not in known
+        and token.token_type != TokenType.STRING
+        and (after is None or after.token_type != TokenType.L_PAREN)  # of a function
+    )
     return named
 
 
@@ -186,6 +209,51 @@ def _is_asked_for_rows(select: Any) -> bool:
     while isinstance(parent, exp.Subquery | exp.Paren):
         parent = parent.parent
     return isinstance(parent, exp.Exists)
+
+
+def _own_columns(
+    select: Any,
+    table: Any,
+    schema: StructType,
+    schemas: Mapping[str, StructType],
+    by_path: Mapping[int, str],
+) -> StructType:
+    """The columns of a table whose values are those that ``where`` sees under their names.
+
+    Tables that are joined by names of columns (``using``, ``natural``) have one column for each of
+    these, with the values of the first table. Those of the others equal them after a conversion.
+    """
+    joins = list(select.find_all(exp.Join))
+    first = clause(select, "from")
+    if (
+        first is not None
+        and first.this is table
+        and not any(join.side in ("RIGHT", "FULL") for join in joins)
+    ):
+        return schema
+    natural = any(join.method == "NATURAL" for join in joins)
+    shared = {name.name.lower() for join in joins for name in join.args.get("using") or ()}
+    types: list[dict[str, DataType] | None] = []
+    for source in _sources(select):
+        name = by_path.get(id(source)) or source.name.lower()
+        known = id(source) in by_path or (
+            isinstance(source, exp.Table) and is_given(source, schemas)
+        )
+        columns = schemas[name] if known and not source.alias_column_names else None
+        types.append(
+            None if columns is None else {field.name.lower(): field.dataType for field in columns}
+        )
+    return StructType(
+        [
+            field
+            for field in schema
+            if not (natural or field.name.lower() in shared)
+            or all(
+                of is not None and of.get(field.name.lower(), field.dataType) == field.dataType
+                for of in types
+            )
+        ]
+    )
 
 
 def _tests(select: Any, table: Any, schema: StructType) -> tuple[list[Filter | Compared], bool]:
