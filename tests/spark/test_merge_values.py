@@ -87,6 +87,21 @@ def test_columns_whose_names_differ_in_case_get_the_values_of_their_own(
     ]
 
 
+def test_source_rows_without_a_key_are_no_duplicates_of_each_other(
+    spark: SparkSession, uri: str
+) -> None:
+    glaive.write_dataset({"id": [1, 2], "k": ["a", "b"], "n": [0, 0]}, uri)
+    table = LanceTable.forPath(spark, uri).alias("t")
+    rows = "(1L, 'a', 1L), (1L, 'a', 2L), (1L, null, 3L), (1L, null, 4L), (null, 'a', 5L)"
+    source = spark.sql(f"select * from values {rows}, (null, 'a', 6L) as c(id, k, n)").alias("s")
+
+    merge = table.merge(source, "t.id = s.id and t.k = s.k").onDuplicateSource("last", by="n")
+    counts = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+    assert (counts["num_updated_rows"], counts["num_inserted_rows"]) == (1, 4)
+    assert sorted(glaive.dataset(uri).to_table()["n"].to_pylist()) == [0, 2, 3, 4, 5, 6]
+
+
 def test_a_column_is_not_taken_for_one_whose_name_differs_in_case(
     spark: SparkSession, uri: str
 ) -> None:

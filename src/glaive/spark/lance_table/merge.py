@@ -118,7 +118,8 @@ class MergeBuilder:
     def onDuplicateSource(self, keep: Literal["first", "last"], by: str) -> MergeBuilder:
         """Of several source rows with the same keys, use the first or last by a column.
 
-        Without it, several source rows that change the same row are an error.
+        Without it, several source rows that change the same row are an error. Rows that have a
+        null in their keys match none, and are all used.
 
         Raises
         ------

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
@@ -175,6 +177,8 @@ def one_row_per_key(
 ) -> DataFrame:
     """A source with the first or last row of each key by a column.
 
+    Rows that have a null in their key match nothing, and are all kept.
+
     Raises
     ------
     OptionError
@@ -195,7 +199,8 @@ def one_row_per_key(
     order = column.asc() if keep == "first" else column.desc()
     keys = [F.col(quoted_name(pair.other)) for pair in pairs]
     rank = F.row_number().over(Window.partitionBy(*keys).orderBy(order))
-    return source.withColumn(_RANK, rank).where(F.col(_RANK) == 1).drop(_RANK)
+    no_key = reduce(or_, (key.isNull() for key in keys))
+    return source.withColumn(_RANK, rank).where((F.col(_RANK) == 1) | no_key).drop(_RANK)
 
 
 @contextmanager
