@@ -9,7 +9,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from pyarrow import orc
+from pyarrow import orc, parquet
 
 import glaive
 from glaive.errors import FormatError, OptionError, SchemaError, StoreError
@@ -330,3 +330,15 @@ def test_marks_and_carriage_returns_that_stand_alone_are_errors_of_the_file(
     source.write_bytes(text.encode())
     with pytest.raises(FormatError, match=r"a\.csv, line \d"):
         glaive.ingest(source, tmp_path / "t.lance")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.orc"])
+@pytest.mark.parametrize("schema", [None, "a bigint, b bigint"])
+def test_columns_of_one_name_are_not_taken_for_each_other(
+    tmp_path: Path, name: str, schema: str | None
+) -> None:
+    columns: list[Any] = [pa.array([1, 2]), pa.array([10, 20]), pa.array([100, 200])]
+    rows: Any = pa.table(columns, names=["a", "b", "a"])
+    (parquet if name.endswith("parquet") else orc).write_table(rows, tmp_path / name)
+    with pytest.raises(FormatError, match=rf"{name}: several columns are called 'a'"):
+        ingest(tmp_path / name, tmp_path / "t.lance", schema=schema)

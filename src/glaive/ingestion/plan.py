@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -163,12 +164,17 @@ def _refuse_other_columns(
 def _schema_of(source_format: SourceFormat, file: SourceFile) -> pa.Schema:
     try:
         schema = source_format.schema(file)
-        _ = schema.names  # parsers of Arrow leave it to Python to read them
+        names = Counter(schema.names)  # parsers of Arrow leave it to Python to read them
     except UnicodeDecodeError as error:
         raise FormatError(
             f"{file.uri}: the name of a column is not UTF-8: {error}. Rename it, or leave the "
             "file out"
         ) from None
+    if len(names) < len(schema):
+        name = next(name for name, count in names.items() if count > 1)
+        raise FormatError(
+            f"{file.uri}: several columns are called {name!r}. Rename them, or leave the file out"
+        )
     return schema
 
 
