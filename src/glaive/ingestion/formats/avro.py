@@ -10,6 +10,8 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from glaive.arrow.widths import total_width, width_of
+from glaive.config import settings
 from glaive.errors import FormatError, GlaiveError, MissingDependencyError, UnsupportedFeatureError
 from glaive.ingestion.formats.avro_blocks import check_block
 from glaive.ingestion.formats.options import known_options
@@ -50,6 +52,18 @@ _MOST_TYPES: Final = 100_000
 _BATCH_ROWS: Final = 64 * 1024
 """Records that are objects of Python at a time: each takes a hundred times its bytes, or more."""
 
+_BATCH_BYTES: Final = 64 << 20
+"""Bytes of their values of a fixed width in Arrow, which nulls take as well, of a byte each."""
+
+_MOST_FIXED: Final = 1024
+"""Bytes of a ``fixed`` that its column has as such: a null takes as many. Others are ``binary``."""
+
+_MOST_SYMBOL: Final = 256
+"""Letters of a symbol of an enum, which becomes a text in each row: in the file it is a number."""
+
+_WIDE_ITEM: Final = 256
+"""Bytes of an item from which nulls in lists are counted before Arrow makes room for them."""
+
 _DECIMAL_BYTES: Final = 32
 """Of the widest decimal. The time that a number takes grows with the square of its bytes."""
 
@@ -74,7 +88,9 @@ class Avro(SourceFormat):
             return _columns(_blocks(Bounded(source, file), file), file)
 
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
-        """Batches of at most 65,536 rows; memory for these, and for the bytes of a block."""
+        """Batches of at most 65,536 rows, fewer where rows are wide; memory for these, and for the
+        bytes of a block.
+        """
         file = piece.file
         with open_source(file) as source:
             bounded = Bounded(source, file)
@@ -84,10 +100,12 @@ class Avro(SourceFormat):
             given = set(columns.names)
             names = [name for name in schema.names if name in given]
             has_uuids = "uuid" in str(blocks.writer_schema)
+            width = total_width(columns.types).known
+            rows = max(1, min(_BATCH_ROWS, int(_BATCH_BYTES // max(width, 1))))
             number, records = -1, iter(())  # of the block
             while True:
                 try:
-                    part = list(islice(records, _BATCH_ROWS))
+                    part = list(islice(records, rows))
                     if not part:
                         number += 1
                         block = next(blocks, None)
@@ -210,7 +228,13 @@ def _type_of(written: Any, where: str, known: _Known, within: tuple[str, ...]) -
             known.decimals.append(written)
         return logical
     if kind == "fixed":
-        return pa.binary(written["size"])
+        sized = pa.binary(written["size"])
+        return sized if written["size"] <= _MOST_FIXED else pa.binary()
+    if kind == "enum" and any(len(symbol) > _MOST_SYMBOL for symbol in written["symbols"]):
+        raise UnsupportedFeatureError(
+            f"{where}: the Avro enum {written['name']!r:.80} has a symbol of more than "
+            f"{_MOST_SYMBOL} letters. Write the file with strings"
+        )
     if kind == "array":
         return pa.list_(_sized(_type_of(written["items"], where, known, within), where))
     if kind == "map":
@@ -276,6 +300,30 @@ def _has_lists(kind: Any) -> bool:
     return any(_has_lists(kind.field(number).type) for number in range(kind.num_fields))
 
 
+def _has_wide_items(kind: Any) -> bool:
+    if pa.types.is_list(kind) and width_of(kind.value_type).known > _WIDE_ITEM:
+        return True
+    if pa.types.is_map(kind) and width_of(kind.item_type).known > _WIDE_ITEM:
+        return True
+    return any(_has_wide_items(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _bytes_of_nulls(values: list[Any], kind: Any) -> float:
+    """Bytes in Arrow of nulls in lists and maps: as many as those of other items."""
+    there = [value for value in values if value is not None]
+    if pa.types.is_struct(kind):
+        return sum(
+            _bytes_of_nulls([value[field.name] for value in there], field.type) for field in kind
+        )
+    if pa.types.is_map(kind):
+        items, inner = [item for value in there for item in value.values()], kind.item_type
+    elif pa.types.is_list(kind):
+        items, inner = [item for value in there for item in value], kind.value_type
+    else:
+        return 0
+    return items.count(None) * width_of(inner).known + _bytes_of_nulls(items, inner)
+
+
 def _batch(
     records: list[Any], columns: pa.Schema, names: list[str], *, has_uuids: bool
 ) -> pa.RecordBatch:
@@ -283,6 +331,13 @@ def _batch(
     for name in names:
         kind: Any = columns.field(name).type
         values = [record[name] for record in records]
+        if _has_wide_items(kind):
+            size, most = _bytes_of_nulls(values, kind), settings.max_decoded_bytes_per_page // 4
+            if size > most:
+                raise ValueError(
+                    f"nulls in lists of column {name!r:.80} take {size:.0f} bytes in memory, at "
+                    f"most {most}. To allow more, set GLAIVE_MAX_DECODED_BYTES_PER_PAGE"
+                )
         if has_uuids or _is_other_for_arrow(kind):
             values = [_for_arrow(value, kind) for value in values]
         arrays.append(pa.array(values, kind))
