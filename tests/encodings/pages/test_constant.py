@@ -19,6 +19,7 @@ from glaive.encodings.protocol import EncodedPage, PageBytes, PageReader
 from glaive.encodings.registry import open_page, read_encoding
 from glaive.errors import CorruptFileError, FormatError, RowIndexError
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.memory import as_array
 from glaive.types import ByteRange, Where
 
 WHERE = Where("a.lance", column=0, page=0)
@@ -181,6 +182,26 @@ def test_only_visible_entries_have_the_value() -> None:
     empty = reopen(page).read(1, 2)
     assert isinstance(empty, Leaf)
     assert (empty.entries, empty.values) == (1, None)
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize("bits", [32, 64])
+def test_nulls_have_no_bytes_of_a_long_value(bits: int) -> None:
+    long = b"v" * 1000
+    page = encode_constant_page(
+        layers=NULLABLE_LISTS,
+        rows=4,
+        value=text(long, bits=bits),
+        rep=u16(1, 0, 1, 1, 1),
+        definition=u16(0, 1, 3, 0, 1),
+    )
+    leaf = whole(reopen(page))
+    assert isinstance(leaf.values, Variable)
+    assert as_array(leaf.values.offsets, f"<i{bits // 8}").tolist() == [0, 1000, 1000, 2000, 2000]
+    assert leaf.values.data.to_pybytes() == long * 2
+    valid = reopen(page).read(2, 3)
+    assert isinstance(valid, Leaf)
+    assert isinstance(valid.values, Constant)
 
 
 @given(
