@@ -219,6 +219,49 @@ remote = "sc://host/;token=${end}"
     assert "MARKED" not in str(refused.value)
 
 
+@pytest.mark.spec("rel-27")
+def test_passwords_and_keys_of_urls_are_in_no_plan_record_or_report(tmp_path: Path) -> None:
+    text = """
+name = "urls"
+[parameters]
+word = "MARKED-1"
+sig = "MARKED-2"
+day = "1"
+[datasets]
+far = "https://user:MARKED-3@localhost:9/far.lance"
+near = "near.lance"
+[steps.load]
+kind = "ingest"
+source = ["https://user:${word}@localhost:9/${day}/a.csv", "https://localhost:9/b.csv?sig=${sig}"]
+target = "near"
+[steps.query]
+kind = "sql"
+query = "SELECT * FROM lance.`https://user:MARKED-4@localhost:9/c.lance`"
+target = "near"
+mode = "append"
+[steps.out]
+kind = "export"
+source = "near"
+path = "https://user:MARKED-5@localhost:9/out"
+"""
+    pipeline = load(written(tmp_path, text))
+    assert pipeline.shown_parameters == {"day": "1"}
+    runs = Runs.of(pipeline)
+    record = runs.start(pipeline, "one")
+
+    def no_session() -> Any:
+        raise ConnectionError("no answer of https://user:MARKED-6@localhost:9")
+
+    with pytest.raises(ConnectionError):
+        run(pipeline, no_session, record=record)
+
+    shown = [repr(pipeline), render_report(pipeline, record), repr([*pipeline.steps.values()])]
+    shown += [step.shown for step in pipeline.steps.values()]
+    shown += [path.read_text() for path in (tmp_path / "shop.runs").rglob("*") if path.is_file()]
+    assert "localhost:9" in "".join(shown)
+    assert "MARKED" not in "".join(shown)
+
+
 @pytest.mark.parametrize("kind", kinds())
 def test_every_kind_of_step_is_a_file_and_is_in_the_guide(kind: str) -> None:
     assert kind_of(kind).kind == kind

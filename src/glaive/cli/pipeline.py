@@ -200,7 +200,7 @@ def run_with_progress(
 
     def observed(name: str, work: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
         step = pipeline.steps[name]
-        return steps.run(f"{name}: {step.description or step.summary():.60}", work)
+        return steps.run(f"{name}: {step.description or step.shown:.60}", work)
 
     try:
         return run(pipeline, session, run_id=run_id, record=record, observer=observed)

@@ -16,7 +16,12 @@ from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.io.storage_options import normalise_options
 from glaive.pipeline.keys import close_names, read_keys
-from glaive.pipeline.parameters import chosen_parameters, parameters_in, substituted
+from glaive.pipeline.parameters import (
+    chosen_parameters,
+    hidden_parameters_in,
+    parameters_in,
+    substituted,
+)
 from glaive.pipeline.pipeline import Pipeline, dependencies
 from glaive.pipeline.step import Step
 from glaive.pipeline.step_kinds import kind_of, kinds
@@ -120,7 +125,7 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
 
 
 def _credentials(tables: Mapping[str, Any]) -> frozenset[str]:
-    """Parameters that fill in settings of stores, and settings of Spark that are secret."""
+    """Parameters that fill in settings of stores, or what is secret in those of Spark or URLs."""
     spark = tables.get("spark")
     settings = spark if isinstance(spark, dict) else {}
     conf = settings.get("conf")
@@ -129,7 +134,8 @@ def _credentials(tables: Mapping[str, Any]) -> frozenset[str]:
         for key, value in (conf if isinstance(conf, dict) else {}).items()
         if _SECRET.search(key)
     ]
-    return parameters_in([tables.get("storage"), settings.get("remote"), secret])
+    filled = parameters_in([tables.get("storage"), settings.get("remote"), secret])
+    return filled | hidden_parameters_in([tables.get("datasets"), tables.get("steps")])
 
 
 def _only(tables: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from glaive.errors import OptionError
+from glaive.errors import GlaiveError, OptionError
 from glaive.pipeline.keys import close_names
 
-__all__ = ["chosen_parameters", "parameters_in", "substituted"]
+__all__ = ["chosen_parameters", "hidden_parameters_in", "parameters_in", "substituted"]
 
 _PARAMETER: Final = re.compile(r"\$(\$|\{([^{}]*)\})")
 
@@ -81,13 +81,27 @@ def substituted(value: Any, parameters: Mapping[str, Any], where: str) -> Any:
 
 def parameters_in(value: Any) -> frozenset[str]:
     """Names of the parameters in a value of a file, at any depth."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return frozenset[str]().union(*map(parameters_in, value))
-    if not isinstance(value, str):
-        return frozenset()
-    return frozenset(match[2] for match in _PARAMETER.finditer(value) if match[2] is not None)
+    return frozenset[str]().union(*map(_names_in, _texts_in(value)))
+
+
+def hidden_parameters_in(value: Any) -> frozenset[str]:
+    """Names of the parameters that are part of a password or a key of a URL, at any depth."""
+    hidden = (
+        _names_in(text) - _names_in(GlaiveError.without_secrets(text)) for text in _texts_in(value)
+    )
+    return frozenset[str]().union(*hidden)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(one)
+    elif isinstance(value, str):
+        yield value
+
+
+def _names_in(text: str) -> frozenset[str]:
+    return frozenset(match[2] for match in _PARAMETER.finditer(text) if match[2] is not None)
 
 
 def _parameter(name: str, parameters: Mapping[str, Any], where: str) -> Any:

@@ -30,8 +30,8 @@ class Pipeline:
     parameters
         Values by name, those of this run.
     credentials
-        Names of the parameters that may be secret: those in settings of stores. They are in no
-        record of a run.
+        Names of the parameters that may be secret: those in settings of stores, and in passwords
+        and keys of URLs. They are in no record of a run.
     datasets
         URIs by name; local paths are absolute.
     storage
@@ -55,14 +55,14 @@ class Pipeline:
     description: str
     parameters: Mapping[str, Any] = field(repr=False)
     credentials: frozenset[str]
-    datasets: Mapping[str, str]
+    datasets: Mapping[str, str] = field(repr=False)
     storage: Mapping[str, str] = field(repr=False)
     master: str | None
     remote: str | None = field(repr=False)
     conf: Mapping[str, Any] = field(repr=False)
     modules: tuple[Path, ...]
     runs: str
-    steps: Mapping[str, Step]
+    steps: Mapping[str, Step] = field(repr=False)
     depends: Mapping[str, tuple[str, ...]]
     digests: Mapping[str, str]
 

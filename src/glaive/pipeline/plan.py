@@ -60,7 +60,7 @@ def plan(pipeline: Pipeline, record: RunRecord | None = None) -> list[PlannedSte
         PlannedStep(
             name=name,
             kind=step.kind,
-            summary=step.summary(),
+            summary=step.shown,
             after=pipeline.depends[name],
             reads={one: versions[one] for one in step.reads(pipeline.datasets)},
             writes={one: versions[one] for one in step.writes()},

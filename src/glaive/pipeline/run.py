@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from glaive.errors import OptionError
+from glaive.errors import GlaiveError, OptionError
 from glaive.pipeline.facts import dataset_facts, sample_of
 from glaive.pipeline.pipeline import Pipeline
 from glaive.pipeline.plan import check_inputs
@@ -128,7 +128,7 @@ def _prepare(pipeline: Pipeline, record: RunRecord) -> None:
         if found is None or found.state != "done":
             attempts = 0 if found is None else found.attempts
             found = StepRecord(kind=step.kind, attempts=attempts)
-        found.summary, found.after = step.summary(), list(pipeline.depends[name])
+        found.summary, found.after = step.shown, list(pipeline.depends[name])
         found.digest = pipeline.digests[name]
         record.steps[name] = found
 
@@ -198,7 +198,7 @@ def _unobserved(_: str, work: Work) -> Mapping[str, int]:
 
 
 def _message(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
+    text = GlaiveError.without_secrets(str(error).strip()) or type(error).__name__
     return text[:4000]
 
 

@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, NewType
 
 from glaive.dataclass import dataclass
+from glaive.errors import GlaiveError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +49,7 @@ class StepContext:
     spark: SparkSession
     name: str
     job_id: str
-    datasets: Mapping[str, str]
+    datasets: Mapping[str, str] = field(repr=False)
     parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
     folder: str = "."
     scratch: str = "."
@@ -135,6 +136,11 @@ class Step(ABC):
     @abstractmethod
     def summary(self) -> str:
         """What it will do, in one line of a plan."""
+
+    @property
+    def shown(self) -> str:
+        """The summary without passwords and keys of URLs: for plans, records and reports."""
+        return GlaiveError.without_secrets(self.summary())
 
     @abstractmethod
     def run(self, context: StepContext) -> Mapping[str, int]:

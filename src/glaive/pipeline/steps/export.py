@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +32,7 @@ class ExportStep(Step):
     """
 
     source: DatasetName
-    path: str
+    path: str = field(repr=False)  # a URL may have a password
     branch: str | None = None
     format: str = "parquet"
     mode: Literal["errorifexists", "append", "overwrite", "ignore"] = "overwrite"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class IngestStep(ExpectingStep):
         Of the write, such as ``max_rows_per_file``.
     """
 
-    source: tuple[str, ...]
+    source: tuple[str, ...] = field(repr=False)  # URLs may have passwords
     target: DatasetName
     mode: IngestMode = "create"
     format: str | None = None

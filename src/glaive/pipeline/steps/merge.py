@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any, Literal
 
 from glaive.dataclass import dataclass
@@ -39,7 +40,7 @@ class MergeStep(ExpectingStep):
 
     target: DatasetName
     on: tuple[str, ...]
-    query: str | None = None
+    query: str | None = field(default=None, repr=False)  # paths in it may have passwords
     source: DatasetName | None = None
     branch: str | None = None
     when_matched: Literal["update", "delete", "ignore"] = "update"

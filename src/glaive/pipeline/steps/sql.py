@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any, Literal
 
 from glaive.dataclass import dataclass
@@ -37,7 +38,7 @@ class SqlStep(ExpectingStep):
         Further options of :func:`glaive.spark.write`.
     """
 
-    query: str
+    query: str = field(repr=False)  # paths in it may have passwords
     target: DatasetName
     mode: Literal["create", "append", "overwrite"] = "create"
     branch: str | None = None
