@@ -72,6 +72,32 @@ def test_columns_become_tensors_of_the_size_asked_for(uri: str) -> None:
     assert batches[1]["v"][0].tolist() == [120.0, 121.0, 122.0, 123.0]
 
 
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("version", ["2.0", "2.2"])
+@pytest.mark.parametrize("cache", [False, True])
+def test_tensors_may_be_changed_in_place(tmp_path: Path, version: str, cache: bool) -> None:
+    """What a file holds as it is lies in a map that nobody may write to."""
+    generator = np.random.default_rng(0)
+    numbers: Any = generator.integers(-(2**62), 2**62, 4_000)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(generator.standard_normal(8_000)), 2)
+    brain = bfloat16_array(generator.standard_normal(4_000).tolist())
+    rows = pa.table({"n": numbers, "v": vectors, "b": brain})
+    glaive.write_dataset(rows, tmp_path / "t.lance", data_storage_version=version)
+    data = LanceDataset(tmp_path / "t.lance", 512, cache=cache)
+    for _ in range(3):
+        found = []
+        for batch in data:
+            found += batch["n"].tolist()
+            for column in batch.values():
+                column.fill_(7)
+        assert found == numbers.tolist()
+    taken = SafeLanceDataset(tmp_path / "t.lance", to_tensor_fn=to_tensor)
+    for _ in range(2):
+        batch = taken.__getitems__([3, 1])
+        assert batch["n"].tolist() == numbers[[3, 1]].tolist()
+        batch["n"].add_(1)
+
+
 def test_one_column_is_the_tensor_itself(uri: str) -> None:
     assert ids(LanceDataset(uri, 7, columns=["id"])) == list(range(ROWS))
     assert ids(LanceDataset(uri, 7, columns=["id"], filter="id < 3")) == [0, 1, 2]
