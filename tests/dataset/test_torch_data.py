@@ -178,6 +178,23 @@ def test_values_that_no_tensor_holds_are_lists_and_dictionaries(tmp_path: Path) 
     assert torch.isnan(row["gaps"]).tolist() == [[False, True], [True, True], [False, False]]
 
 
+def test_vectors_that_are_null_are_not_a_number(tmp_path: Path) -> None:
+    missing = pa.array([False, True, False])
+    brain = bfloat16_array([1, 2, 3, 4, None, 6])
+    pairs = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(12.0)), 2)
+    columns = {
+        "brain": pa.FixedSizeListArray.from_arrays(brain, 2, mask=missing),
+        "matrix": pa.FixedSizeListArray.from_arrays(pairs, 2, mask=missing),
+    }
+    glaive.write_dataset(pa.table(columns), tmp_path / "t.lance")
+    (batch,) = LanceDataset(tmp_path / "t.lance", 3)
+    assert batch["brain"].dtype == torch.bfloat16
+    assert str(batch["brain"].tolist()) == "[[1.0, 2.0], [nan, nan], [nan, 6.0]]"
+    assert batch["matrix"].shape == (3, 2, 2)
+    assert batch["matrix"].isnan().tolist()[1] == [[True] * 2] * 2
+    assert batch["matrix"][2].tolist() == [[8.0, 9.0], [10.0, 11.0]]
+
+
 def test_columns_without_a_tensor_are_refused(tmp_path: Path) -> None:
     for values in (pa.array([1], pa.timestamp("us")), pa.array([True, None])):
         dataset = glaive.write_dataset({"t": values}, tmp_path / "a.lance", mode="overwrite")

@@ -110,7 +110,10 @@ def _vectors(column: Any, shape: tuple[int, ...], *, uint64_as_int64: bool) -> A
     values = column.values.slice(column.offset * size, len(column) * size)
     if column.null_count:
         missing = np.repeat(column.is_null().to_numpy(zero_copy_only=False), size)
-        values = pa.array(values.to_numpy(zero_copy_only=False), mask=missing)
+        if pa.types.is_primitive(values.type):
+            values = pa.array(values.to_numpy(zero_copy_only=False), mask=missing)
+        else:
+            values = values.take(pa.array(np.arange(len(values)), mask=missing))
     flat = _vectors(values, (), uint64_as_int64=uint64_as_int64)
     if flat is None:
         flat = _numbers(values, uint64_as_int64=uint64_as_int64)
