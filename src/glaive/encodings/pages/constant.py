@@ -36,7 +36,6 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
 from glaive.arrow.buffers import MAX_IMPLIED_POSITIONS, spread
-from glaive.arrow.repeated import where_valid
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import check_decoded
 from glaive.encodings.fetch import Fetch
@@ -128,9 +127,9 @@ class ConstantPage(PageReader):
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
         """Rows ``start`` to ``stop``: a slice of the levels, and one value."""
-        return self._rows(start, stop, repeated=True)
+        return self._rows(start, stop, fill=True)
 
-    def _rows(self, start: int, stop: int, *, repeated: bool) -> Fetch[Leaf] | Leaf:
+    def _rows(self, start: int, stop: int, *, fill: bool) -> Fetch[Leaf] | Leaf:
         if not 0 <= start <= stop <= self.rows:
             raise rows_beyond(start, stop, self.rows, self.page.where)
 
@@ -138,8 +137,7 @@ class ConstantPage(PageReader):
             first, last = start, stop
             if loaded.row_starts is not None:
                 first, last = int(loaded.row_starts[start]), int(loaded.row_starts[stop])
-            at = slice(first, last)
-            return self._leaf(loaded, at, last - first, stop - start, repeated=repeated)
+            return self._leaf(loaded, slice(first, last), last - first, stop - start, fill=fill)
 
         return self._with(cut)
 
@@ -161,7 +159,7 @@ class ConstantPage(PageReader):
 
     def find(self, predicate: PagePredicate, start: int, stop: int) -> RowBits | None:
         """Test the one value."""
-        leaf = self._rows(start, stop, repeated=False)
+        leaf = self._rows(start, stop, fill=False)
         return None if isinstance(leaf, Fetch) else leaf_matches(leaf, predicate, self.page.where)
 
     def opening_ranges(self, rows: Int64s) -> MemoryRanges:
@@ -242,7 +240,7 @@ class ConstantPage(PageReader):
         )
 
     def _leaf(
-        self, loaded: _Loaded, at: slice | Int64s, entries: int, rows: int, *, repeated: bool = True
+        self, loaded: _Loaded, at: slice | Int64s, entries: int, rows: int, *, fill: bool = True
     ) -> Leaf:
         rep = None if loaded.rep is None else loaded.rep[at]
         definition = None if loaded.definition is None else loaded.definition[at]
@@ -252,7 +250,9 @@ class ConstantPage(PageReader):
         values: Block | None = None
         if loaded.scalar is not None and visible:
             values = Constant(loaded.scalar, visible)
-            if repeated and definition is not None and isinstance(loaded.scalar, Variable):
+            if fill and definition is not None and isinstance(loaded.scalar, Variable):
+                from glaive.arrow.repeated import where_valid
+
                 shown = definition[definition <= self.limits.visible_def]
                 values = where_valid(values, shown == 0)
         leaf = Leaf(values, rows, entries, self.layers, rep, definition)
