@@ -20,7 +20,7 @@ from glaive.arrow.scalars import FALSE
 from glaive.errors import FilterError
 from glaive.expr.rows import repeat
 
-__all__ = ["among", "comparable", "compare", "distinct", "list_spans"]
+__all__ = ["among", "comparable", "compare", "distinct", "floats_of", "list_spans"]
 
 _FUNCTIONS: dict[str, str] = {
     "=": "equal",
@@ -89,6 +89,13 @@ def _ordered(array: Any) -> Any:
     keys = float_order(words.fill_null(0).to_numpy(zero_copy_only=False))
     mask = words.is_null().to_numpy(zero_copy_only=False) if words.null_count else None
     return pa.array(keys, mask=mask)
+
+
+def floats_of(ordered: Any, kind: Any) -> Any:
+    """The floats of integers in the same order; see :func:`comparable`."""
+    bits = float_order(pc.fill_null(ordered, 0).to_numpy(zero_copy_only=False))
+    nulls = ordered.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(bits.view(f"f{kind.bit_width // 8}"), kind, mask=nulls)
 
 
 def _nested(op: str, left: Any, right: Any) -> Any:

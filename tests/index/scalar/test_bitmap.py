@@ -131,6 +131,19 @@ def test_label_lists_do_not_answer_what_they_cannot_know(tmp_path: Path) -> None
     assert not one.answers(IsNull(negated=True))
 
 
+@pytest.mark.spec("rel-12")
+def test_floats_of_lists_are_found_as_by_a_scan(tmp_path: Path) -> None:
+    lists = [[0.0], [-0.0], [float("nan"), None], [1.0, 0.0], None, [], [None]]
+    dataset = glaive.write_dataset(pa.table({"id": range(7), "x": lists}), tmp_path / "t")
+    dataset.create_scalar_index("x", "LABEL_LIST")
+    for item, wanted in (("0.0", [0, 3]), ("-0.0", [1]), ("CAST('nan' AS double)", [2])):
+        for test in (f"array_has(x, {item})", f"array_has_all(x, [{item}])"):
+            for text, ids in ((test, wanted), (f"NOT {test}", {0, 1, 2, 3, 5, 6} - set(wanted))):
+                for indexed in (True, False):
+                    found = dataset.to_table(filter=text, use_scalar_index=indexed)["id"]
+                    assert found.to_pylist() == sorted(ids), (text, indexed)
+
+
 def test_decimals_of_a_negative_scale_are_grouped(tmp_path: Path) -> None:
     values = pa.array([100_000, 200_000, 100_000, None], pa.decimal128(20, 0))
     rows = pa.table({"d": values.cast(pa.decimal128(20, -5))})

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
 
-from glaive.arrow.conditions import float_order
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_list, is_number
-from glaive.expr.compare import comparable, compare, distinct
+from glaive.expr.compare import comparable, compare, distinct, floats_of
 from glaive.expr.functions.coercion import ANY, check_count, is_string, refuse, signature
 from glaive.expr.functions.registry import Call, Resolve, Types, function
 from glaive.expr.functions.unify import unify
@@ -184,20 +183,13 @@ def _equal(left: Any, right: Any) -> Any:
     return pc.equal(comparable(left), comparable(right))
 
 
-def _floats(ordered: Any, kind: Any) -> Any:
-    """The floats of integers in the same order; see ``comparable``."""
-    bits = float_order(pc.fill_null(ordered, 0).to_numpy(zero_copy_only=False))
-    nulls = ordered.is_null().to_numpy(zero_copy_only=False)
-    return pa.array(bits.view(f"f{kind.bit_width // 8}"), kind, mask=nulls)
-
-
 def _extreme(name: str, choose: Any, *values: Any) -> Any:
     rows, kind = count_rows(values), values[0].type
     columns = broadcast_all(values, rows)
     if len(columns) == 1 or is_kind.is_null(kind):
         return columns[0]
     if is_kind.is_floating(kind):
-        return _floats(choose(*map(comparable, columns)), kind)
+        return floats_of(choose(*map(comparable, columns)), kind)
     if is_kind.is_boolean(kind):
         return choose(*[column.cast(pa.int8()) for column in columns]).cast(kind)
     if is_kind.is_timestamp(kind):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -150,19 +149,10 @@ def _array_sort(values: Any, order: Any = None, nulls: Any = None) -> Any:
     def ordered(value: list[Any], order: str, nulls: str) -> list[Any]:
         present = [item for item in value if item is not None]
         missing = [None] * (len(value) - len(present))
-        present = _in_order(present, reverse=order.upper() == "DESC")
+        present.sort(key=list_order, reverse=order.upper() == "DESC")
         return [*present, *missing] if nulls.upper() == "NULLS LAST" else [*missing, *present]
 
     return map_rows(values.type, ordered, values, order, nulls)
-
-
-def _in_order(values: list[Any], *, reverse: bool) -> list[Any]:
-    if any(isinstance(value, float) for value in values):
-        # NaN is the greatest.
-        return sorted(values, key=lambda value: (math.isnan(value), value), reverse=reverse)
-    if any(isinstance(value, list) for value in values):
-        return sorted(values, key=list_order, reverse=reverse)
-    return sorted(values, reverse=reverse)
 
 
 @function("array_slice", "list_slice", takes=lists("liii", optional=1))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
 
 from glaive.dataclass import dataclass
-from glaive.expr.compare import distinct
+from glaive.expr.compare import compare, distinct
 from glaive.expr.functions.untyped import pa, pc
 
 __all__ = ["ListParts", "bracketed", "equal", "list_order", "lists_of", "set_key"]
@@ -15,17 +16,27 @@ __all__ = ["ListParts", "bracketed", "equal", "list_order", "lists_of", "set_key
 
 def equal(left: Any, right: Any) -> bool:
     """Whether two items are equal."""
-    return bool(left == right)
+    return bool(set_key(left) == set_key(right))
 
 
 def set_key(value: Any) -> Any:
-    """A hashable value that is equal for equal items."""
+    """A hashable value that is equal for equal items, of floats for those with the same bits."""
+    if isinstance(value, float):
+        return _float_key(value)
     return repr(value) if isinstance(value, list | dict) else value
 
 
 def list_order(value: Any) -> Any:
-    """Return a sort key of lists; null items come first."""
-    return [(item is not None, item) for item in value] if isinstance(value, list) else value
+    """A sort key of items: floats in total order; of lists, null items come first."""
+    if isinstance(value, list):
+        return [(item is not None, list_order(item)) for item in value]
+    return _float_key(value) if isinstance(value, float) else value
+
+
+def _float_key(value: float) -> int:
+    """An integer in the total order of floats; see ``float_order``."""
+    bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
+    return bits if bits >= 0 else bits ^ 0x7FFF_FFFF_FFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +74,7 @@ class ListParts:
             wanted = wanted.take(pa.array(self.rows))
         if pa.types.is_nested(self.values.type):
             return pc.invert(distinct(self.values, wanted))
-        return pc.equal(self.values, wanted)
+        return compare("=", self.values, wanted)
 
     def any_of(self, chosen: Any) -> Any:
         """Return which rows have a value for which the mask ``chosen`` is true."""

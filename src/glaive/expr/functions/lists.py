@@ -16,6 +16,7 @@ import numpy as np
 from glaive.errors import FilterError
 from glaive.expr.casts import cast
 from glaive.expr.coerce import is_list
+from glaive.expr.compare import comparable, floats_of
 from glaive.expr.functions.coercion import LOOSE_TEXT, check_count
 from glaive.expr.functions.list_parts import ListParts, equal, list_order, set_key
 from glaive.expr.functions.list_rules import always, element_of, item_field, list_type, lists
@@ -208,13 +209,16 @@ def _extreme(values: Any, *, greatest: bool) -> Any:
             return choose(present, key=list_order, default=None)
 
         return map_rows(values.type.value_type, chosen, values)
-    keep = parts.values.is_valid()
-    table = pa.table({"row": pa.array(parts.rows).filter(keep), "item": parts.values.filter(keep)})
+    keep, kind = parts.values.is_valid(), parts.values.type
+    floats = is_kind.is_floating(kind)
+    items = (comparable(parts.values) if floats else parts.values).filter(keep)
+    table = pa.table({"row": pa.array(parts.rows).filter(keep), "item": items})
     name = "max" if greatest else "min"
     grouped = table.group_by("row").aggregate([("item", name)])
     positions = np.full(len(values), -1)
     positions[grouped["row"].to_numpy()] = np.arange(grouped.num_rows)
     extremes = grouped[f"item_{name}"].combine_chunks()
+    extremes = floats_of(extremes, kind) if floats else extremes
     return extremes.take(pa.array(positions, mask=positions < 0))
 
 
