@@ -13,7 +13,8 @@ import numpy as np
 
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import check_count, refuse
-from glaive.expr.functions.dates import TICKS, moment_type, ticks_of
+from glaive.expr.functions.dates import moment_type
+from glaive.expr.functions.far_years import TICKS, ticks_of
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.rows import broadcast, count_rows

@@ -20,17 +20,15 @@ from glaive.expr.functions.coercion import (
     refuse,
     signature,
 )
+from glaive.expr.functions.far_years import TICKS, near, ticks_of
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import all_valid
 from glaive.expr.rows import broadcast, count_rows
 
-__all__ = ["TICKS", "local_time", "moment_type", "ticks_of"]
+__all__ = ["local_time", "moment_type"]
 
 is_kind = pa.types
-
-TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-"""Ticks of each unit of Arrow in a second."""
 
 _SPELLINGS = {
     "year": "year years yr yrs y",
@@ -101,7 +99,14 @@ def _date_part(part: Any, moment: Any) -> Any:
         if name in _CLOCK:
             return pc.if_else(pc.is_valid(moment), pa.scalar(0, kind), pa.scalar(None, kind))
         moment = moment.cast(pa.date32())
-    return _calendar_part(name, moment).cast(kind)
+    if is_kind.is_time(moment.type):
+        return _calendar_part(name, moment).cast(kind)
+    moment, far = near(moment)
+    found = _calendar_part(name, moment)
+    if far is not None:
+        found = pc.add(found, far.years) if name in ("year", "isoyear") else found
+        found = pc.if_else(far.known, found, None)
+    return found.cast(kind)
 
 
 def _calendar_part(name: str, moment: Any) -> Any:
@@ -127,13 +132,6 @@ def _seconds(name: str, moment: Any) -> Any:
     for finer in _CLOCK[3 : _CLOCK.index(name) + 1]:
         seconds = pc.add(pc.multiply(seconds, 1000), getattr(pc, finer)(moment))
     return seconds
-
-
-def ticks_of(moment: Any) -> Any:
-    """Values as int64, in their own unit."""
-    if is_kind.is_date32(moment.type) or is_kind.is_time32(moment.type):
-        moment = moment.cast(pa.int32())
-    return moment.cast(pa.int64())
 
 
 def _epoch(moment: Any) -> Any:
@@ -197,6 +195,19 @@ def _date_trunc(unit: Any, moment: Any) -> Any:
 
 
 def _floor(moment: Any, unit: str) -> Any:
+    moved, far = near(moment)
+    floored = _floored(moved, unit)
+    if far is not None:
+        ticks = pc.add(ticks_of(floored), pa.array(far.cycles * far.ticks))
+        floored = ticks.cast(moment.type)
+    if pc.any(pc.greater(floored, moment)).as_py():
+        raise FilterError(
+            f"date_trunc: a value of {moment.type} is in a {unit} that begins out of range"
+        )
+    return floored
+
+
+def _floored(moment: Any, unit: str) -> Any:
     zone = moment.type.tz
     if zone is None:
         return pc.floor_temporal(moment, unit=unit)

@@ -16,7 +16,8 @@ from glaive.arrow.python_values import python_values
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_number
 from glaive.expr.functions.coercion import INTEGER, LOOSE_TEXT, check_count, is_string, refuse
-from glaive.expr.functions.dates import TICKS, local_time, ticks_of
+from glaive.expr.functions.dates import local_time
+from glaive.expr.functions.far_years import TICKS, ticks_of
 from glaive.expr.functions.registry import Call, Resolve, Types, function
 from glaive.expr.functions.time_text import Moment, format_moment, parse_moment
 from glaive.expr.functions.untyped import pa, pc
@@ -187,7 +188,7 @@ def _to_date(value: Any, *formats: Any) -> Any:
     if is_kind.is_date(kind):
         return value.cast(pa.date32())
     if is_kind.is_timestamp(kind):
-        return pc.floor_temporal(local_time(value), unit="day").cast(pa.date32())
+        return local_time(value).cast(pa.date32(), safe=False)
     if is_kind.is_integer(kind) or is_kind.is_floating(kind):
         try:
             days = pc.trunc(value).cast(pa.int32()) if is_kind.is_floating(kind) else value
