@@ -43,3 +43,13 @@ def test_times_in_lists_are_truncated_like_others() -> None:
     lists: Any = pa.array([[1_999, -1_999], None, []], pa.list_(pa.timestamp("ns")))
     cut = cast(lists, pa.list_(pa.timestamp("us")))
     assert cut == pa.array([[1, -1], None, []], pa.list_(pa.timestamp("us")))
+
+
+def test_texts_of_floats_have_exponents_from_where_their_type_has() -> None:
+    numbers = [1e-7, 1e-6, 1e-5, 1e12, 9999998951424.0, 1e13, 9007199254740992.0]
+    floats = cast(pa.array(numbers, pa.float32()), pa.string()).to_pylist()
+    assert floats[:4] == ["1e-7", "0.000001", "0.00001", "1000000000000.0"]
+    assert floats[4:] == ["9999999000000.0", "1e13", "9.007199e15"]
+    doubles = cast(pa.array(numbers), pa.string()).to_pylist()
+    assert doubles[:3] == ["1e-7", "1e-6", "0.00001"]
+    assert doubles[5:] == ["10000000000000.0", "9007199254740992.0"]

@@ -16,6 +16,9 @@ from glaive.expr.rows import row_values
 __all__ = ["duration_text", "value_texts"]
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_PLAIN = {4: (np.float32(1e-6), np.float32(1e13)), 8: (1e-5, 1e16)}
+"""By bytes of a float: from where to where it is written without an exponent."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_SECOND = 253_402_000_000
 _TO_YEAR_2000 = -10_957
@@ -58,8 +61,8 @@ def _float(value: Any) -> str:
     """The shortest string that reads as the same number."""
     if not np.isfinite(value):
         return "NaN" if np.isnan(value) else ("inf" if value > 0 else "-inf")
-    size = abs(float(value))
-    if size == 0 or 1e-5 <= size < 1e16:
+    size, (low, high) = abs(value), _PLAIN[value.itemsize]
+    if size == 0 or low <= size < high:
         return str(np.format_float_positional(value, unique=True, trim="0"))
     mantissa, exponent = np.format_float_scientific(value, unique=True, trim="-").split("e")
     mantissa = mantissa.removesuffix(".")
