@@ -137,7 +137,26 @@ def _constant(node: Node, *operands: Node) -> Node:
 def _call(node: tree.Call) -> Node:
     arguments = tuple(_simplified(argument) for argument in node.arguments)
     call = tree.Call(node.name, arguments, node.type, at=node.at)
+    if (
+        node.name in tree.HAS_ITEM
+        and (among := _among_items(arguments[0], arguments[1], node.at)) is not None
+    ):
+        return among
     return call if registry.find(node.name).volatile else _constant(call, *arguments)
+
+
+def _among_items(items: Node, operand: Node, at: int) -> Node | None:
+    """``array_has([1, 2], a)`` as ``a IN (1, 2)``, with its nulls and zeros; None for others."""
+    if not isinstance(items, Literal) or items.is_null or isinstance(operand, Literal):
+        return None
+    values = items.scalar().values
+    if not len(values):
+        return _FALSE
+    if pa.types.is_nested(values.type):
+        return None
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return _in_list(operand, tuple(Literal.of(value) for value in values), at)
 
 
 def _like(node: tree.Like) -> Node:

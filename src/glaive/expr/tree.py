@@ -20,6 +20,7 @@ from glaive.dataclass import dataclass
 
 __all__ = [
     "FIRST_VALUE",
+    "HAS_ITEM",
     "MAX_ARGUMENTS",
     "MAX_DEPTH",
     "MAX_JOINED",
@@ -70,6 +71,9 @@ number of operands are one level."""
 
 FIRST_VALUE = frozenset({"coalesce", "nvl"})
 """Functions that return the first argument that is not null."""
+
+HAS_ITEM = frozenset({"array_has", "array_contains", "list_has", "list_contains"})
+"""Functions that test whether a list has an item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ def _with_item(values: Any, item: Any, *, first: bool) -> Any:
     order[added] = np.arange(rows) + len(parts.values)
     order[order < 0] = np.arange(len(parts.values))
     items = concat_arrays([parts.values, broadcast(item, rows)]).take(pa.array(order))
-    return lists_of(items, ends, values.type)
+    return lists_of(items, ends, list_like(values.type, items.type))
 
 
 function("array_append", "list_append", "array_push_back", "list_push_back", takes=lists("le"))(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from glaive.arrow.dictionaries import decode_dictionary
 from glaive.dataclass import dataclass
 from glaive.expr.compare import compare, distinct
 from glaive.expr.functions.untyped import pa, pc
@@ -46,7 +47,7 @@ class ListParts:
     Parameters
     ----------
     values
-        Values of the rows that are not null, one row after the other.
+        Values of the rows that are not null, one row after the other; no dictionaries.
     begin, sizes
         Start and number of values of each row; a null row has none. Shape ``(rows,)``.
     rows
@@ -65,6 +66,8 @@ class ListParts:
         sizes = np.diff(sizes).astype(np.int64)
         sizes[lists.is_null().to_numpy(zero_copy_only=False)] = 0
         values = lists.keys if pa.types.is_map(lists.type) else lists.flatten()
+        if pa.types.is_dictionary(values.type):  # as single values are
+            values = decode_dictionary(values)
         begin = np.cumsum(sizes) - sizes
         return cls(values, begin, sizes, np.repeat(np.arange(len(lists)), sizes))
 

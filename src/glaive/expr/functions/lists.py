@@ -131,15 +131,22 @@ def _keys(values: list[Any]) -> set[Any]:
     return set(map(set_key, values))
 
 
+def _is_empty(lists: Any) -> bool:
+    """Whether it is the same list without items for all rows."""
+    return is_constant(lists) and lists.is_valid and not len(lists.values)
+
+
 @function("array_has_all", "list_has_all", takes=lists("ll", always(pa.bool_())))
 def _array_has_all(values: Any, others: Any) -> Any:
-    if is_constant(others) and others.is_valid and not len(others.values):
+    if _is_empty(others):
         return pa.repeat(pa.scalar(True), count_rows((values, others)))
     return _has(lambda value, other: value >= other)(values, others)
 
 
 @function("array_has_any", "list_has_any", "arrays_overlap", takes=lists("ll", always(pa.bool_())))
 def _array_has_any(values: Any, others: Any) -> Any:
+    if _is_empty(values) or _is_empty(others):
+        return pa.repeat(pa.scalar(False), count_rows((values, others)))
     if not is_constant(others) or not others.is_valid or is_kind.is_nested(values.type.value_type):
         return _has(lambda value, other: bool(value & other))(values, others)
     parts = ListParts.of(values)

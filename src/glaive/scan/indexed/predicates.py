@@ -135,7 +135,7 @@ def _leaf(node: Node) -> Leaf | None:
 def _call(name: str, operand: Any) -> IndexQuery | None:
     """The query of a function of a column and a constant."""
     match name:
-        case "array_has" | "array_contains" | "list_has" | "list_contains":
+        case name if name in tree.HAS_ITEM:
             return HasLabels(pa.array([operand.as_py()], operand.type))
         case "array_has_any" | "list_has_any" | "arrays_overlap":
             return _labels(operand.values, every=False)
