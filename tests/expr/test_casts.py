@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -53,3 +54,18 @@ def test_texts_of_floats_have_exponents_from_where_their_type_has() -> None:
     doubles = cast(pa.array(numbers), pa.string()).to_pylist()
     assert doubles[:3] == ["1e-7", "1e-6", "0.00001"]
     assert doubles[5:] == ["10000000000000.0", "9007199254740992.0"]
+
+
+def test_decimals_become_the_closest_float_of_64_bits() -> None:
+    cents = [Decimal(cent).scaleb(-2) for cent in range(-20_000, 20_000)]
+    found = cast(pa.array([None, *cents], pa.decimal128(10, 2)), pa.float64()).to_pylist()
+    assert found == [None, *map(float, cents)]
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(38, 0), pa.decimal256(76, 0)], ids=str)
+def test_large_decimals_are_rounded_once(kind: Any) -> None:
+    halves = [2**bits + 2 ** (bits - 53) for bits in range(53, 126)]
+    numbers = [sign * (half + more) for half in halves for more in (-1, 0, 1) for sign in (-1, 1)]
+    numbers += [2**64, -(2**64), 2**63, -(2**63), 10**38 - 1, 0]
+    stored = pa.array([Decimal(number) for number in numbers], kind)
+    assert cast(stored[3:], pa.float64()).to_pylist() == [float(number) for number in numbers[3:]]

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from glaive.arrow import compute as pc
 from glaive.arrow.capacity import too_large
+from glaive.arrow.decimals import doubles_of
 from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
 from glaive.arrow.geometries import GeometryType
 from glaive.errors import FilterError
@@ -212,7 +213,7 @@ def _from_decimal(array: Any, kind: Any) -> Any:
     if types.is_integer(kind):
         return pc.trunc(array.cast(pa.decimal256(76, max(array.type.scale, 0)))).cast(kind)
     if types.is_floating(kind):
-        result = array.cast(pa.float64())
+        result = doubles_of(array)
         return _half(result) if kind.bit_width == 16 else result.cast(kind, safe=False)
     if types.is_boolean(kind):
         return pc.not_equal(array, pa.scalar(0, array.type))
