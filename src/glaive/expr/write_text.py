@@ -141,5 +141,5 @@ def duration_text(value: int, unit: str) -> str:
     parts = [seconds_total // 86_400, seconds_total // 3600 % 24, seconds_total // 60 % 60]
     days, hours, minutes = (f"{sign if part else ''}{part}" for part in parts)
     fraction = f".{rest:0{len(str(size)) - 1}}" if size > 1 else ""
-    seconds = f"{sign}{seconds_total % 60}{fraction}" if value else f"0{fraction}"
+    seconds = f"{sign if seconds_total % 60 or rest else ''}{seconds_total % 60}{fraction}"
     return f"{days} days {hours} hours {minutes} mins {seconds} secs"

@@ -152,15 +152,19 @@ def _duration_part(name: str, moment: Any) -> Any:
     if finer is None:
         raise FilterError(f"date_part: a duration has no {name}")
     more, less = max(finer // ticks, 1), max(ticks // finer, 1)
-    return _narrow(pc.divide(pc.multiply(ticks_of(moment), more), less), kind)
+    fitting = _if_within(ticks_of(moment), (2**63 - 1) // more)
+    return _narrow(pc.divide(pc.multiply(fitting, more), less), kind)
 
 
 def _narrow(values: Any, kind: Any) -> Any:
     """Values that do not fit become null."""
-    if kind == pa.int64():
-        return values
-    fits = pc.less_equal(pc.abs(values), 2**31 - 1)
-    return pc.if_else(fits, values, None).cast(kind)
+    return values if kind == pa.int64() else _if_within(values, 2**31 - 1).cast(kind)
+
+
+def _if_within(values: Any, most: int) -> Any:
+    """Values that are larger or, negated, smaller become null."""
+    fits = pc.and_(pc.less_equal(values, most), pc.greater_equal(values, -most))
+    return pc.if_else(fits, values, None)
 
 
 _UNITS = (*_CLOCK[4::-1], "day", "week", "month", "quarter", "year")

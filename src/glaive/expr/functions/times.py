@@ -28,6 +28,9 @@ __all__: list[str] = []
 
 is_kind = pa.types
 
+_DECIMAL_DIGITS = 65
+"""Of decimals that are multiplied by nanoseconds of a second; of more, floats are."""
+
 _SHOWN_FORMATS = 4
 """Formats that an error shows: a call may have thousands."""
 
@@ -93,6 +96,8 @@ def _source_types(call: Call, *, days: bool) -> tuple[Any, ...]:
         return (pa.int64(),)
     if is_kind.is_timestamp(kind) or (days and is_kind.is_date(kind)):
         return (kind,)
+    if not days and is_kind.is_decimal(kind) and kind.precision <= _DECIMAL_DIGITS:
+        return (kind,)
     if is_number(kind):
         return (pa.float64(),)
     raise refuse(call, 0, "text, a number or a timestamp")
@@ -113,6 +118,19 @@ def _saturated(value: Any) -> Any:
     return pa.array(clipped, pa.int64(), mask=value.is_null().to_numpy(zero_copy_only=False))
 
 
+def _ticks_of_decimals(value: Any, factor: int) -> Any:
+    """Decimals times a factor as int64, truncated; products out of range as those of floats."""
+    kind = value.type
+    wide = value.cast(pa.decimal256(kind.precision, kind.scale))
+    if factor == 1:
+        return (pc.trunc(wide) if kind.scale > 0 else wide).cast(pa.int64())
+    product: Any = pc.multiply(wide, pa.scalar(factor, pa.decimal256(10, 0)))
+    product = (pc.trunc(product) if kind.scale > 0 else product).cast(pa.decimal256(76, 0))
+    low, high = (pa.scalar(bound, product.type) for bound in (-(2**63), 2**63 - 1))
+    above: Any = pc.max_element_wise(product, low, skip_nulls=False)
+    return pc.min_element_wise(above, high, skip_nulls=False).cast(pa.int64())
+
+
 def _to_unit(name: str, value: Any, formats: tuple[Any, ...], unit: str, factor: int) -> Any:
     """Ticks of a unit; numbers are multiplied by ``factor``."""
     kind = value.type
@@ -124,6 +142,8 @@ def _to_unit(name: str, value: Any, formats: tuple[Any, ...], unit: str, factor:
             if factor == 1:
                 return pc.trunc(value).cast(pa.int64())
             return _saturated(pc.multiply(value, float(factor)))
+        if is_kind.is_decimal(kind):
+            return _ticks_of_decimals(value, factor)
         if is_kind.is_timestamp(kind):
             ticks = value.cast(pa.int64())
             more = TICKS[unit] // TICKS[kind.unit]

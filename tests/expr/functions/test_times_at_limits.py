@@ -1,7 +1,8 @@
-"""Dates in years that Arrow does not have: more than 32,767, and less than -32,768."""
+"""Points in time and durations at the limits: of years, of the digits of floats, of integers."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from tests.expr.functions.calls import evaluate
 
 from glaive.errors import FilterError
+from glaive.expr.casts import cast
 
 CYCLE = 146_097
 """Days of 400 years."""
@@ -64,3 +66,47 @@ def test_a_unit_that_begins_out_of_range_is_an_error() -> None:
         with pytest.raises(FilterError, match="begins out of range"):
             evaluate(f"date_trunc('{unit}', t)", first)
     assert evaluate("to_date(t)", first).cast(pa.int32()).to_pylist() == [-106_752]
+
+
+def test_decimals_become_timestamps_exactly() -> None:
+    numbers = [Decimal("2156.97"), Decimal("-71250387.48"), None, Decimal("99999999.99")]
+    rows = pa.table({"p": pa.array(numbers, pa.decimal128(10, 2))})
+    nanos = [2_156_970_000_000, -71_250_387_480_000_000, None, 99_999_999_990_000_000]
+    assert evaluate("to_timestamp(p)", rows).cast(pa.int64()).to_pylist() == nanos
+    seconds = evaluate("to_timestamp_seconds(p)", rows).cast(pa.int64()).to_pylist()
+    assert seconds == [2156, -71_250_387, None, 99_999_999]
+
+
+def test_decimals_out_of_range_are_the_last_moments() -> None:
+    rows = pa.table({"p": pa.array([Decimal(-(10**30)), Decimal(10**30)], pa.decimal128(38, 0))})
+    found = evaluate("to_timestamp(p)", rows).cast(pa.int64()).to_pylist()
+    assert found == [-(2**63), 2**63 - 1]
+    with pytest.raises(FilterError, match="out of bounds"):
+        evaluate("to_timestamp_seconds(p)", rows)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"), [(pa.decimal128(38, 38), "0.25"), (pa.decimal128(9, -3), "-2000")]
+)
+def test_decimals_of_any_scale_become_timestamps(kind: Any, number: str) -> None:
+    rows = pa.table({"p": pa.array([Decimal(number), None], kind)})
+    for name, factor in (("to_timestamp", 10**9), ("to_timestamp_millis", 1)):
+        found = evaluate(f"{name}(p)", rows).cast(pa.int64()).to_pylist()
+        assert found == [int(Decimal(number) * factor), None]
+
+
+def test_parts_of_durations_that_do_not_fit_are_null() -> None:
+    rows = pa.table({"t": pa.array([33_083_330_988_206_629, 5], pa.duration("us"))})
+    assert evaluate("date_part('nanosecond', t)", rows).to_pylist() == [None, 5000]
+    assert evaluate("date_part('microsecond', t)", rows).to_pylist() == [None, 5]
+
+
+def test_no_part_of_the_text_of_a_duration_is_a_negative_zero() -> None:
+    moments = pa.array([-60, -61, 0, -86_400], pa.duration("s"))
+    assert cast(moments, pa.string()).to_pylist() == [
+        "0 days 0 hours -1 mins 0 secs",
+        "0 days 0 hours -1 mins -1 secs",
+        "0 days 0 hours 0 mins 0 secs",
+        "-1 days 0 hours 0 mins 0 secs",
+    ]
+    assert cast(pa.array([-500], pa.duration("ms")), pa.string())[0].as_py().endswith("-0.500 secs")
