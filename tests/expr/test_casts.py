@@ -69,3 +69,16 @@ def test_large_decimals_are_rounded_once(kind: Any) -> None:
     numbers += [2**64, -(2**64), 2**63, -(2**63), 10**38 - 1, 0]
     stored = pa.array([Decimal(number) for number in numbers], kind)
     assert cast(stored[3:], pa.float64()).to_pylist() == [float(number) for number in numbers[3:]]
+
+
+def test_texts_of_zoned_times_have_the_offset_of_their_day() -> None:
+    seconds = [-109_583_551, -100_000_000, 0, 1_593_000_000, -5_512_501_476, -(10**11)]
+    moments = pa.array(seconds, pa.timestamp("s", "America/New_York"))
+    assert cast(moments, pa.string()).to_pylist() == [
+        "1966-07-12T12:07:29-04:00",
+        "1966-10-31T09:13:20-05:00",
+        "1969-12-31T19:00:00-05:00",
+        "2020-06-24T08:00:00-04:00",
+        "1795-04-25T16:39:22-04:56",
+        "-1199-02-15T09:17:18-04:56",
+    ]

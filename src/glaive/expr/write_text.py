@@ -20,7 +20,7 @@ _PLAIN = {4: (np.float32(1e-6), np.float32(1e13)), 8: (1e-5, 1e16)}
 """By bytes of a float: from where to where it is written without an exponent."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_SECOND = 253_402_000_000
+_FIRST_SECOND, _LAST_SECOND = -62_135_000_000, 253_402_000_000
 _TO_YEAR_2000 = -10_957
 _CYCLE_DAYS = 146_097
 
@@ -87,7 +87,7 @@ def _date(days: int) -> str:
 
 def _at(seconds: int) -> datetime:
     """A point in time with the same zone rules, within the range of ``datetime``."""
-    return _EPOCH + timedelta(seconds=min(max(seconds, 0), _LAST_SECOND))
+    return _EPOCH + timedelta(seconds=min(max(seconds, _FIRST_SECOND), _LAST_SECOND))
 
 
 def _moment(value: int, unit: str, zone: str | None) -> str:
@@ -107,9 +107,10 @@ def _moment(value: int, unit: str, zone: str | None) -> str:
             offset = _at(seconds).astimezone(ZoneInfo(zone)).utcoffset() or timedelta()
     except (LookupError, OSError, OverflowError, ValueError):  # OSError: the name of a folder
         raise FilterError(f"there is no time zone {zone!r:.80}") from None
-    minutes = int(offset.total_seconds()) // 60
-    zone_text = f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
-    return f"{_to_second(seconds + minutes * 60)}{_fraction(rest, unit)}{zone_text}"
+    ahead = int(offset.total_seconds())
+    minutes = abs(ahead) // 60  # Offsets before standard time have seconds.
+    zone_text = f"{'-' if ahead < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}"
+    return f"{_to_second(seconds + ahead)}{_fraction(rest, unit)}{zone_text}"
 
 
 def _to_second(seconds: int) -> str:

@@ -85,14 +85,18 @@ def test_decimals_out_of_range_are_the_last_moments() -> None:
         evaluate("to_timestamp_seconds(p)", rows)
 
 
-@pytest.mark.parametrize(
-    ("kind", "number"), [(pa.decimal128(38, 38), "0.25"), (pa.decimal128(9, -3), "-2000")]
-)
-def test_decimals_of_any_scale_become_timestamps(kind: Any, number: str) -> None:
-    rows = pa.table({"p": pa.array([Decimal(number), None], kind)})
-    for name, factor in (("to_timestamp", 10**9), ("to_timestamp_millis", 1)):
-        found = evaluate(f"{name}(p)", rows).cast(pa.int64()).to_pylist()
-        assert found == [int(Decimal(number) * factor), None]
+def test_decimals_of_any_scale_become_timestamps() -> None:
+    for kind, number in ((pa.decimal128(38, 38), "0.25"), (pa.decimal256(65, 0), "-2000")):
+        rows = pa.table({"p": pa.array([Decimal(number), None], kind)})
+        for name, factor in (("to_timestamp", 10**9), ("to_timestamp_millis", 1)):
+            found = evaluate(f"{name}(p)", rows).cast(pa.int64()).to_pylist()
+            assert found == [int(Decimal(number) * factor), None]
+
+
+def test_seconds_are_those_of_the_local_time() -> None:
+    moment = pa.array([-5_512_501_476, 1_593_000_007], pa.timestamp("s", "America/New_York"))
+    assert part("second", moment).to_pylist() == [22, 7]
+    assert part("minute", moment).to_pylist() == [39, 0]
 
 
 def test_parts_of_durations_that_do_not_fit_are_null() -> None:

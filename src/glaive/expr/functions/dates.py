@@ -101,6 +101,8 @@ def _date_part(part: Any, moment: Any) -> Any:
         moment = moment.cast(pa.date32())
     if is_kind.is_time(moment.type):
         return _calendar_part(name, moment).cast(kind)
+    if is_kind.is_timestamp(moment.type):
+        moment = local_time(moment)  # Arrow leaves seconds of zones before standard time out.
     moment, far = near(moment)
     found = _calendar_part(name, moment)
     if far is not None:

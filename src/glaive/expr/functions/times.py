@@ -96,7 +96,8 @@ def _source_types(call: Call, *, days: bool) -> tuple[Any, ...]:
         return (pa.int64(),)
     if is_kind.is_timestamp(kind) or (days and is_kind.is_date(kind)):
         return (kind,)
-    if not days and is_kind.is_decimal(kind) and kind.precision <= _DECIMAL_DIGITS:
+    exact = is_kind.is_decimal(kind) and kind.precision <= _DECIMAL_DIGITS and kind.scale >= 0
+    if exact and not days:
         return (kind,)
     if is_number(kind):
         return (pa.float64(),)
@@ -121,11 +122,11 @@ def _saturated(value: Any) -> Any:
 def _ticks_of_decimals(value: Any, factor: int) -> Any:
     """Decimals times a factor as int64, truncated; products out of range as those of floats."""
     kind = value.type
-    wide = value.cast(pa.decimal256(kind.precision, kind.scale))
     if factor == 1:
-        return (pc.trunc(wide) if kind.scale > 0 else wide).cast(pa.int64())
+        return pc.trunc(value.cast(pa.decimal256(76, kind.scale))).cast(pa.int64())
+    wide = value.cast(pa.decimal256(kind.precision, kind.scale))
     product: Any = pc.multiply(wide, pa.scalar(factor, pa.decimal256(10, 0)))
-    product = (pc.trunc(product) if kind.scale > 0 else product).cast(pa.decimal256(76, 0))
+    product = pc.trunc(product).cast(pa.decimal256(76, 0))
     low, high = (pa.scalar(bound, product.type) for bound in (-(2**63), 2**63 - 1))
     above: Any = pc.max_element_wise(product, low, skip_nulls=False)
     return pc.min_element_wise(above, high, skip_nulls=False).cast(pa.int64())
