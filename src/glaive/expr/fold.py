@@ -150,8 +150,6 @@ def _among_items(items: Node, operand: Node, at: int) -> Node | None:
     if not isinstance(items, Literal) or items.is_null or isinstance(operand, Literal):
         return None
     values = items.scalar().values
-    if not len(values):
-        return _FALSE
     if pa.types.is_nested(values.type):
         return None
     if pa.types.is_dictionary(values.type):
@@ -279,7 +277,7 @@ def _in_list(operand: Node, items: Sequence[Node], at: int) -> Node:
         if isinstance(item, Literal) and not item.is_null:
             known.update(dict.fromkeys(_zeros(item) or (item,)))
     if not known:
-        return _UNKNOWN
+        return _UNKNOWN if nulls else _FALSE
     test: Node
     operand, values_of = _uncast_all(operand, tuple(known))
     if len(values_of) == 1:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import glaive
@@ -49,6 +50,17 @@ def test_a_list_of_constants_has_an_item_as_in_does(
     assert dataset.to_table(filter=text)["id"].to_pylist() == passing
     dataset.create_scalar_index("n", "BTREE")
     assert dataset.to_table(filter=text, use_scalar_index=True)["id"].to_pylist() == passing
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.null()], ids=str)
+def test_no_row_is_in_an_empty_set_and_all_are_outside(dataset: Any, kind: Any) -> None:
+    among = pc.field("n").isin(pa.array([], kind))
+    assert dataset.count_rows(among) == 0
+    assert dataset.count_rows(~among) == 5
+    assert dataset.count_rows(~among & (pc.field("id") > 2)) == 2
+    assert dataset.count_rows(~pc.field("n").isin(pa.array([None], kind))) == 0
+    dataset.delete(~among)
+    assert dataset.count_rows() == 0
 
 
 def test_an_index_finds_the_items_of_a_list_of_constants(dataset: Any) -> None:
