@@ -346,6 +346,32 @@ def test_expressions_of_pyarrow(expression: pc.Expression, kept: list[int]) -> N
     assert rows(expression) == kept
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pc.xor(pc.field("a"), pc.field("b")),
+        ~pc.xor(pc.field("a"), pc.field("b")),
+        pc.ascii_lower(pc.field("s")) == "éa",
+        pc.ascii_upper(pc.field("s")) == "ÉA",
+        pc.utf8_lower(pc.field("s")) == "éa",
+    ],
+    ids=str,
+)
+def test_expressions_select_the_rows_that_arrow_selects(expression: pc.Expression) -> None:
+    truths = [True, False, None]
+    table = pa.table(
+        {
+            "a": truths * 3,
+            "b": [truth for truth in truths for _ in truths],
+            "s": ["ÉA", "éa", "Éa", "éA", None, "", "A", "é", "ÉÀ"],
+            "row": range(9),
+        }
+    )
+    (batch,) = table.to_batches()
+    mask = bind_filter(expression, LanceSchema.from_arrow(batch.schema)).mask(batch)
+    assert table.filter(mask).equals(table.filter(expression))
+
+
 def test_long_expressions_of_pyarrow_are_quick() -> None:
     long = pc.field("a") != -1
     for i in range(2000):

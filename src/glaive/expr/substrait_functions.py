@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from string import ascii_lowercase, ascii_uppercase
 
 import pyarrow as pa
 
@@ -26,7 +27,7 @@ _COMPARED = {
     "greater_equal": ">=",
     "is_distinct_from": "IS DISTINCT FROM",
     "is_not_distinct_from": "IS NOT DISTINCT FROM",
-    "xor": "IS DISTINCT FROM",
+    "xor": "!=",
 }
 _COMBINED = {
     "add": "+",
@@ -42,8 +43,6 @@ _COMBINED = {
 _NAMED = {
     "utf8_upper": "upper",
     "utf8_lower": "lower",
-    "ascii_upper": "upper",
-    "ascii_lower": "lower",
     "utf8_length": "char_length",
     "binary_length": "octet_length",
     "utf8_reverse": "reverse",
@@ -117,6 +116,12 @@ def _finite(node: Node) -> Node:
     return tree.Not(tree.either(_infinite(node), tree.Call("isnan", (node,))))
 
 
+def _replacing(old: str, new: str) -> Callable[[Node], Node]:
+    """A function that replaces letters in texts."""
+    letters = Literal(old, pa.string()), Literal(new, pa.string())
+    return lambda node: tree.Call("translate", (node, *letters))
+
+
 _UNKNOWN = Literal(None, pa.bool_())
 _ONE: dict[str, Callable[[Node], Node]] = {
     "not": tree.Not,
@@ -132,6 +137,8 @@ _ONE: dict[str, Callable[[Node], Node]] = {
     "is_not_true": lambda node: tree.IsTruth(node, True, negated=True),
     "is_not_false": lambda node: tree.IsTruth(node, False, negated=True),
     "negate": tree.Negative,
+    "ascii_lower": _replacing(ascii_uppercase, ascii_lowercase),
+    "ascii_upper": _replacing(ascii_lowercase, ascii_uppercase),
     "is_finite": _finite,
     "is_infinite": _infinite,
     "is_inf": _infinite,
