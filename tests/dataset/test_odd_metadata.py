@@ -114,6 +114,31 @@ def test_what_pandas_noted_does_not_choose_the_bytes_of_a_name(
     assert table.to_pandas()["id"].tolist() == list(range(10))
 
 
+@pytest.mark.spec("rel-24", "rel-25")
+def test_what_pandas_noted_does_not_multiply_the_levels_of_an_index(place: str) -> None:
+    rows = '{"kind":"range","name":null,"start":0,"stop":10,"step":1}'
+    noted = f'{{"index_columns":[{rows},{rows}],"columns":[],"column_indexes":[]}}'
+    glaive.write_dataset(ROWS.replace_schema_metadata({"pandas": noted}), place, mode="overwrite")
+    assert b"pandas" not in (glaive.dataset(place).to_table().schema.metadata or {})
+
+
+@pytest.mark.spec("rel-24", "rel-25")
+@pytest.mark.parametrize("is_in_note", [False, True])
+def test_what_pandas_noted_does_not_make_levels_of_long_names(place: str, is_in_note: bool) -> None:
+    long = "(" + "1," * 600 + ")"
+    level = '{"name":null,"field_name":null,"pandas_type":"unicode","numpy_type":"object"}'
+    column = f'{{"name":"{long}","field_name":"id","pandas_type":"x","numpy_type":"int64"}}'
+    noted = (
+        f'{{"index_columns":[],"columns":[{column if is_in_note else ""}],'
+        f'"column_indexes":[{level},{level}]}}'
+    )
+    named = ROWS if is_in_note else ROWS.rename_columns([long])
+    glaive.write_dataset(named.replace_schema_metadata({"pandas": noted}), place, mode="overwrite")
+    table = glaive.dataset(place).to_table()
+    assert b"pandas" not in (table.schema.metadata or {})
+    assert table.to_pandas().iloc[:, 0].tolist() == list(range(10))
+
+
 @pytest.mark.parametrize("noted", [b"our pandas", b'{"of": "a user"}', b"\xff"])
 def test_metadata_of_that_key_that_is_not_of_pandas_is_kept(place: str, noted: bytes) -> None:
     glaive.write_dataset(ROWS.replace_schema_metadata({"pandas": noted}), place, mode="overwrite")

@@ -119,7 +119,7 @@ class LanceSchema:
         if metadata and _PANDAS in metadata:
             from glaive.format.pandas_metadata import is_unsafe
 
-            if is_unsafe(metadata[_PANDAS]):
+            if is_unsafe(metadata[_PANDAS], (field.name for field in self.fields)):
                 del metadata[_PANDAS]
         return pa.schema([field.to_arrow() for field in self.fields], metadata)
 
