@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from glaive.config import USUAL_RATIO
 from glaive.dataclass import dataclass
 from glaive.errors import FormatError, GlaiveError
 from glaive.ingestion.rejects import Rejects
@@ -30,6 +31,12 @@ __all__ = [
 BLOCK_BYTES: Final = 16 << 20
 MAX_RECORD_BYTES: Final = 1 << 30
 """A record longer than this is taken for a file without line ends."""
+
+_MOST_UNPACKED: Final = 128 << 20
+"""The same for compressed files of a few megabytes: few bytes stand for any number of others."""
+
+_FEW: Final = 4
+"""Records of which one or more are bad that are parsed one by one."""
 
 Parse = Callable[[pa.Buffer], pa.Table]
 
@@ -73,7 +80,8 @@ def read_blocks(
     Raises
     ------
     FormatError
-        A record has more than 1 GiB: the file has no line ends. Or a compressed file is damaged.
+        A record has more than 1 GiB, or in compressed files than 128 MiB and 64 times their size:
+        the file has no line ends. Or a compressed file is damaged.
 
     Notes
     -----
@@ -107,8 +115,7 @@ def read_blocks(
             if last:
                 return
             rest = joined[end:]
-            if len(rest) > MAX_RECORD_BYTES:
-                raise FormatError(f"{file.uri}: more than 1 GiB without a line end")
+            _refuse_beyond(file, len(rest))
 
 
 def first_block(file: SourceFile, size: int, *, quoted: bool = False) -> Block:
@@ -121,8 +128,21 @@ def first_block(file: SourceFile, size: int, *, quoted: bool = False) -> Block:
             end = _last_record_end(joined, quoted=quoted) if data else len(joined)
             if end or not data:
                 return Block(pa.py_buffer(joined[:end]), 0)
-            if len(joined) > MAX_RECORD_BYTES:
-                raise FormatError(f"{file.uri}: more than 1 GiB without a line end")
+            _refuse_beyond(file, len(joined))
+
+
+def _refuse_beyond(file: SourceFile, size: int) -> None:
+    """Refuse so many bytes without a line end."""
+    if file.compression is None:
+        if size > MAX_RECORD_BYTES:
+            raise FormatError(f"{file.uri}: more than 1 GiB without a line end")
+        return
+    most = min(max(_MOST_UNPACKED, USUAL_RATIO * file.size), MAX_RECORD_BYTES)
+    if size > most:
+        raise FormatError(
+            f"{file.uri}: more than {most >> 20} MiB without a line end in a compressed file of "
+            f"{file.size:,} bytes. If these are one record, decompress the file first"
+        )
 
 
 def _more(held: int, least: int) -> int:
@@ -191,8 +211,8 @@ def parse_block(
             if alone:
                 rejects.add(file, 1 + block.lines + int(lines[low]), str(error), part.to_pybytes())
                 continue
-            middle = (low + high) // 2
-            waiting += [(middle, high), (low, middle)]
+            step = 1 if high - low <= _FEW else (high - low) // 2 + 1
+            waiting += [(at, min(at + step, high)) for at in range(low, high, step)][::-1]
             continue
         yield table
 

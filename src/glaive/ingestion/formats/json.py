@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -24,6 +25,9 @@ from glaive.ingestion.sources import SourceFile
 __all__ = ["Json"]
 
 _SAMPLE_BYTES = 4 << 20
+_MOST_BAD = 1_000
+"""Records of a sample that are none; those behind them are not looked at."""
+
 _MOST_PARTS = 4
 """Of :data:`MAX_CELLS` each, in which the records of a sample are parsed for types."""
 
@@ -48,10 +52,15 @@ class Json(SourceFormat):
     def schema(self, file: SourceFile) -> pa.Schema:
         """Members and types of the first 4 MiB, or of the whole file."""
         blocks = read_blocks(file) if self._infer_all else [first_block(file, _SAMPLE_BYTES)]
-        schemas = [one for block in blocks for one in _schema_of(file, block)]
+        schemas: list[pa.Schema] = []
+        reason = " is empty"
+        for block in blocks:
+            rejects = _FewRejects(keep=True)
+            schemas += _schema_of(file, block, rejects)
+            reason = rejects.first or reason
         if not schemas:
             raise FormatError(
-                f"{file.uri} is empty: it has no record to infer types from, of at most "
+                f"{file.uri}{reason}: it has no record to infer types from, of at most "
                 f"{MAX_NESTING} levels and {MAX_CELLS:,} values"
             )
         schema = _unified(file, schemas)
@@ -92,12 +101,34 @@ class Json(SourceFormat):
         )
 
 
-def _schema_of(file: SourceFile, block: Block) -> list[pa.Schema]:
-    """Members and types of a block, if it has any; lines that are no JSON are named when read."""
+class _EnoughError(Exception):
+    """So many records of a sample are none that the others do not count."""
+
+
+class _FewRejects(Rejects):
+    """Records that are none, up to a number: each costs a call of the parser."""
+
+    first = ""
+    """The line of the first one, and what is wrong with it."""
+
+    def add(self, file: SourceFile, line: int | None, reason: str, record: bytes | None) -> None:
+        """Count a record."""
+        self.first = self.first or f", line {line}: {reason}"
+        super().add(file, line, reason, None)
+        if len(self) >= _MOST_BAD:
+            raise _EnoughError
+
+
+def _schema_of(file: SourceFile, block: Block, rejects: _FewRejects) -> list[pa.Schema]:
+    """Members and types of a block, if it has any; lines that are no JSON are named when read.
+
+    Where many are none, the records before these count.
+    """
     schemas, rows = [], 0
-    for part in parse_block(file, block, _infer, Rejects(keep=True)):
-        schemas.append(part.schema)
-        rows += part.num_rows
+    with suppress(_EnoughError):
+        for part in parse_block(file, block, _infer, rejects):
+            schemas.append(part.schema)
+            rows += part.num_rows
     if not schemas:
         return []
     schema = _unified(file, schemas)

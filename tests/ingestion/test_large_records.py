@@ -1,0 +1,53 @@
+"""Files whose records are longer, or worse, than their bytes tell."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from time import process_time
+
+import pytest
+
+import glaive
+from glaive.errors import FormatError
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize(
+    ("name", "start", "end"),
+    [("a.csv.gz", b"a,b\n1,", b"\n"), ("a.json.gz", b'{"a":"', b'"}\n'), ("a.txt.gz", b"", b"\n")],
+)
+def test_a_record_of_a_small_compressed_file_is_not_unpacked_without_end(
+    tmp_path: Path, name: str, start: bytes, end: bytes
+) -> None:
+    def written(mebibytes: int) -> Path:
+        with gzip.open(tmp_path / name, "wb", 1) as file:
+            file.write(start)
+            for _ in range(mebibytes):
+                file.write(b"a" * (1 << 20))
+            file.write(end)
+        return tmp_path / name
+
+    assert glaive.ingest(written(20), tmp_path / "t.lance").rows == 1
+    with pytest.raises(FormatError, match=rf"{name}: more than 128 MiB without a line end"):
+        glaive.ingest(written(300), tmp_path / "u.lance")
+
+
+@pytest.mark.spec("rel-25")
+def test_types_are_not_looked_for_in_any_number_of_records_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"x\n" * 500_000)
+    began = process_time()
+    with pytest.raises(FormatError, match=r"a\.json, line 1: .*: it has no record to infer types"):
+        glaive.ingest(path, tmp_path / "t.lance")
+    assert process_time() - began < 10
+
+    path.write_bytes(b'{"a": 1, "b": "c"}\n' * 10 + b"x\n" * 20)
+    done = glaive.ingest(path, tmp_path / "t.lance", bad_records=tmp_path / "bad.lance")
+    assert (done.rows, done.bad_records) == (10, 20)
+
+
+def test_a_name_that_a_record_has_twice_is_what_is_wrong_with_it(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1, "a": 2}\n')
+    with pytest.raises(FormatError, match=r"a\.json, line 1: .*twice"):
+        glaive.ingest(tmp_path / "a.json", tmp_path / "t.lance")
