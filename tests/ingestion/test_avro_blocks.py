@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
+import fastavro
 import pyarrow as pa
 import pytest
 
+import glaive
+from glaive.errors import MissingDependencyError, UnsupportedFeatureError
 from glaive.ingestion.formats.avro import Bounded
 from glaive.ingestion.formats.avro_blocks import check_block
 from glaive.ingestion.sources import list_sources
@@ -45,3 +49,22 @@ def test_blocks_that_state_what_they_hold_are_not_refused(codec: str) -> None:
         if codec == "lz4_raw":
             block = count.to_bytes(4, "little") + block
         check_block(codec.removesuffix("_raw"), block)
+
+
+@pytest.mark.parametrize(
+    ("codec", "message"),
+    [("lz4", "its lz4 codec is supported but you need"), ("none", "Unrecognized codec: none")],
+)
+def test_a_codec_that_cannot_be_read_is_no_damage(tmp_path: Path, codec: str, message: str) -> None:
+    """With ``bad_records`` all rows of a sound file would be left out."""
+    with (tmp_path / "a.avro").open("wb") as file:
+        schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+        fastavro.writer(file, schema, [{"a": 1}], codec="bzip2")
+    data = (tmp_path / "a.avro").read_bytes()
+    given = bytes([2 * len(codec)]) + codec.encode()
+    (tmp_path / "a.avro").write_bytes(data.replace(b"\x0abzip2", given))
+    if codec == "lz4" and find_spec("lz4") is not None:
+        pytest.skip("lz4 is installed")
+
+    with pytest.raises((MissingDependencyError, UnsupportedFeatureError), match=message):
+        glaive.ingest(tmp_path / "a.avro", tmp_path / "t.lance", bad_records=tmp_path / "b.lance")

@@ -115,6 +115,7 @@ class Avro(SourceFormat):
                         continue
                     batch = _batch(part, columns, names, has_uuids=has_uuids)
                 except Exception as error:  # fastavro has no errors of its own
+                    _refuse_codec(error, file)
                     # Where the next block begins is not known.
                     reason = f"block {number} is damaged, from some record on: {error!r}"
                     rejects.add(file, None, reason, None)
@@ -178,6 +179,23 @@ def _blocks(source: Bounded, file: SourceFile) -> Any:
         raise FormatError(f"{file.uri} is not an Avro file: {error!r}") from error
     source.codec = f"{blocks.codec}"
     return blocks
+
+
+def _refuse_codec(error: Exception, file: SourceFile) -> None:
+    """Refuse a sound file with blocks that fastavro cannot decode: its records are not bad.
+
+    Raises
+    ------
+    MissingDependencyError, UnsupportedFeatureError
+        The error says so.
+    """
+    text = str(error)
+    if not isinstance(error, ValueError):
+        return
+    if text.startswith("Unrecognized codec: "):
+        raise UnsupportedFeatureError(f"{file.uri}: {text}. Write the file with deflate") from error
+    if "codec is supported but you need to install" in text:
+        raise MissingDependencyError(f"{file.uri}: its {text}") from error
 
 
 def _columns(blocks: Any, file: SourceFile) -> pa.Schema:
