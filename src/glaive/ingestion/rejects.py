@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from glaive.errors import FormatError
+from glaive.errors import FormatError, GlaiveError, StoreError
 from glaive.ingestion.sources import SourceFile
+from glaive.io.failures import from_system
 
-__all__ = ["BAD_RECORDS", "Rejects"]
+__all__ = ["BAD_RECORDS", "Rejects", "refuse_failure"]
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("file", pa.string(), nullable=False),
@@ -25,6 +26,27 @@ BAD_RECORDS: Final = pa.schema(_FIELDS)
 
 _MAX_RECORD: Final = 1 << 20
 """Bytes that are kept of a bad record."""
+
+
+_CALLED: Final = " Detail: Python exception: "
+"""In errors of Arrow that a source caused which is read by Python."""
+
+
+def refuse_failure(file: SourceFile, error: Exception) -> None:
+    """Raise errors that are not of the bytes of a file, but of the place that they come from.
+
+    Raises
+    ------
+    StoreError
+        A store, or the system, failed.
+    """
+    if isinstance(error, GlaiveError):
+        raise error
+    if isinstance(error, OSError) and error.errno is not None:
+        raise from_system(error, file.uri, "read") from error
+    said, called, _ = str(error).partition(_CALLED)
+    if called:
+        raise StoreError(f"{file.uri}: {said}") from error
 
 
 class Rejects:
@@ -63,6 +85,24 @@ class Rejects:
             )
         kept = None if record is None else record[:_MAX_RECORD]
         self._rows.append((file.named[0], line, reason, kept))
+
+    def add_damaged(self, file: SourceFile, part: str, error: Exception) -> None:
+        """Put the rest of a part of a file aside, whose bytes an error says to be wrong.
+
+        Raises
+        ------
+        FormatError
+            Bad records are not kept; or there is no memory for the rows, which may be sound.
+        GlaiveError
+            The error is not of the bytes, but of the place that they come from.
+        """
+        refuse_failure(file, error)
+        # Others than Arrow's and those of files mean little without their names.
+        said = f"{error}" if isinstance(error, pa.ArrowException | OSError) else repr(error)
+        reason = f"{part} is damaged, from some row on: {said}"
+        if isinstance(error, MemoryError):
+            raise FormatError(f"{file.uri}: {reason}. Or there is too little memory") from error
+        self.add(file, None, reason, None)
 
     def drop(self, rows: int) -> None:
         """Count rows that are left out."""

@@ -16,7 +16,7 @@ from glaive.errors import FormatError, GlaiveError, MissingDependencyError, Unsu
 from glaive.ingestion.formats.avro_blocks import check_block
 from glaive.ingestion.formats.options import known_options
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
-from glaive.ingestion.rejects import Rejects
+from glaive.ingestion.rejects import Rejects, refuse_failure
 from glaive.ingestion.sources import SourceFile, open_source
 
 __all__ = ["Avro", "Bounded"]
@@ -117,8 +117,7 @@ class Avro(SourceFormat):
                 except Exception as error:  # fastavro has no errors of its own
                     _refuse_codec(error, file)
                     # Where the next block begins is not known.
-                    reason = f"block {number} is damaged, from some record on: {error!r}"
-                    rejects.add(file, None, reason, None)
+                    rejects.add_damaged(file, f"block {number}", error)
                     return
                 yield batch
 
@@ -176,6 +175,7 @@ def _blocks(source: Bounded, file: SourceFile) -> Any:
         file_like: Any = source  # has the methods that are called
         blocks: Any = fastavro.block_reader(file_like)
     except Exception as error:
+        refuse_failure(file, error)
         raise FormatError(f"{file.uri} is not an Avro file: {error!r}") from error
     source.codec = f"{blocks.codec}"
     return blocks

@@ -11,7 +11,7 @@ from glaive.errors import FormatError
 from glaive.ingestion.formats.options import known_options
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.formats.ranges import grouped_pieces
-from glaive.ingestion.rejects import Rejects
+from glaive.ingestion.rejects import Rejects, refuse_failure
 from glaive.ingestion.sources import SourceFile, open_source
 
 __all__ = ["Orc"]
@@ -52,8 +52,7 @@ class Orc(SourceFormat):
                 try:
                     stripe = opened.read_stripe(number, columns=names)
                 except (pa.ArrowException, OSError) as error:
-                    reason = f"stripe {number} is damaged: {error}"
-                    rejects.add(piece.file, None, reason, None)
+                    rejects.add_damaged(piece.file, f"stripe {number}", error)
                     continue
                 yield stripe
 
@@ -65,5 +64,6 @@ def _opened(source: pa.NativeFile, file: SourceFile) -> Any:
         opened = orc.ORCFile(source)
         _ = opened.schema  # made now, of types that Arrow may not have
     except (pa.ArrowException, OSError) as error:
+        refuse_failure(file, error)
         raise FormatError(f"{file.uri} is not an ORC file: {error}") from error
     return opened

@@ -14,7 +14,7 @@ from glaive.ingestion.formats.parquet_footer import can_be_described
 from glaive.ingestion.formats.parquet_texts import has_all_items, item_counts, tidied
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.formats.ranges import grouped_pieces
-from glaive.ingestion.rejects import Rejects
+from glaive.ingestion.rejects import Rejects, refuse_failure
 from glaive.ingestion.sources import SourceFile, open_source
 
 __all__ = ["Parquet", "parquet_batches"]
@@ -80,8 +80,7 @@ class Parquet(SourceFormat):
                             continue
                     yield from _batches(opened, number, names, rows)
                 except (pa.ArrowException, OSError) as error:
-                    reason = f"row group {number} is damaged, from some row on: {error}"
-                    rejects.add(piece.file, None, reason, None)
+                    rejects.add_damaged(piece.file, f"row group {number}", error)
 
 
 def parquet_batches(file: SourceFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -103,6 +102,7 @@ def parquet_batches(file: SourceFile, names: Sequence[str]) -> Iterator[pa.Recor
                 rows = _batch_rows(opened.metadata.row_group(number)) if sound else _BATCH_ROWS
                 yield from _batches(opened, number, names, rows, use_threads=True)
         except (pa.ArrowException, OSError) as error:
+            refuse_failure(file, error)
             raise FormatError(f"{file.uri} is damaged: {error}") from error
 
 
@@ -117,6 +117,7 @@ def _opened(
     try:
         return parquet.ParquetFile(source, metadata=footer, read_dictionary=list(encoded))
     except (pa.ArrowException, OSError) as error:
+        refuse_failure(file, error)
         raise FormatError(f"{file.uri} is not a Parquet file: {error}") from error
 
 

@@ -1,0 +1,61 @@
+"""Sources whose store fails while they are read: no row is taken for damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pyarrow import orc, parquet
+
+import glaive
+from glaive.errors import StoreError
+from glaive.ingestion.sources import RangeFile
+from glaive.io.uri import open_store
+
+ROWS = 20_000
+
+
+def contents(folder: Path, name: str) -> bytes:
+    """A file of several parts."""
+    rows: Any = pa.table({"a": range(ROWS), "b": [f"text {row * 7}" for row in range(ROWS)]})
+    path = folder / name
+    if name.endswith("parquet"):
+        parquet.write_table(rows, path, row_group_size=ROWS // 10)
+    elif name.endswith("orc"):
+        orc.write_table(rows, path, stripe_size=1 << 16, batch_size=1_000)
+    else:
+        fields = [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]
+        schema: Any = {"type": "record", "name": "R", "fields": fields}
+        with path.open("wb") as file:
+            fastavro.writer(file, schema, rows.to_pylist())
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.orc", "a.avro"])
+def test_rows_that_a_store_did_not_give_are_no_bad_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    place = f"memory://failing-{name.rpartition('.')[2]}"
+    open_store(place).put(name, [contents(tmp_path, name)])
+    read, left = RangeFile.read, [10**9]
+
+    def failing(self: RangeFile, size: int = -1) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise StoreError("the store is away")
+        return read(self, size)
+
+    monkeypatch.setattr(RangeFile, "read", failing)
+    bad = tmp_path / "bad.lance"
+    source = f"{place}/{name}"
+    assert glaive.ingest(source, tmp_path / "all.lance", bad_records=bad).rows == ROWS
+    requests = 10**9 - left[0]
+    for allowed in {0, requests // 3, requests // 2, requests - 1}:
+        left[0] = allowed
+        with pytest.raises(StoreError, match="the store is away"):
+            glaive.ingest(source, tmp_path / "t.lance", bad_records=bad)
+    assert not bad.exists()
+    assert not (tmp_path / "t.lance" / "_versions").exists()
