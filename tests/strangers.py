@@ -14,9 +14,11 @@ import pyarrow as pa
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
+from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction
 from glaive.table.commit import commit_transaction
 from glaive.table.operations.append import Append
+from glaive.table.operations.update_bases import UpdateBases
 
 __all__ = ["CONTENT", "Stranger", "below_base", "blob_in", "contents_of", "listening"]
 
@@ -79,11 +81,11 @@ def below_base(
 ) -> LanceDataset:
     """A dataset whose second fragment says that its file lies below a base path."""
     dataset = glaive.write_dataset(rows, place)
-    given = glaive.DatasetBasePath(base, is_dataset_root=is_root, id=7)
-    glaive.dataset(place).add_bases([given])
+    # Not by way of users' values: these are checked, as whoever is no stranger wants it.
+    given = UpdateBases((table_pb2.BasePath(id=7, is_dataset_root=is_root, path=base),))
+    commit_transaction(dataset.store, Transaction(read_version=1, operation=given))
     first = dataset.manifest.fragment(0)
     (file,) = first.files
-    # Not by way of users' values: these are checked, as whoever is no stranger wants it.
     moved = replace(file, path=name or file.path, base_id=7)
     operation = Append((replace(first, files=(moved,)),))
     commit_transaction(dataset.store, Transaction(read_version=2, operation=operation))
