@@ -132,6 +132,19 @@ def test_a_source_of_spark_overwrites_no_file_that_no_export_wrote(
     assert (folder / "mine.txt").read_text() == "mine"
 
 
+def test_a_source_of_spark_writes_to_the_folder_that_was_looked_at(
+    spark: SparkSession, table: LanceTable, tmp_path: Path
+) -> None:
+    """Spark decodes no URI: the folder of that name was looked at, and another one removed."""
+    mine = tmp_path / "a%20b" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    folder = tmp_path / "a b"
+    table.export("orc", folder.as_uri(), "overwrite", columns=["id"], filter="id < 7")
+    assert mine.read_text() == "mine"
+    assert spark.read.orc(str(folder)).count() == 7
+
+
 def test_a_table_is_exported_by_tasks(
     spark: SparkSession, table: LanceTable, tmp_path: Path
 ) -> None:

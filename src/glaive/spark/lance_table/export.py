@@ -10,8 +10,8 @@ from uuid import uuid4
 from glaive.errors import OptionError
 from glaive.exporting import FORMATS, ExportMode, export_files
 from glaive.exporting.folder import refuse_others
+from glaive.io.local import LocalStore
 from glaive.io.location import Location
-from glaive.io.uri import open_store
 from glaive.spark.failures import as_glaive_errors, naming_job
 from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.lance_table.handle import TableHandle, located
@@ -89,9 +89,11 @@ class TableExport(TableHandle):
         dataset = self._latest()
         target = located(path)
         if format not in FORMATS:
-            is_folder = format.lower() in _OF_FILES and Location.parse(target).is_local
-            if mode == "overwrite" and is_folder:
-                refuse_others(open_store(target))  # Spark removes all that is there
+            if format.lower() in _OF_FILES and (place := Location.parse(target)).is_local:
+                if "://" in target:
+                    target = f"file://{place.path}"  # Spark decodes nothing in it
+                if mode == "overwrite":
+                    refuse_others(LocalStore(place.path))  # Spark removes all that is there
             with as_glaive_errors(), _naming_formats(format):
                 frame = self._frame(columns, filter=filter, blobs="bytes")  # type: ignore[arg-type]  # a mapping is read, too
                 frame.write.format(format).mode(mode).options(**options).save(target)
