@@ -391,8 +391,11 @@ def test_a_folder_on_the_way_to_a_deletion_that_cannot_be_opened_is_no_file_in_i
     store = LocalStore(tmp_path)
     store.put("a/b/c/file", [b"1"])
     before, refused = resource.getrlimit(resource.RLIMIT_NOFILE), []
-    free = os.open(os.devnull, os.O_RDONLY)
-    os.close(free)
+    last = max(int(path.name) for path in Path("/dev/fd").iterdir())
+    taken = [os.open(os.devnull, os.O_RDONLY)]  # numbers of connections that ended are between
+    while taken[-1] <= last:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+    os.close(free := taken.pop())
     for more in range(5):
         resource.setrlimit(resource.RLIMIT_NOFILE, (free + more, before[1]))
         try:
@@ -401,6 +404,8 @@ def test_a_folder_on_the_way_to_a_deletion_that_cannot_be_opened_is_no_file_in_i
             refused.append(str(error))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for number in taken:
+        os.close(number)
     assert len(refused) == 4
     assert all(f"cannot delete {tmp_path}/a/b/c: Too many" in message for message in refused)
     assert not (tmp_path / "a/b/c/file").exists()
