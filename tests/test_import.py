@@ -108,7 +108,7 @@ SEARCHES = {
             "glaive.index.text.building",
             "glaive.scan.filter.search",
         ),
-        318,
+        319,
     ),
     "point": (
         "dataset.to_table(filter='n = 777', columns=['n', 't'])",

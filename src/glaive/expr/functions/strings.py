@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from glaive.arrow.letters import is_alphanumeric
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import (
     INTEGER,
@@ -60,7 +61,7 @@ def _capitals(text: str) -> str:
     letters, inside = [], False
     for letter in text:
         letters.append(letter.lower() if inside else letter.upper())
-        inside = letter.isalnum()
+        inside = is_alphanumeric(letter)
     return "".join(letters)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from glaive.arrow.letters import alphanumeric_class, words_of
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import (
     INTEGER,
@@ -171,27 +172,21 @@ def _find_in_set(text: Any, words: Any) -> Any:
     return _with_nulls(pc.add(number, 1), pa.int32(), text)
 
 
-_WORD = r"[^\pL\pN]"
-
-
 @function("contains_tokens", takes=signature(LOOSE_TEXT, LOOSE_TEXT, result=pa.bool_()))
 def _contains_tokens(text: Any, tokens: Any) -> Any:
     if not is_constant(tokens):
         raise FilterError("contains_tokens: the words must be a constant, not a column")
     passing = _with_nulls(pa.repeat(pa.scalar(True), len(text)), pa.bool_(), text)
-    words = dict.fromkeys(_words(tokens.as_py() or ""))
+    words = dict.fromkeys(words_of(tokens.as_py() or ""))
     if len(words) > _MOST_WORDS:
         raise FilterError(
             f"contains_tokens: {len(words)} different words, at most {_MOST_WORDS} are supported"
         )
+    other = f"[^{alphanumeric_class()}]"
     for word in words:
         # Words consist of letters and digits, which need no escape.
-        passing = pc.and_(passing, pc.match_substring_regex(text, rf"(^|{_WORD}){word}($|{_WORD})"))
+        passing = pc.and_(passing, pc.match_substring_regex(text, rf"(^|{other}){word}($|{other})"))
     return passing
-
-
-def _words(text: str) -> list[str]:
-    return "".join(letter if letter.isalnum() else " " for letter in text).split()
 
 
 def _replaced_type(counted: Any) -> Any:
