@@ -30,8 +30,8 @@ __all__ = [
     "VerifyingReader",
     "check",
     "check_size",
-    "compares_metadata",
     "checksum_function",
+    "compares_metadata",
     "verification",
     "writes_checksums",
 ]
