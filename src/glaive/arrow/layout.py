@@ -39,8 +39,9 @@ _OTHER_TYPES: Final = {
 }
 """Types of the same memory whose values may be any."""
 
-_KEPT: Final = 3
-"""Dictionaries of a column that are known, beside the newest."""
+_Path = tuple[int, ...]
+_Known = dict[_Path, Any]
+"""The items of dictionaries that were looked at last, by column and member."""
 
 Rows = Any
 """A record batch or a table."""
@@ -57,13 +58,14 @@ def checked_layout(rows: Iterable[Rows], what: str) -> Iterator[Rows]:
     SchemaError
         Names the column.
     """
-    known: dict[str, list[Any]] = {}
+    known: _Known = {}
     for item in rows:
-        for name, column in zip(item.schema.names, item.columns, strict=True):
+        for at, column in enumerate(item.columns):
             for array in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
                 try:
-                    _check(array, known.setdefault(name, []))
-                except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
+                    _check(array, known, (at,))
+                except (pa.ArrowInvalid, pa.ArrowIndexError) as error:  # the latter of views
+                    name = item.schema.field(at).name
                     raise SchemaError(
                         f"{what}: column {name!r} is no array of {array.type}: {error}. Check "
                         "where it comes from by validate(full=True) of it."
@@ -71,7 +73,7 @@ def checked_layout(rows: Iterable[Rows], what: str) -> Iterator[Rows]:
         yield item
 
 
-def _check(array: Any, known: list[Any]) -> None:
+def _check(array: Any, known: _Known, path: _Path) -> None:
     """Refuse what leaves its memory, in the rows of an array alone: slices share their children."""
     kind, types = array.type, pa.types
     if kind.id in _ANY_VALUES:
@@ -84,29 +86,26 @@ def _check(array: Any, known: list[Any]) -> None:
     elif types.is_decimal(kind):
         array.view(pa.binary(kind.bit_width // 8)).validate(full=True)
     elif isinstance(array, pa.ExtensionArray):
-        _check(array.storage, known)
+        _check(array.storage, known, path)
     else:
         array.validate()  # its children are as long as it says
-        _check_nested(array, known)
+        _check_nested(array, known, path)
 
 
-def _check_nested(array: Any, known: list[Any]) -> None:
+def _check_nested(array: Any, known: _Known, path: _Path) -> None:
     kind, types = array.type, pa.types
     if types.is_dictionary(kind):
-        _check_dictionary(array, known)
+        _check_dictionary(array, known, path)
     elif types.is_struct(kind):
         _check_nulls(array)
         for at in range(kind.num_fields):
-            _check(array.field(at), known)
+            _check(array.field(at), known, (*path, at))
     elif types.is_fixed_size_list(kind):
         _check_nulls(array)
         size = kind.list_size
-        _check(array.values.slice(array.offset * size, len(array) * size), known)
-    elif types.is_map(kind):
-        entries = pa.struct([kind.key_field, kind.item_field])
-        _check_lists(array.view(pa.list_(pa.field("entries", entries, nullable=False))), known)
-    elif types.is_list(kind) or types.is_large_list(kind):
-        _check_lists(array, known)
+        _check(array.values.slice(array.offset * size, len(array) * size), known, (*path, 0))
+    elif types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+        _check_lists(array, known, path)
     else:
         array.validate(full=True)
         fault = wild_length(array) if types.is_binary_view(kind) else None
@@ -120,7 +119,7 @@ def _check_nulls(array: Any) -> None:
     _of_buffers(_NOTHING, array, [validity], []).validate(full=True)
 
 
-def _check_lists(array: Any, known: list[Any]) -> None:
+def _check_lists(array: Any, known: _Known, path: _Path) -> None:
     """The offsets of lists, then the items between the first and the last of them."""
     kind, items = array.type, array.values
     count = len(items)
@@ -130,7 +129,7 @@ def _check_lists(array: Any, known: list[Any]) -> None:
     if len(array):
         offsets = array.offsets
         first = offsets[0].as_py()
-        _check(items.slice(first, offsets[-1].as_py() - first), known)
+        _check(items.slice(first, offsets[-1].as_py() - first), known, (*path, 0))
 
 
 def _of_buffers(kind: pa.DataType, array: Any, buffers: list[Any], children: list[Any]) -> Any:
@@ -139,7 +138,7 @@ def _of_buffers(kind: pa.DataType, array: Any, buffers: list[Any], children: lis
     return pa.Array.from_buffers(kind, len(array), buffers, nulls, offset, children=children)
 
 
-def _check_dictionary(array: Any, known: list[Any]) -> None:
+def _check_dictionary(array: Any, known: _Known, path: _Path) -> None:
     """The numbers of items, and the items, if they are not those of a batch before."""
     items, numbers = array.dictionary, array.indices
     numbers.validate(full=True)
@@ -147,9 +146,9 @@ def _check_dictionary(array: Any, known: list[Any]) -> None:
         least, most = _bounds(numbers)
         if least < 0 or most >= len(items):
             raise pa.ArrowInvalid(f"number {least} or {most} of {len(items)} items")
-    if not any(items is one or _same_memory(items, one) for one in known):
-        _check(items, known)
-        known[:] = [*known[-_KEPT:], items]
+    if path not in known or not _same_memory(items, known[path]):
+        _check(items, known, (*path, 0))
+        known[path] = items
 
 
 def _bounds(numbers: Any) -> tuple[int, int]:
@@ -161,7 +160,10 @@ def _bounds(numbers: Any) -> tuple[int, int]:
 
 def _same_memory(items: Any, others: Any) -> bool:
     """Whether two arrays are the same part of the same memory, which ``others`` keeps."""
-    if items.type != others.type or len(items) != len(others) or items.offset != others.offset:
+    kind = items.type
+    if kind.num_fields or pa.types.is_dictionary(kind):  # buffers of dictionaries are not among its
+        return False
+    if kind != others.type or len(items) != len(others) or items.offset != others.offset:
         return False
     return [_place(one) for one in items.buffers()] == [_place(one) for one in others.buffers()]
 
