@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import SchemaError
+from glaive.errors import OptionError, SchemaError
 from glaive.file import LanceFileWriter
 
 ROWS = pa.table({"id": [1, 2, 3], "t": ["one", "two", "three"], "l": [[1], [2, 3], []]})
@@ -59,3 +59,15 @@ def test_rows_with_wild_offsets_are_refused(tmp_path: Path, column: str, version
             way()
     assert glaive.dataset(tmp_path / "t").to_table().equals(ROWS)
     assert joined.checkout_version(1).to_table().equals(ids)
+
+
+@pytest.mark.spec("rel-56")
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_a_query_with_wild_offsets_is_refused(tmp_path: Path, in_chunks: bool) -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array([1.0, 2.0, 3.0, 4.0]), 2)
+    dataset = glaive.write_dataset(pa.table({"v": vectors}), tmp_path / "t")
+    query = stream_of("l").read_all()["l"]
+    with pytest.raises(
+        OptionError, match=r"q: expected numbers, all vectors of one length: .*ffset"
+    ):
+        dataset.to_table(nearest={"column": "v", "q": query if in_chunks else query.chunk(0)})

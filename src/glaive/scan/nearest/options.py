@@ -254,6 +254,8 @@ def _plain(given: Any) -> Any:
     """Arrow values as something that NumPy understands."""
     if isinstance(given, pa.Scalar):
         given = cast("Any", given).values if hasattr(given, "values") else given.as_py()
+    if isinstance(given, pa.Array | pa.ChunkedArray):
+        given.validate(full=True)  # pyarrow reads offsets out of a message as they are
     if isinstance(given, pa.ChunkedArray):
         given = given.combine_chunks()
     if isinstance(given, pa.ExtensionArray):
