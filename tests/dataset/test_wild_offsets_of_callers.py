@@ -71,3 +71,13 @@ def test_a_query_with_wild_offsets_is_refused(tmp_path: Path, in_chunks: bool) -
         OptionError, match=r"q: expected numbers, all vectors of one length: .*ffset"
     ):
         dataset.to_table(nearest={"column": "v", "q": query if in_chunks else query.chunk(0)})
+
+
+@pytest.mark.spec("rel-56")
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_positions_with_wild_offsets_are_refused(tmp_path: Path, in_chunks: bool) -> None:
+    dataset = glaive.write_dataset(ROWS, tmp_path / "t")
+    texts = stream_of("t").read_all()["t"]
+    with pytest.raises(OptionError, match=r"row positions: expected integers: .*ffset"):
+        dataset.take(texts if in_chunks else texts.chunk(0))
+    assert dataset.take(pa.array([2, 0]).dictionary_encode())["id"].to_pylist() == [3, 1]

@@ -44,6 +44,10 @@ def positions(rows: object, total: int | None = None) -> NDArray[np.int64]:
     if isinstance(rows, pa.Array | pa.ChunkedArray):
         if rows.null_count:
             raise OptionError("row positions: expected integers, found a null")
+        try:
+            rows.validate(full=True)  # pyarrow reads numbers of items out of a message as they are
+        except pa.ArrowException as error:
+            raise OptionError(f"row positions: expected integers: {error}") from None
         rows = (
             rows.to_numpy(zero_copy_only=False) if isinstance(rows, pa.Array) else rows.to_numpy()
         )
