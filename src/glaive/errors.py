@@ -99,8 +99,7 @@ __all__ = [
 
 
 _LONGEST: Final = 10_000  # characters of a message
-_MAX_OFFSET: Final = 2**31 - 1
-"""Bytes or items that 32-bit offsets can count in one Arrow array."""
+_MAX_OFFSET: Final = 2**31 - 1  # bytes or items that 32-bit offsets can count in one Arrow array
 
 _SECRETS: Final = (
     r"(?i)(?:(?<=://)|(?<=[a-z]:/))([^/\s:@]*):(?:[^/\s]+|(?<!\[:)(?!\d+/)[^\s\"']{1,512})(?=@)"
@@ -138,8 +137,7 @@ def _for_logs(message: str) -> str:
 
 
 def _starred(secret: re.Match[str]) -> str:
-    before = secret[2] or ("" if secret[1] is None else f"{secret[1]}:")
-    return f"{before}***"
+    return (secret[2] or ("" if secret[1] is None else f"{secret[1]}:")) + "***"
 
 
 class FormatError(GlaiveError, ValueError):
@@ -374,6 +372,8 @@ class StoreError(GlaiveError, OSError):
 
     is_unanswered: bool = False
     """Whether a request to it had no answer, and may still have its effect."""
+    is_unsupported: bool = False
+    """Whether this kind of store cannot do what it was asked."""
 
 
 class UnreachableError(StoreError, ValueError):

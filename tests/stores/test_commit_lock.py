@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -13,8 +13,13 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import CommitConflictError, CommitContentionError, OptionError
+from glaive.errors import CommitConflictError, CommitContentionError, OptionError, StoreError
+from glaive.io.store import BytesLike, PutMode
+from glaive.io.wrapped import WrappedStore
+from glaive.table.load import open_version
 from glaive.table.root import guarded, lock_of, open_beside, open_root, register_of
+
+from .server import Server
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -67,6 +72,50 @@ def test_writers_at_once_lose_nothing(scheme: str, tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert sorted(pool.map(append, range(8))) == list(range(2, 10))
     assert glaive.dataset(uri).count_rows() == 27
+
+
+class Overwriting(WrappedStore):
+    """A store that puts an object over another, whatever it was asked, as some servers do."""
+
+    def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
+        super().put(path, data)
+
+
+@pytest.mark.spec("rel-2")
+def test_writers_at_once_lose_nothing_in_a_store_that_overwrites() -> None:
+    uri = f"memory://{uuid4().hex}/t"
+    made = glaive.write_dataset(ROWS, uri)
+    met, held = threading.Barrier(2), threading.Lock()
+
+    @contextmanager
+    def lock(version: int) -> Iterator[None]:
+        if version == 2:  # both have read the version before
+            met.wait(60)
+        with held:
+            yield
+
+    store = guarded(Overwriting(open_root(uri)), commit_lock=lock)
+
+    def append(_: int) -> int:
+        dataset = glaive.LanceDataset.of(store, open_version(store, made.version))
+        return glaive.write_dataset(ROWS, dataset, mode="append").version
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(append, range(2))) == [2, 3]
+    assert glaive.dataset(uri).count_rows() == 9
+
+
+@pytest.mark.spec("rel-21")
+def test_a_store_without_conditions_takes_commits_with_it(server: Server) -> None:
+    uri = f"s3://{server.bucket()}/t"
+    options = server.options | {"aws_conditional_put": "disabled"}
+    with pytest.raises(StoreError, match="This kind of store cannot do that"):
+        glaive.write_dataset(ROWS, uri, storage_options=options)
+    lock = Lock()
+    for mode in ("create", "append"):
+        glaive.write_dataset(ROWS, uri, mode=mode, storage_options=options, commit_lock=lock)
+    assert lock.versions == [1, 2]
+    assert glaive.dataset(uri, storage_options=options).count_rows() == 6
 
 
 def test_a_lock_may_say_that_another_was_first(tmp_path: Path) -> None:

@@ -47,6 +47,9 @@ _REMEDIES = {
     errno.ENOMEM: "No memory or address space left; read fewer files at once",
     errno.EIO: "The disk reports an error; check the device",
 }
+_UNSUPPORTED = ("NotSupportedError", "NotImplementedError")
+_NOT_IMPLEMENTED = "status code: 501"
+"""How a client, and a server, say that this kind of store cannot do what it was asked."""
 _LONGEST = 2000
 """Characters of a message of a client, which may have all that a server answered."""
 _UNANSWERED = re.compile(r"HTTP error|after [1-9]\d* retries|status code: 50[24]")
@@ -149,6 +152,7 @@ def from_object_store(
     remedy = _OBJECT_REMEDIES.get(name, "Check storage_options and the network, then try again")
     failed = StoreError(f"cannot {doing} {path}: {first_line}. {remedy}.")
     failed.is_unanswered = _UNANSWERED.search(str(error)) is not None
+    failed.is_unsupported = name in _UNSUPPORTED or _NOT_IMPLEMENTED in str(error)
     return failed
 
 

@@ -4,7 +4,8 @@ All other files of the version are written before. The manifest appears atomical
 name, and only if there is none; other writers get a conflict. The order of writers is decided by
 
 - the store itself, with atomic put-if-absent;
-- the holder of the commit lock, if there is one;
+- the holder of the commit lock, if there is one: it looks first whether there is a manifest, as the
+  store may be one that puts an object over another, or that refuses conditions;
 - the register of manifests, if there is one (``glaive.table.manifest_store``).
 
 Specification: "Commit" in ``docs/format``.
@@ -38,7 +39,7 @@ __all__ = ["emit_committed", "forget_dataset", "made_by", "put_manifest", "unkno
 def put_manifest(
     store: ObjectStore, version: int, scheme: NamingScheme, data: Sequence[bytes], uuid: str
 ) -> bool:
-    """Commit a version; ``False`` if another writer was first. Usually one request.
+    """Commit a version; ``False`` if another writer was first. One request; two with a lock.
 
     A lost response is no failure: if the request fails but the version exists with transaction
     ``uuid``, it was committed. A commit lock raises ``CommitConflictError`` if another writer was
@@ -55,7 +56,7 @@ def put_manifest(
     lock = lock_of(store)
     try:
         with nullcontext() if lock is None else lock(version):
-            made = _put(store, version, scheme, data, uuid)
+            made = _put(store, version, scheme, data, uuid, locked=lock is not None)
     except CommitConflictError:
         if lock is None:
             raise
@@ -66,14 +67,22 @@ def put_manifest(
 
 
 def _put(
-    store: ObjectStore, version: int, scheme: NamingScheme, data: Sequence[bytes], uuid: str
+    store: ObjectStore,
+    version: int,
+    scheme: NamingScheme,
+    data: Sequence[bytes],
+    uuid: str,
+    *,
+    locked: bool,
 ) -> bool:
     path = manifest_path(version, scheme)
     registered = register_of(store)
     if registered is not None and not version & DETACHED:
         return register(store, registered, version, path, data)
+    if locked and _is_taken(store, path):
+        return False
     try:
-        store.put(path, data, mode="create")
+        _create(store, path, data, locked=locked)
     except ObjectExistsError:
         return False
     except NotForcedError as error:
@@ -93,6 +102,24 @@ def _put(
             raise _unknown(store, version, why) from error
         return made_by(store, existing, uuid)
     return True
+
+
+def _is_taken(store: ObjectStore, path: str) -> bool:
+    """Whether there is a manifest. One request."""
+    try:
+        return store.head(path).size > 0
+    except ObjectNotFoundError:
+        return False
+
+
+def _create(store: ObjectStore, path: str, data: Sequence[bytes], *, locked: bool) -> None:
+    """Put a manifest if there is none; the holder of a lock knows, so the store need not."""
+    try:
+        store.put(path, data, mode="create")
+    except StoreError as error:
+        if not (locked and error.is_unsupported):
+            raise
+        store.put(path, data)
 
 
 def _unknown(store: ObjectStore, version: int, why: object) -> CommitError:
