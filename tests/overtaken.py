@@ -15,7 +15,7 @@ from glaive.io.store import ObjectStore
 from glaive.io.wrapped import WrappedStore
 from glaive.table.load import open_latest
 
-__all__ = ["Countdown", "open_overtaken", "opened"]
+__all__ = ["Countdown", "Interrupted", "open_overtaken", "opened"]
 
 
 def open_overtaken(

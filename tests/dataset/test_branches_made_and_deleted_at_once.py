@@ -10,14 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.overtaken import Countdown, opened
+from tests.overtaken import Countdown, Interrupted, opened
 
 import glaive
-from glaive.errors import CommitError, NotFoundError, ObjectNotFoundError, RefExistsError
+from glaive.errors import (
+    CommitError,
+    DatasetExistsError,
+    NotFoundError,
+    ObjectNotFoundError,
+    RefExistsError,
+)
 from glaive.io.local import LocalStore
-from glaive.io.store import ObjectMeta
+from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.wrapped import WrappedStore
-from glaive.table.load import open_latest
+from glaive.table.cloning import begin_clone
+from glaive.table.load import open_latest, open_version
+from glaive.table.operations.clone import Clone
+from glaive.table.versions import list_versions
 
 ROWS = pa.table({"a": [1, 2]})
 
@@ -110,8 +119,36 @@ def test_of_two_who_make_a_branch_from_other_versions_one_is_told_that_it_is_the
         if countdown.left > 0:
             break
         assert len(refused) == 1
-        assert rows_of_branches(place)["dev"] in (2, 4)
+        made = glaive.dataset(place)
+        parent = made.branches.list()["dev"]["parent_version"]
+        assert rows_of_branches(place)["dev"] == 2 * parent
+        versions = made.checkout_version(("dev", None)).versions()
+        assert [version["version"] for version in versions] == [parent]
     assert requests > 10
+
+
+@pytest.mark.spec("rel-3")
+def test_of_two_who_make_a_clone_of_other_versions_one_is_refused(tmp_path: Path) -> None:
+    for _ in range(2):
+        glaive.write_dataset(ROWS, tmp_path / "t", mode="append")
+    source = LocalStore(tmp_path / "t")
+    for requests in range(1, 60):
+        target = LocalStore(tmp_path / f"{requests}")
+        made: list[int] = []
+
+        def clone(store: ObjectStore, number: int, made: list[int] = made) -> None:
+            change = Clone(shallow=True, ref_version=number, ref_path=source.uri)
+            with suppress(DatasetExistsError):
+                begin_clone(source, open_version(source, number), store, change)
+                made.append(number)
+
+        countdown = Countdown(requests, partial(clone, target, 2))
+        clone(Interrupted(target, countdown), 1)
+        if countdown.left > 0:
+            break
+        assert len(made) == 1
+        assert [location.version for location in list_versions(target)] == made
+    assert requests > 4
 
 
 @pytest.mark.spec("branch-6")

@@ -8,7 +8,7 @@ Specification: "Clones" and "Branches" in ``docs/format/refs.md``.
 
 from __future__ import annotations
 
-from glaive.errors import DatasetExistsError, DatasetNotFoundError
+from glaive.errors import DatasetExistsError, DatasetNotFoundError, ObjectNotFoundError
 from glaive.format.manifest import Manifest, encode_manifest
 from glaive.format.paths import manifest_path, transaction_path
 from glaive.format.transaction import Transaction
@@ -16,12 +16,13 @@ from glaive.io.store import ObjectStore
 from glaive.table.checksums import checksum_of_metadata
 from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.finish_manifest import finish
-from glaive.table.load import load_numbered
+from glaive.table.load import load_numbered, read_transaction
 from glaive.table.operations.clone import Clone
 from glaive.table.protocol import BuildContext
 from glaive.table.put_manifest import made_by, put_manifest, unknown_until_read
+from glaive.table.root import register_of
 from glaive.table.version_hint import write_hint
-from glaive.table.versions import latest
+from glaive.table.versions import latest, list_versions
 
 __all__ = ["begin_clone", "refuse_dataset"]
 
@@ -40,7 +41,7 @@ def begin_clone(
 
     Notes
     -----
-    Three requests and a listing, plus those for dictionaries of a source in format 0.1.
+    Three requests and two listings, plus those for dictionaries of a source in format 0.1.
     """
     refuse_dataset(target)
     transaction = Transaction(read_version=manifest.version, operation=clone)
@@ -62,6 +63,12 @@ def begin_clone(
             there = load_numbered(target, version, "V2")
             if not made_by(target, there, transaction.uuid):
                 raise _exists(target)
+    if register_of(target) is None and not _is_first(target, version):
+        target.delete([manifest_path(version, "V2")])
+        raise DatasetExistsError(
+            f"cannot clone into {target.uri}: another dataset was begun there at the same time, "
+            "and maybe given up for this one. Look whether there is one, else try again."
+        )
     write_hint(target, version)
     return Manifest(
         draft.wire,
@@ -70,6 +77,24 @@ def begin_clone(
         transaction=encoded,
         index_section=draft.index_section,
     )
+
+
+def _is_first(target: ObjectStore, version: int) -> bool:
+    """Whether all versions follow this one, so that nobody else has begun here at the same time.
+
+    Others may have begun with another number, which no put refuses. One listing, and one request
+    if there are later versions.
+    """
+    numbers = [location.version for location in list_versions(target)]
+    if min(numbers, default=version) < version:
+        return False
+    if max(numbers, default=version) == version:
+        return True
+    try:
+        following = read_transaction(target, load_numbered(target, version + 1, "V2"))
+    except ObjectNotFoundError:
+        return False
+    return following is not None and following.operation.wire_name != Clone.wire_name
 
 
 def refuse_dataset(target: ObjectStore) -> None:
