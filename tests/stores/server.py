@@ -16,11 +16,12 @@ import boto3
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-Kind = Literal["error", "throttle", "conflict", "reset", "late", "gateway", "cut", "lie"]
+Kind = Literal["error", "throttle", "conflict", "unknown", "reset", "late", "gateway", "cut", "lie"]
 STATUS = {
     "error": "500 Internal Server Error",
     "throttle": "503 Slow Down",
     "conflict": "409 Conflict",
+    "unknown": "404 Not Found",
     "gateway": "504 Gateway Timeout",
 }
 
@@ -39,10 +40,10 @@ class Call:
 class Failing:
     """Requests that go wrong: those that ``matches``, after ``after`` others, ``times`` times.
 
-    ``error`` answers 500, ``throttle`` 503, ``conflict`` 409 as for a request under way; ``reset``
-    closes the connection without an answer and does nothing; ``late`` does what was asked when
-    ``Server.arrive`` is called, as does ``gateway``, which answers 504; ``lie`` does it and then
-    closes the connection; ``cut`` sends half of the answer.
+    ``error`` answers 500, ``throttle`` 503, ``conflict`` 409 as if one were under way, ``unknown``
+    404; ``reset`` closes the connection without an answer and does nothing; ``late`` does what was
+    asked when ``Server.arrive`` is called, as does ``gateway``, which answers 504; ``lie`` does it
+    and then closes the connection; ``cut`` sends half of the answer.
     """
 
     kind: Kind

@@ -7,6 +7,7 @@ import pytest
 
 import glaive
 from glaive.errors import CommitError, RefExistsError
+from glaive.io.uri import open_store
 
 from .server import Failing, Kind, Server
 
@@ -63,3 +64,19 @@ def test_it_is_not_known_whether_a_clone_is_made_while_the_store_is_at_it(
     lose(server, "c/_versions/1844", "conflict")
     with pytest.raises(CommitError, match="may or may not have been committed"):
         dataset.shallow_clone(f"{dataset.uri}c", 1, storage_options=server.options)
+
+
+@pytest.mark.spec("rel-6")
+def test_a_large_file_is_written(server: Server) -> None:
+    store = open_store(f"s3://{server.bucket()}/t", server.options)
+    sink = store.create("data/large")
+    sink.write([b"x" * (9 << 20)])
+    kinds: tuple[Kind, ...] = ("lie", "unknown")
+    ends = [
+        Failing(kind, lambda method, name: method == "POST" and "uploadId=" in name)
+        for kind in kinds
+    ]
+    server.failing.extend(ends)
+    assert sink.finish() == 9 << 20
+    assert [end.times for end in ends] == [0, 0]
+    assert store.head("data/large").size == 9 << 20

@@ -358,12 +358,12 @@ class ObjectSink(RemoteSink):
     already uploaded are subject to the bucket's rule for incomplete uploads.
     """
 
-    __slots__ = ("_adapter",)
+    __slots__ = ("_adapter", "_key", "_store")
 
     refusals = _REFUSALS
 
     def __init__(self, adapter: ObjectStoreAdapter, store: Any, key: str, full: str) -> None:
-        self._adapter = adapter
+        self._adapter, self._store, self._key = adapter, store, key
         part = _PART if adapter.is_remote else _WHOLE
         try:
             super().__init__(obstore.open_writer(store, key, buffer_size=part), full)
@@ -376,9 +376,19 @@ class ObjectSink(RemoteSink):
         try:
             writer.close()
         except _REFUSALS as error:
-            raise self.failed(error, self._full, "write") from None
+            # Where the client repeated the request, the upload may have ended with the first one.
+            if not (isinstance(error, FileNotFoundError) and self._is_whole()):
+                raise self.failed(error, self._full, "write") from None
         self._adapter.counters.add_write(1, self.position)
         return self.position
+
+    def _is_whole(self) -> bool:
+        """Whether there is an object of the size that was written. One request."""
+        try:
+            size: int = obstore.head(self._store, self._key)["size"]
+        except _REFUSALS:
+            return False
+        return size == self.position
 
     def abort(self) -> None:
         """Never complete the upload."""
