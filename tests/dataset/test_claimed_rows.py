@@ -500,3 +500,30 @@ def test_a_size_that_a_manifest_claims_makes_no_tasks(tmp_path: Path) -> None:
         CorruptFileError, match=r"size of a data file: expected \d+ bytes, as .*\.lance has"
     ):
         dataset.snapshot.file_bytes()
+
+
+@pytest.mark.spec("rel-24")
+def test_rows_of_an_overlay_take_what_their_bitmap_takes(tmp_path: Path) -> None:
+    glaive.write_dataset(ROWS, tmp_path / "t")
+    manifest = glaive.dataset(tmp_path / "t").manifest
+    message = table_pb2.Transaction(read_version=1, uuid="0" * 32)
+    overlay = message.data_overlay.groups.add().overlays.add()
+    overlay.data_file.path = "over.lance"
+    for _ in range(3):
+        runs = BitMap(range(1 << 20))
+        runs.run_optimize()
+        overlay.field_coverage.bitmaps.append(runs.serialize())
+    overlay.field_coverage.bitmaps.append(BitMap([1, 5]).serialize())
+    wire = table_pb2.ManifestOutline()
+    wire.CopyFrom(manifest.wire)
+    del wire.fragments[:]
+    pieces = encode_manifest(wire, transaction=message.SerializeToString(), index_section=None)
+    Path(manifest.where).write_bytes(b"".join(map(bytes, map(memoryview, pieces))))
+
+    def read() -> None:
+        (found,) = glaive.dataset(tmp_path / "t").get_transactions()
+        ((rows, *_, few),) = (one.offsets for one in found.operation.groups[0].overlays)
+        assert (len(rows), 1_048_575 in rows, few) == (1 << 20, True, [1, 5])
+        assert len(repr(found)) < 100_000
+
+    assert traced_peak(read) < MOST_MEMORY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, MutableSet
+from itertools import islice
 from operator import index
 from typing import Any, Self
 
@@ -14,6 +15,9 @@ from glaive.errors import OptionError
 __all__ = ["Bitmap"]
 
 _HIGHEST = 2**32 - 1
+
+_SHOWN = 1_000
+"""Integers that are shown, at most: a few bytes may stand for billions."""
 
 
 class Bitmap(MutableSet[int]):
@@ -57,15 +61,21 @@ class Bitmap(MutableSet[int]):
         return super().__eq__(other)
 
     def __repr__(self) -> str:
-        return f"Bitmap({{{', '.join(map(str, self._bits))}}})"
+        shown = [*map(str, islice(self._bits, _SHOWN)), *["…"][: len(self) > _SHOWN]]
+        return f"Bitmap({{{', '.join(shown)}}})"
 
     def __reduce__(self) -> tuple[object, ...]:
         return Bitmap._of, (self._bits.serialize(),)
 
     @classmethod
     def _of(cls, data: bytes) -> Bitmap:
+        return cls.of_roaring(BitMap.deserialize(data))
+
+    @classmethod
+    def of_roaring(cls, bits: BitMap) -> Self:
+        """One that holds these bits, without a copy."""
         made = cls()
-        made._bits = BitMap.deserialize(data)  # of this class
+        made._bits = bits  # of this class
         return made
 
     def add(self, value: int) -> None:
@@ -114,9 +124,7 @@ class Bitmap(MutableSet[int]):
         return bool(self._bits.issuperset(_bits(other)))
 
     def _with(self, bits: Any) -> Self:
-        made = type(self)()
-        made._bits = bits  # noqa: SLF001  # of this class
-        return made
+        return self.of_roaring(bits)
 
 
 def _bits(values: Any) -> Any:

@@ -6,10 +6,10 @@ Glaive can read transactions with overlays, but does not write any.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from glaive.dataclass import dataclass
-from glaive.errors import CorruptFileError
+from glaive.format.bitmaps import is_of_runs
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse_bitmap
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from glaive.dataset.fragments.data_files import DataFile
 
 __all__ = ["DataOverlayFile", "read_overlay"]
-
-_MAX_ROWS: Final = 100_000_000
-"""Limit of rows to list: a few bytes of a bitmap may stand for billions."""
 
 
 @dataclass
@@ -32,7 +29,7 @@ class DataOverlayFile:
         The file with the values, one column per field.
     offsets
         The physical rows it has values for, each once: numbers, or one list of numbers per
-        field if they differ.
+        field if they differ. Those that were read are a ``Bitmap`` where they are long runs.
     committed_version
         The version that added it; ``None`` if uncommitted.
     """
@@ -61,13 +58,10 @@ def read_overlay(message: table_pb2.DataOverlayFile, file: DataFile) -> DataOver
     return DataOverlayFile(file, rows, message.committed_version)
 
 
-def _rows(bitmap: bytes) -> list[int]:
+def _rows(bitmap: bytes) -> Iterable[int]:
     rows = parse_bitmap(bitmap, "rows of a data overlay", "a transaction")
-    if len(rows) > _MAX_ROWS:
-        raise CorruptFileError(
-            "rows of a data overlay",
-            expected=f"at most {_MAX_ROWS}",
-            found=f"{len(rows)}",
-            where="a transaction",
-        )
-    return list(rows)
+    if not is_of_runs(len(rows), len(bitmap)):
+        return list(rows)
+    from glaive.dataset.bitmap import Bitmap
+
+    return Bitmap.of_roaring(rows)
