@@ -100,6 +100,20 @@ def test_versions_gone_since_they_were_read_are_not_counted(
     assert manifests_of(plan) == {manifest_path(1), manifest_path(3)}
 
 
+def test_sizes_of_manifests_are_those_of_a_listing(
+    store: LocalStore, newest: Manifest, work: CleanupWork
+) -> None:
+    """Not one request for each, of thousands."""
+    counted = CountingStore(store)
+    plan = plan_cleanup(counted, counted, newest, EVERYTHING, work)
+    sizes = {one.path: one.size for one in plan.files if one.kind == "manifest"}
+    assert sizes == {manifest_path(at): store.head(manifest_path(at)).size for at in (1, 2, 3)}
+    asked = {one.path for one in counted.log if one.method == "head"}
+    assert asked.isdisjoint(sizes)
+    stale = StaleListing(store, newest=2)
+    assert manifests_of(plan_cleanup(stale, store, newest, EVERYTHING, work)) == set(sizes)
+
+
 def test_nothing_goes_when_a_version_that_is_there_cannot_be_read(
     store: LocalStore, newest: Manifest, work: CleanupWork
 ) -> None:

@@ -37,10 +37,10 @@ from glaive.table.cleanup.parts import (
     ListUnused,
     ReadVersions,
     Selection,
-    SizesOf,
     Unused,
     VersionFiles,
     made_meanwhile,
+    manifest_files,
 )
 from glaive.table.cleanup.protection import Protection, refuse_staged
 from glaive.table.references import ALL_IDS, FOLDERS, FileKind, FileSet
@@ -215,11 +215,11 @@ def plan_cleanup(
         if verdict == "link":
             protection.is_link(location.path)  # adds a warning
     old = [location for location, verdict in judged.items() if verdict == "delete"]
-    manifest_files = _manifests(store, old, work)
-    manifest_files.extend(unfinished if reachable else ())
+    files_of_old = manifest_files(store, [location.path for location in old], work)
+    files_of_old.extend(unfinished if reachable else ())
     unused = _unused(store, cuts, read, policy, protection, work)
     runs = [
-        FoundFiles.of(manifest_files, drawn=False),
+        FoundFiles.of(files_of_old, drawn=False),
         *(run for listing in unused for run in listing.files),
     ]
     files = PlannedFiles(runs)
@@ -356,15 +356,6 @@ def _read(
     return cuts, work.run(
         store, [ReadVersions(part, selection, ids, cuts) for part, ids in readers]
     )
-
-
-def _manifests(
-    store: ObjectStore, locations: Sequence[ManifestLocation], work: CleanupWork
-) -> list[CleanupFile]:
-    """The manifest files of versions, without those already deleted."""
-    paths = [location.path for location in locations]
-    found = work.run(store, [SizesOf(paths[at : at + BATCH]) for at in range(0, len(paths), BATCH)])
-    return [file for files in found for file in files]
 
 
 def _unused(

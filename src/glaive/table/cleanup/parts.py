@@ -39,10 +39,10 @@ __all__ = [
     "Part",
     "ReadVersions",
     "Selection",
-    "SizesOf",
     "Unused",
     "VersionFiles",
     "made_meanwhile",
+    "manifest_files",
 ]
 
 R_co = TypeVar("R_co", covariant=True)
@@ -261,7 +261,7 @@ def _is_used(path: str, kept: FileSet) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SizesOf:
+class _SizesOf:
     """Look up manifests that go."""
 
     paths: Sequence[str]
@@ -273,6 +273,19 @@ class SizesOf:
             with suppress(ObjectNotFoundError):
                 found.append(CleanupFile(path, "manifest", store.head(path).size, unverified=False))
         return found
+
+
+def manifest_files(
+    store: ObjectStore, paths: Sequence[str], work: CleanupWork
+) -> list[CleanupFile]:
+    """Manifest files, without those already deleted; what a listing lacks is looked up."""
+    sizes = {meta.path: meta.size for meta in store.list(VERSIONS)} if paths else {}
+    others = [path for path in paths if path not in sizes]
+    parts = [_SizesOf(others[at : at + BATCH]) for at in range(0, len(others), BATCH)]
+    files = [file for found in work.run(store, parts) for file in found]
+    known = (path for path in paths if path in sizes)
+    files += [CleanupFile(path, "manifest", sizes[path], unverified=False) for path in known]
+    return files
 
 
 @dataclass(frozen=True, slots=True)
