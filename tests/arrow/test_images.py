@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -208,3 +209,31 @@ def test_an_image_for_which_pillow_has_an_error_of_its_own_cannot_be_decoded() -
     images: Any = ImageArray.from_array(pa.array([bytes(unknown)]))
     with pytest.raises(SchemaError, match="an image cannot be decoded"):
         images.to_tensor()
+
+
+def iptc_field(number: int, content: bytes, record: int = 3) -> bytes:
+    return bytes([0x1C, record, number]) + len(content).to_bytes(2, "big") + content
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_no_image_has_pillow_start_another_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, inside: bool
+) -> None:
+    pytest.importorskip("PIL.Image")
+    program, started = tmp_path / "gs", tmp_path / "started"
+    program.write_text(f"#!/bin/sh\ntouch '{started}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    page = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
+    side = (9).to_bytes(4, "big")
+    wrapped = (
+        iptc_field(60, b"\1\0")
+        + iptc_field(20, side)
+        + iptc_field(30, side)
+        + iptc_field(120, (5).to_bytes(4, "big"))
+        + iptc_field(10, page, record=8)
+    )
+    images: Any = ImageArray.from_array(pa.array([wrapped if inside else page]))
+    with pytest.raises(SchemaError, match="no image that is decoded here"):
+        images.to_tensor()
+    assert not started.exists()

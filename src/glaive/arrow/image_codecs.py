@@ -15,8 +15,9 @@ from glaive.errors import AccessError, MissingDependencyError, SchemaError
 
 __all__ = ["confined", "decode", "encode_png", "open_image", "read"]
 
-_BY_PROGRAMS = frozenset({"EPS"})
-"""Formats for which Pillow starts another program: images come from anybody."""
+_BY_PROGRAMS = frozenset({"EPS", "IPTC"})
+"""Formats for which Pillow starts another program, or opens an image of any format, such as one of
+these, that is inside: images come from anybody."""
 
 _PACKED: Final[dict[str, Literal["bz2", "gzip", "lz4", "zstd"]]] = {
     ".bz2": "bz2", ".gz": "gzip", ".lz4": "lz4", ".zst": "zstd",
