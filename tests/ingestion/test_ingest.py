@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import pickle
 from pathlib import Path
@@ -323,6 +324,22 @@ def test_images_have_width_height_and_format(tmp_path: Path) -> None:
     assert (result.rows, result.bad_records) == (1, 1)
     table = glaive.dataset(uri).to_table(columns=["path", "width", "height", "format"])
     assert table.to_pylist() == [{"path": "a.png", "width": 30, "height": 20, "format": "PNG"}]
+
+
+@pytest.mark.spec("rel-42")
+def test_an_image_for_which_pillow_has_an_error_of_its_own_is_a_bad_record(tmp_path: Path) -> None:
+    images = pytest.importorskip("PIL.Image")
+    source = tmp_path / "in"
+    source.mkdir()
+    out = io.BytesIO()
+    images.new("RGB", (4, 4)).save(out, format="DDS")
+    unknown = bytearray(out.getvalue())
+    unknown[80:84] = bytes(4)  # what kind of pixels there are
+    (source / "a.png").write_bytes(unknown)
+    with pytest.raises(FormatError, match=r"a\.png: not an image: Unknown pixel format"):
+        ingest(source, tmp_path / "t.lance", format="images")
+    result = ingest(source, tmp_path / "u.lance", format="images", bad_records=tmp_path / "bad")
+    assert (result.rows, result.bad_records) == (0, 1)
 
 
 def test_lists_become_vectors(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from glaive.dataset.blobs.values import blob_array, blob_field
-from glaive.errors import MissingDependencyError
+from glaive.errors import FormatError, MissingDependencyError
 from glaive.ingestion.formats.options import known_options, option
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.rejects import Rejects
@@ -101,6 +101,8 @@ class Images(Binary):
         try:
             with images.open(BytesIO(content)) as image:
                 return [image.width, image.height, image.format]
-        except (OSError, ValueError, SyntaxError, images.DecompressionBombError) as error:
+        except MemoryError as error:
+            raise FormatError(f"{file.uri}: too little memory for the image: {error}") from error
+        except Exception as error:  # any: each format is a plugin of its own
             rejects.add(file, None, f"not an image: {error}", content)
             return None
