@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +62,29 @@ def test_rows_that_a_store_did_not_give_are_no_bad_records(
             glaive.ingest(source, tmp_path / "t.lance", bad_records=bad)
     assert not bad.exists()
     assert not (tmp_path / "t.lance" / "_versions").exists()
+
+
+SCRIPT = """
+import resource, sys
+import glaive
+
+resource.setrlimit(resource.RLIMIT_AS, (16 << 30, resource.RLIM_INFINITY))
+try:
+    glaive.ingest(sys.argv[1], sys.argv[2], format=sys.argv[3], bad_records=sys.argv[2] + ".bad")
+except glaive.errors.FormatError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("kind", ["binary", "images"])
+def test_a_file_that_is_larger_than_memory_is_an_error_that_names_it(
+    tmp_path: Path, kind: str
+) -> None:
+    source = tmp_path / "a.png"
+    source.touch()
+    os.truncate(source, 32 << 30)  # a hole, of which an archive has few bytes
+    command = [sys.executable, "-c", SCRIPT, source, tmp_path / "t.lance", kind]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert f"{source}: 34359738368 bytes are one value" in done.stdout, done.stderr[-2000:]

@@ -54,19 +54,30 @@ class Binary(SourceFormat):
         self, piece: Piece, schema: pa.Schema, rejects: Rejects
     ) -> Iterator[Rows]:  # always the same
         """One row; memory for the file."""
-        with open_source(piece.file) as source:
+        try:
+            row = self._row(piece.file, rejects)
+        except MemoryError as error:
+            raise FormatError(
+                f"{piece.file.uri}: {piece.file.size} bytes are one value, and there is too little "
+                "memory for it. Leave the file out, or give the process more"
+            ) from error
+        if row is not None:
+            yield row
+
+    def _row(self, file: SourceFile, rejects: Rejects) -> Rows | None:
+        """The row of a file; None for one that is rejected."""
+        with open_source(file) as source:
             content = source.read()
-        facts = self._facts(piece.file, content, rejects)
+        facts = self._facts(file, content, rejects)
         if facts is None:
-            return
+            return None
         digest = hashlib.sha256(content).hexdigest()
-        file = piece.file
         values = [file.named[1], len(content), file.modified, digest, *facts]
         arrays = [
             pa.array([value], field.type)
             for value, field in zip(values, (*_FIELDS, *self._extra), strict=True)
         ]
-        yield pa.table([*arrays, blob_array([content])], schema=self.schema(file))
+        return pa.table([*arrays, blob_array([content])], schema=self.schema(file))
 
     def _facts(
         self, file: SourceFile, content: bytes, rejects: Rejects
@@ -101,8 +112,8 @@ class Images(Binary):
         try:
             with images.open(BytesIO(content)) as image:
                 return [image.width, image.height, image.format]
-        except MemoryError as error:
-            raise FormatError(f"{file.uri}: too little memory for the image: {error}") from error
+        except MemoryError:
+            raise
         except Exception as error:  # any: each format is a plugin of its own
             rejects.add(file, None, f"not an image: {error}", content)
             return None
