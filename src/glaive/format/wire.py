@@ -15,12 +15,24 @@ from glaive.errors import CorruptFileError
 if TYPE_CHECKING:
     from pyroaring import BitMap
 
-__all__ = ["DecodeError", "delimited", "field_numbers", "parse", "parse_bitmap", "seal", "unseal"]
+__all__ = [
+    "DecodeError",
+    "delimited",
+    "field_numbers",
+    "field_values",
+    "parse",
+    "parse_bitmap",
+    "seal",
+    "unseal",
+]
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T", int, bytes)
 
 _LENGTH_DELIMITED: Final = 2
 """Wire type of messages and bytes."""
+
+_WIRE_TYPES: Final[dict[type, int]] = {int: 0, bytes: _LENGTH_DELIMITED}
 
 
 def parse(message: M, raw: pa.Buffer | bytes | memoryview, subject: str, where: object) -> M:
@@ -50,6 +62,16 @@ def field_numbers(raw: bytes, subject: str, where: object) -> frozenset[int]:
     """Field numbers that are set in a message of any type."""
     fields: Any = UnknownFieldSet(parse(Empty(), raw, subject, where))
     return frozenset(field.field_number for field in fields)
+
+
+def field_values(raw: bytes, number: int, kind: type[T], subject: str, where: object) -> list[T]:
+    """The values of a field, in order, of a message of any type: integers, or bytes.
+
+    As for a field of this kind, which others that have its number are not.
+    """
+    fields: Any = UnknownFieldSet(parse(Empty(), raw, subject, where))
+    wanted = number, _WIRE_TYPES[kind]
+    return [field.data for field in fields if (field.field_number, field.wire_type) == wanted]
 
 
 def delimited(number: int, size: int) -> bytes:

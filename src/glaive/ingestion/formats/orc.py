@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from glaive.errors import FormatError
+from glaive.errors import CorruptFileError, FormatError
 from glaive.ingestion.formats.options import known_options
+from glaive.ingestion.formats.orc_zones import ZonesOfStripes
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.formats.ranges import grouped_pieces
 from glaive.ingestion.rejects import Rejects, refuse_failure
@@ -48,9 +49,14 @@ class Orc(SourceFormat):
             given = set(opened.schema.names)
             names = [name for name in schema.names if name in given]
             stop = opened.nstripes if piece.stop is None else piece.stop
+            zones = ZonesOfStripes(source, opened, piece.file)
             for number in range(piece.start, stop):
                 try:
+                    zones.check(number)
                     stripe = opened.read_stripe(number, columns=names)
+                except CorruptFileError as error:
+                    rejects.add(piece.file, None, f"stripe {number} is damaged: {error}", None)
+                    continue
                 except (pa.ArrowException, OSError) as error:
                     rejects.add_damaged(piece.file, f"stripe {number}", error)
                     continue
