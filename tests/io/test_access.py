@@ -291,3 +291,32 @@ def test_no_bucket_leads_out_of_the_address_of_the_store(
         with pytest.raises(OptionError, match=r"base path 1: .* expected a bucket or host"):
             open_named(root, f"s3://{bucket}/other/x", subject="base path 1")
         assert stranger.asked == []
+
+
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize(
+    "place", ["//evil/share/d", "file:////evil/share/d", "//?/UNC/evil/share/d", "//./pipe/d"]
+)
+def test_on_windows_no_base_path_is_on_another_machine(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr("os.sep", "\\")
+    for home in ("/data/d", "//good/share/d"):
+        with pytest.raises(AccessError, match=r"on another server .*base_store_params=\{'//"):
+            open_named(LocalStore(home), place, subject="base path 1")
+        named = policy({place: {}})
+        assert open_named(LocalStore(home), place, named, subject="base path 1").is_local
+    opened = open_named(LocalStore("//evil/share/e"), "/data/d", subject="base path 1")
+    assert opened.uri == "/data/d"
+
+
+def test_on_windows_a_dataset_on_a_share_has_base_paths_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.sep", "\\")
+    opened = open_named(LocalStore("//good/share/d"), "//GOOD/share/e", subject="base path 1")
+    assert opened.uri == "//GOOD/share/e"
+
+
+def test_elsewhere_a_second_slash_at_the_start_leads_to_no_other_machine() -> None:
+    assert open_named(LocalStore("/data/d"), "//data/e", subject="base path 1").is_local

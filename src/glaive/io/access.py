@@ -361,7 +361,7 @@ def _refusal(home: Location, location: Location) -> str | None:
         return "which fsspec would open"
     if home.scheme != location.scheme:
         return f"while the dataset is in {home.uri}"
-    if home.is_http and home.origin != location.origin:
+    if (home.is_http or home.is_local) and location.origin not in ("", home.origin):
         return f"on another server than the dataset in {home.uri}"
     if location.is_whole_disk:
         return "which is the whole disk"

@@ -55,6 +55,8 @@ _PORTS: Final = {"http": ":80", "https": ":443"}
 _AMBIGUOUS: Final = r"[\\?#%\s\x00-\x1f\x7f]"
 """Characters before the path that some parsers do not read as part of a name."""
 _UPWARDS: Final = frozenset({".", ".."})
+_SHARE: Final = r"(?i)//(?:[?.]/UNC/)?[^/]*(?:/[^/]*)?"
+"""How a path of Windows begins that leads to another machine, or to a device."""
 
 
 def with_slashes(text: str, prefix: str = "") -> str:
@@ -110,7 +112,7 @@ class Location:
     scheme
         ``file`` for directories, ``fsspec+`` and its scheme for what fsspec opens.
     origin
-        A bucket, a host with its port, or an account; empty for directories.
+        A bucket, a host with its port, or an account; of directories that of a share on Windows.
     path
         Absolute for directories; without a leading slash for all others.
     authority
@@ -174,7 +176,10 @@ class Location:
     def _local(cls, path: str, prefix: str) -> Self:
         if "\0" in path:
             raise OptionError(f"{prefix}{path!r} has a null character, which no file's name has")
-        return cls(_FILE, "", os.path.abspath(path).replace(os.sep, "/"))
+        full = os.path.abspath(path).replace(os.sep, "/")
+        # Opening one sends a hash of the user's password there. On other systems there are none.
+        share = re.match(_SHARE, full) if os.sep == "\\" else None
+        return cls(_FILE, "" if share is None else share[0].lower(), full)
 
     @classmethod
     def _azure(cls, authority: str, path: str) -> Self:
