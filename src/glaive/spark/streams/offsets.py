@@ -174,6 +174,9 @@ def between(tasks: ChangeTasks, start: Position, end: Position | None) -> Change
     OptionError
         A position is in rows that there are not.
     """
+    for place in (start, end):
+        if place is not None and (place.index or place.row) and place.index >= len(tasks):
+            raise _not_there(place)
     stop = len(tasks) if end is None else min(len(tasks), end.index + (end.row > 0))
     if stop <= start.index:
         return ChangeTasks()
@@ -182,16 +185,20 @@ def between(tasks: ChangeTasks, start: Position, end: Position | None) -> Change
     high = min(last.stop, end.row) if end is not None and end.index == stop - 1 else last.stop
     alone = stop - start.index == 1
     if low > (high if alone else first.stop) or high < last.start:
-        raise OptionError(
-            f"the checkpoint has read version {start.version} up to row {start.row} of a fragment, "
-            "where there is none: it is damaged, or of another dataset. Use another "
-            "checkpointLocation"
-        )
+        raise _not_there(start)
     if alone:
         return ChangeTasks.of([_within(first, low, high)])
     inner = tasks[start.index + 1 : stop - 1]
     ends = _within(first, low, first.stop), _within(last, last.start, high)
     return ChangeTasks.joined([ChangeTasks.of(ends[:1]), inner, ChangeTasks.of(ends[1:])])
+
+
+def _not_there(place: Position) -> OptionError:
+    return OptionError(
+        f"the checkpoint has read version {place.version} up to row {place.row} of a fragment, "
+        "where there is none: it is damaged, or of another dataset. Use another "
+        "checkpointLocation"
+    )
 
 
 def _within(task: ChangeTask, start: int, stop: int) -> ChangeTask:
