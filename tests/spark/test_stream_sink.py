@@ -101,17 +101,37 @@ def test_each_batch_is_one_version(query: Query) -> None:
 
 def test_a_batch_that_is_repeated_is_written_once(query: Query) -> None:
     query.run(0, [[(1, "a")]])
+    query.run(0, [[(1, "a")]])
     messages = query.write([[(2, "b")]])
     query.commit(messages, 1)
     query.abort(messages, 1)  # Spark calls it if the commit was not acknowledged
 
-    query.run(0, [[(1, "a")]])
     query.run(1, [[(2, "b")]])
     query.commit(messages, 1)
     query.run(2, [[(3, "c")]])
 
     assert rows(query.uri) == [(1, "a"), (2, "b"), (3, "c")]
     assert glaive.dataset(query.uri).version == 3
+
+
+@pytest.mark.parametrize("merge_keys", [None, "id"])
+def test_a_batch_of_an_older_checkpoint_is_no_repeated_one(
+    uri: str, tmp_path: Path, merge_keys: str | None
+) -> None:
+    options = {} if merge_keys is None else {"merge_keys": merge_keys}
+    query = Query(uri, tmp_path / "checkpoint", **options)
+    for number in range(3):
+        query.run(number, [[(number, "a")]])
+    dataset = glaive.dataset(uri)
+    for number in (0, 1):
+        with pytest.raises(OptionError, match=rf"batch {number} of .* the dataset has batch 2"):
+            query.run(number, [[(7, "b")], [(8, "c")]])
+    dataset.checkout_latest()
+    assert len(rows(uri)) == 3
+
+    dataset.checkout_version(dataset.version - 1).restore()
+    query.run(2, [[(7, "b")]])
+    assert rows(uri)[-1] == (7, "b")
 
 
 def test_a_repeated_batch_is_recognised_after_other_commits_and_a_clean_up(query: Query) -> None:

@@ -35,6 +35,7 @@ from glaive.errors import (
     CommitConflictError,
     DatasetNotFoundError,
     GlaiveError,
+    OptionError,
     UnsupportedFeatureError,
 )
 from glaive.format.blobs import has_blobs
@@ -46,7 +47,7 @@ from glaive.spark.streams.options import StreamOptions
 from glaive.spark.streams.upsert import check_keys, upsert
 from glaive.spark.write_job import WriteJob
 from glaive.spark.writer import FragmentsWritten, LanceArrowWriter
-from glaive.table.app_transactions import AppTransaction
+from glaive.table.app_transactions import AppTransaction, last_applied
 from glaive.table.load import open_latest
 from glaive.types import VersionIdentity
 
@@ -104,10 +105,19 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
 
     @without_inner_frames
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Commit the fragments of all tasks as one version, unless the batch was applied."""
+        """Commit the fragments of all tasks as one version, unless the batch was applied.
+
+        Raises
+        ------
+        OptionError
+            A later batch was applied: the checkpoint is older, and its rows may be others.
+        """
         transaction = AppTransaction(self.app_id, batchId)
         newest = self._newest()
-        if newest is not None and transaction.is_applied(newest):
+        last = None if newest is None else last_applied(newest, self.app_id)
+        if last is not None and last > batchId:
+            raise self._is_behind(batchId, last)
+        if last == batchId:
             return
         written = [message for message in messages if isinstance(message, BatchWritten)]
         fragments = _fragments(written)
@@ -138,6 +148,16 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
             self.app_id,
             GlaiveError.without_secrets(plan.store.uri),
             len(fragments),
+        )
+
+    def _is_behind(self, batch: int, last: int) -> OptionError:
+        """Spark repeats the last batch of a checkpoint, and none before it."""
+        return OptionError(
+            f"batch {batch} of {self.app_id} on {self.job.plan.store.uri}: the dataset has batch "
+            f"{last} already, so the checkpoint is an older one or, with txnAppId, of another "
+            "query, and the rows of this batch may not be those of the first one with its number. "
+            "Nothing was written. Restore the dataset of that time as well, or start with a new "
+            "checkpoint (and another txnAppId) from the version that comes next (startingVersion)"
         )
 
     def _newest(self) -> Manifest | None:
