@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import glaive
 from glaive.cli.main import cli
-from glaive.errors import FormatError
+from glaive.errors import FormatError, SchemaError
 from glaive.ingestion.formats.json import Json
 from glaive.ingestion.formats.json_cells import MAX_CELLS, count_names, refuse_many_cells
 from glaive.ingestion.formats.protocol import Piece
@@ -39,6 +39,36 @@ def test_files_of_many_names_and_objects_are_not_converted(tmp_path: Path, text:
     assert result.exit_code == 1
     assert "a.json: 9,0" in result.output
     assert "too many values of a table" in result.output
+
+
+@pytest.mark.parametrize("text", ["\n".join([*OWN_NAMES, ""]), ONE_LINE, "7\n", "no JSON\n", ""])
+def test_columns_that_are_named_are_not_looked_for_in_files(tmp_path: Path, text: str) -> None:
+    source, uri, bad = tmp_path / "a.json", tmp_path / "t.lance", tmp_path / "bad.lance"
+    source.write_text(text)
+    result = glaive.ingest(source, uri, schema="k7 bigint", bad_records=bad)
+    assert result.rows + result.bad_records == text.count("\n")
+    source.write_text('{"k7": 8}\n' + text)
+    result = glaive.ingest(source, uri, mode="append", bad_records=bad)
+    assert result.rows + result.bad_records == text.count("\n") + 1
+    assert glaive.dataset(uri).count_rows("k7 = 8") == 1
+
+
+def test_members_that_no_column_has_are_left_out_of_files_with_many(tmp_path: Path) -> None:
+    source, uri = tmp_path / "a.json", tmp_path / "t.lance"
+    source.write_text("\n".join([*OWN_NAMES, ""]))
+    options = {"ignore_unknown": True}
+    result = glaive.ingest(source, uri, schema="k7 bigint", reader_options=options)
+    assert result.rows == len(OWN_NAMES)
+    assert glaive.dataset(uri).to_table(filter="k7 = 1").num_rows == 1
+
+
+def test_a_named_column_that_may_not_be_null_has_to_be_in_each_record(tmp_path: Path) -> None:
+    source, bad = tmp_path / "a.json", tmp_path / "bad.lance"
+    source.write_text('{"a": 1}\n')
+    with pytest.raises(SchemaError, match="b"):
+        glaive.ingest(
+            source, tmp_path / "t.lance", schema="a bigint, b bigint not null", bad_records=bad
+        )
 
 
 @pytest.mark.spec("rel-24")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import Literal, TypeAlias
 from uuid import uuid4
 
@@ -125,11 +126,16 @@ def find_sources(
     source_format = format_named(format or format_of(files), reader_options)
     if existing is not None:
         _refuse_other_columns(existing, schema, vectors, schema_drift)
-    # A schema at a time: there can be a million, and each can be of a thousand columns.
-    schemas = ordered_map(partial(_schema_of, source_format), files, workers=_READERS)
+    known = schema if existing is None else existing
+    schemas: Iterable[pa.Schema]
+    if known is not None and not _depends_on_files(source_format, schema, schema_drift):
+        schemas = repeat(known, len(files))
+    else:
+        # A schema at a time: there can be a million, and each can be of a thousand columns.
+        schemas = ordered_map(partial(_schema_of, source_format), files, workers=_READERS)
     columns = reconcile(
         zip(files, schemas, strict=True),
-        schema if existing is None else existing,
+        known,
         schema_drift,
         typed=source_format.typed,
         named=source_format.named,
@@ -141,6 +147,18 @@ def find_sources(
         refuse_partition_folders((file.path for file in files), columns.schema.names, names[0])
     source_format.check(columns.schema)
     return Sources(tuple(files), source_format, columns)
+
+
+def _depends_on_files(
+    source_format: SourceFormat, chosen: pa.Schema | None, rule: DriftRule
+) -> bool:
+    """Whether files have a say in columns that are known; else none is read before its rows are.
+
+    A record that does not fit is an error of its own then, or a bad record.
+    """
+    if source_format.typed or source_format.named:
+        return True
+    return rule == "add" or (chosen is None and rule != "fail")
 
 
 def _refuse_other_columns(
