@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from pyarrow import orc, parquet
 
 import glaive
 from glaive.errors import StoreError
-from glaive.ingestion.sources import RangeFile
+from glaive.ingestion.rejects import BAD_RECORDS, Rejects
+from glaive.ingestion.sources import RangeFile, list_sources
 from glaive.io.uri import open_store
 
 ROWS = 20_000
@@ -88,3 +90,44 @@ def test_a_file_that_is_larger_than_memory_is_an_error_that_names_it(
     command = [sys.executable, "-c", SCRIPT, source, tmp_path / "t.lance", kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert f"{source}: 34359738368 bytes are one value" in done.stdout, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.json", "a.txt", "a.bin"])
+def test_a_file_that_the_system_cannot_read_is_an_error_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    place = f"memory://unreadable-{name.replace('.', '-')}"
+    open_store(place).put(name, [b"a\n1\n"])
+
+    def failing(*_: object) -> Any:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(RangeFile, "read", failing)
+    format, bad = "binary" if name.endswith("bin") else None, tmp_path / "bad.lance"
+    with pytest.raises(StoreError, match=rf"cannot read {place}/{name}: .*[Tt]he disk"):
+        glaive.ingest(
+            f"{place}/{name}",
+            tmp_path / "t.lance",
+            format=format,
+            schema="a bigint" if "json" in name else None,
+            bad_records=bad,
+        )
+    assert not bad.exists()
+
+
+def test_bad_records_become_batches_of_a_bounded_size(tmp_path: Path) -> None:
+    source = tmp_path / "a.txt"
+    source.write_bytes(b"")
+    (file,) = list_sources([str(source)])
+    rejects = Rejects(keep=True, job_id="job")
+    small, large = 25_000, 150
+    for line in range(small):
+        rejects.add(file, line, "small", b"x")
+    for line in range(small, small + large):
+        rejects.add(file, line, "large", bytes(2 << 20))
+    assert len(rejects) == small + large
+    batches = list(rejects.batches())
+    assert max(batch.num_rows for batch in batches) < small // 2
+    assert max(batch.nbytes for batch in batches) < 70 << 20
+    rows = pa.Table.from_batches(batches, BAD_RECORDS)
+    assert rows["line"].to_pylist() == list(range(small + large))

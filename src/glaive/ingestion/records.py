@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from glaive.config import USUAL_RATIO
 from glaive.dataclass import dataclass
-from glaive.errors import FormatError, GlaiveError
-from glaive.ingestion.rejects import Rejects
+from glaive.errors import FormatError
+from glaive.ingestion.rejects import Rejects, refuse_failure
 from glaive.ingestion.sources import SourceFile, open_source
+from glaive.io.failures import from_system
 from glaive.memory import as_array
 from glaive.types import Int64s
 
@@ -219,13 +220,22 @@ def parse_block(
 
 @contextmanager
 def _opened(file: SourceFile) -> Iterator[pa.NativeFile]:
-    """What a file holds, from its beginning; damage of a compressed one has its name."""
+    """What a file holds, from its beginning; errors have its name.
+
+    Raises
+    ------
+    FormatError
+        A compressed file is damaged.
+    StoreError
+        A store, or the system, failed.
+    """
     try:
         with open_source(file, decompress=True) as stream:
             yield stream
     except OSError as error:
-        if file.compression is None or isinstance(error, GlaiveError):
-            raise
+        refuse_failure(file, error)
+        if file.compression is None:
+            raise from_system(error, file.uri, "read") from error
         raise FormatError(f"{file.uri} is damaged: {error}") from error
 
 

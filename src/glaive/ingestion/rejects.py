@@ -27,6 +27,10 @@ BAD_RECORDS: Final = pa.schema(_FIELDS)
 _MAX_RECORD: Final = 1 << 20
 """Bytes that are kept of a bad record."""
 
+_BATCH_ROWS: Final = 10_000
+_BATCH_BYTES: Final = 64 << 20
+"""Of the records in a batch: a column of Arrow has 2 GiB at most."""
+
 
 _CALLED: Final = " Detail: Python exception: "
 """In errors of Arrow that a source caused which is read by Python."""
@@ -65,9 +69,11 @@ class Rejects:
         self._job_id = job_id
         self.dropped = 0
         self._rows: list[tuple[str, int | None, str, bytes | None]] = []
+        self._bytes = 0  # of the records in these
+        self._batches: list[pa.RecordBatch] = []
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return sum(batch.num_rows for batch in self._batches) + len(self._rows)
 
     def add(self, file: SourceFile, line: int | None, reason: str, record: bytes | None) -> None:
         """Put a record aside.
@@ -85,6 +91,9 @@ class Rejects:
             )
         kept = None if record is None else record[:_MAX_RECORD]
         self._rows.append((file.named[0], line, reason, kept))
+        self._bytes += len(kept or b"")
+        if len(self._rows) >= _BATCH_ROWS or self._bytes >= _BATCH_BYTES:
+            self._pack()
 
     def add_damaged(self, file: SourceFile, part: str, error: Exception) -> None:
         """Put the rest of a part of a file aside, whose bytes an error says to be wrong.
@@ -111,10 +120,15 @@ class Rejects:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The records, as rows of :data:`BAD_RECORDS`."""
         if self._rows:
-            files, lines, reasons, records = zip(*self._rows, strict=True)
-            columns = [files, lines, reasons, records, [self._job_id] * len(files)]
-            arrays = [
-                pa.array(values, field.type)
-                for values, field in zip(columns, BAD_RECORDS, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=BAD_RECORDS)
+            self._pack()
+        yield from self._batches
+
+    def _pack(self) -> None:
+        """Make the rows a batch: as objects of Python they take some times as much memory."""
+        files, lines, reasons, records = zip(*self._rows, strict=True)
+        columns = [files, lines, reasons, records, [self._job_id] * len(files)]
+        arrays = [
+            pa.array(values, field.type) for values, field in zip(columns, BAD_RECORDS, strict=True)
+        ]
+        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=BAD_RECORDS))
+        self._rows, self._bytes = [], 0

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError, OptionError, StoreError
-from glaive.io.failures import not_a_file
+from glaive.io.failures import from_system, not_a_file
 from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
 from glaive.io.uri import open_object, open_store
 from glaive.types import ByteRange
@@ -243,6 +243,8 @@ def open_source(file: SourceFile, *, decompress: bool = False) -> pa.NativeFile:
             opened = pa.OSFile(path, "r")
         except FileNotFoundError as error:
             raise ObjectNotFoundError(f"{file.uri} was removed since it was listed") from error
+        except OSError as error:
+            raise from_system(error, file.uri, "read") from error
     else:
         opened = pa.PythonFile(RangeFile(store.open(file.path, size=file.size)), "r")
     if decompress and file.compression is not None:

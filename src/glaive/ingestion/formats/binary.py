@@ -16,6 +16,7 @@ from glaive.ingestion.formats.options import known_options, option
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import SourceFile, open_source
+from glaive.io.failures import as_store_errors
 
 __all__ = ["Binary", "Images"]
 
@@ -66,7 +67,7 @@ class Binary(SourceFormat):
 
     def _row(self, file: SourceFile, rejects: Rejects) -> Rows | None:
         """The row of a file; None for one that is rejected."""
-        with open_source(file) as source:
+        with open_source(file) as source, as_store_errors(file.uri, "read"):
             content = source.read()
         facts = self._facts(file, content, rejects)
         if facts is None:
