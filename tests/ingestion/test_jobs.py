@@ -489,3 +489,38 @@ def test_a_journal_that_names_a_version_there_is_not_leaves_no_rows_out_in_silen
         ingest(source, uri, mode=mode, job_id="j")
     end.unlink()
     assert ingest(source, uri, mode=mode, job_id="j").rows == 10 * FILES
+
+
+@pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
+@pytest.mark.parametrize("place", ["t.lance", "in/../t.lance", "link"])
+def test_bad_records_have_a_dataset_of_their_own(
+    source: Path, tmp_path: Path, mode: Any, place: str
+) -> None:
+    uri = tmp_path / "t.lance"
+    (tmp_path / "link").symlink_to(uri)
+    with pytest.raises(OptionError, match=r"bad_records: .* is the dataset itself"):
+        ingest(source, uri, mode=mode, bad_records=f"{tmp_path}/{place}")
+    assert not uri.exists()
+
+
+def test_bad_records_that_changed_since_they_were_put_aside_are_not_lost(tmp_path: Path) -> None:
+    path, uri, bad = tmp_path / "a.csv", tmp_path / "t.lance", tmp_path / "bad.lance"
+    glaive.write_dataset(pa.table({"id": [1], "v": ["old"]}), uri)
+
+    def merge(text: str, job: str = "job") -> IngestResult:
+        path.write_text(text)
+        return ingest(path, uri, mode="merge", merge_keys="id", job_id=job, bad_records=bad)
+
+    with pytest.raises(SchemaError, match="id = 1"):
+        merge("id,v\n1,x\n1,y\nbad,a\n")
+    with pytest.raises(OptionError, match="another job_id"):
+        merge("id,v\n1,x\n2,y\nbad,a\nbad,b\n")
+    assert glaive.dataset(uri).to_table()["v"].to_pylist() == ["old"]
+    merged = merge("id,v\n1,x\n2,y\nbad,a\nbad,b\n", "other")
+    assert (merged.rows, merged.bad_records) == (2, 2)
+    rows = glaive.dataset(bad).to_table()["job_id"].to_pylist()
+    assert rows == ["job", "other", "other"]
+    with pytest.raises(SchemaError, match="id = 1"):
+        merge("id,v\n1,x\n1,y\nbad,a\n", "third")
+    assert merge("id,v\n1,x\n3,y\nbad,a\n", "third").rows == 2
+    assert glaive.dataset(bad).count_rows() == 4

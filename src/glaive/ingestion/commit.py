@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.commit import commit_plan
-from glaive.errors import VersionNotFoundError
+from glaive.errors import OptionError, VersionNotFoundError
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import FragmentList, unpacked_fragments
 from glaive.format.manifest import Manifest
@@ -16,11 +17,16 @@ from glaive.ingestion.ingested import IngestedPieces, IngestResult
 from glaive.ingestion.journal import Journal, NotedCommit
 from glaive.ingestion.plan import IngestPlan
 from glaive.io.store import ObjectStore
+from glaive.table.load import open_version, read_transaction
 from glaive.table.named_jobs import made_version, search_forgotten
+from glaive.table.operations.append import Append
+from glaive.table.operations.overwrite import Overwrite
+from glaive.table.registry import read_operation
 from glaive.table.versions import list_versions_past
 
 __all__ = [
     "acknowledged",
+    "check_apart",
     "commit_ingest",
     "committing",
     "find_made",
@@ -29,6 +35,28 @@ __all__ = [
     "version_of",
     "written_fragments",
 ]
+
+
+def check_apart(store: ObjectStore, aside: ObjectStore | None) -> None:
+    """Refuse the dataset itself as that of its bad records, also by another path.
+
+    The commit of a job is made once in each dataset: it would be that of the bad records.
+
+    Raises
+    ------
+    OptionError
+        Both are in the same place.
+    """
+    if aside is None:
+        return
+    places = [one.full("").rstrip("/") for one in (store, aside)]
+    if store.is_local and aside.is_local:
+        places = list(map(os.path.realpath, places))
+    if places[0] == places[1]:
+        raise OptionError(
+            f"bad_records: {aside.uri} is the dataset itself. Name another place for records that "
+            "cannot be read"
+        )
 
 
 def commit_ingest(
@@ -70,17 +98,48 @@ def put_aside_all(plan: IngestPlan, results: Sequence[IngestedPieces]) -> None:
 
 
 def put_aside(plan: IngestPlan, fragments: Sequence[Fragment]) -> None:
-    """Commit bad records, unless an earlier run of the job did before it was stopped."""
+    """Commit bad records, unless an earlier run of the job did before it was stopped.
+
+    Raises
+    ------
+    OptionError
+        That run had others.
+    """
     aside, journal = plan.bad_records, plan.journal
     if aside is None or not fragments:
         return
     if journal is None:
         commit_plan(aside, fragments, once=JOB)
         return
-    if aside.base is not None and find_made(journal, "bad", aside.store, aside.base) is not None:
+    made = None
+    if aside.base is not None:
+        made = find_made(journal, "bad", aside.store, aside.base)
+    if made is not None:
+        _expect_as_many(journal, aside.store, made, FragmentList.of(fragments).row_count)
         return
     with journal.committing("bad", aside.read_version):
         commit_plan(aside, fragments, once=JOB)
+
+
+def _expect_as_many(journal: Journal, store: ObjectStore, made: int, count: int) -> None:
+    """Check that a version has as many bad records of a job as there are now; two requests."""
+    try:
+        transaction = read_transaction(store, open_version(store, made))
+    except VersionNotFoundError:
+        return  # it was cleaned up
+    if transaction is None or transaction.properties.get(JOB) != journal.job_id:
+        return
+    operation = read_operation(transaction.operation)
+    if not isinstance(operation, Append | Overwrite):
+        return
+    earlier = FragmentList.of(operation.fragments).row_count
+    if earlier != count:
+        raise OptionError(
+            f"job_id: a run of {journal.job_id} was stopped when it had put {earlier} bad records "
+            f"into {store.uri} (version {made}), and now there are {count}: the files have changed "
+            "since. Nothing was written. Ingest them with another job_id, and delete the records "
+            "of this one, if they are not to be there twice"
+        )
 
 
 def find_made(

@@ -27,6 +27,7 @@ from glaive.format.manifest import Manifest
 from glaive.ingestion.columns import parse_columns
 from glaive.ingestion.commit import (
     acknowledged,
+    check_apart,
     commit_ingest,
     find_made,
     put_aside_all,
@@ -173,6 +174,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     """
     expectations = Expectations.of(expect, on_violation, has_quarantine=bad_records is not None)
     store = open_root(uri, storage_options)
+    aside = None if bad_records is None else open_root(bad_records, storage_options)
+    check_apart(store, aside)
     names = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     base = None
     with suppress(DatasetNotFoundError):
@@ -200,7 +203,6 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     known_options("write_options", settings, _WRITE_OPTIONS)
     if sources.source_format.name in ("binary", "images"):
         settings.setdefault("data_storage_version", None if keeps else "2.2")
-    aside = None if bad_records is None else open_root(bad_records, storage_options)
     options = WriteOptions(mode="append" if mode == "merge" else mode, **settings)
     plan = plan_ingest(
         store,
