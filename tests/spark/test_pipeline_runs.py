@@ -6,13 +6,20 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 import glaive
-from glaive.errors import DatasetNotFoundError, ExpectationError, OptionError
+from glaive.errors import (
+    DatasetExistsError,
+    DatasetNotFoundError,
+    ExpectationError,
+    OptionError,
+)
 from glaive.pipeline import Pipeline, RunRecord, Runs, load, run
 
 pytestmark = pytest.mark.spark
@@ -209,6 +216,71 @@ def test_a_run_goes_on_only_as_it_was(spark: SparkSession, tmp_path: Path) -> No
     file.write_text(text.replace("SELECT id", "SELECT id + 1 AS id"))
     with pytest.raises(OptionError, match="the step 'one' was done and has other keys now"):
         run(load(file), lambda: spark, run_id=record.id)
+
+
+@pytest.mark.parametrize(
+    ("keys", "query", "changed"),
+    [
+        ('mode = "append"', "id FROM range(3)", "id + 1 AS id FROM range(3)"),
+        ('mode = "append"\nbranch = "b"', "id FROM range(3)", "id + 1 AS id FROM range(3)"),
+        ('expect = "id < 2"\non_violation = "quarantine"\nquarantine = "q"', "id", "id, 1 AS x"),
+    ],
+)
+def test_a_step_that_was_changed_is_not_taken_for_one_that_committed(
+    spark: SparkSession, tmp_path: Path, keys: str, query: str, changed: str
+) -> None:
+    glaive.write_dataset(pa.table({"id": [0]}), tmp_path / "t.lance")
+    if "FROM" not in query:
+        query, changed = (f"{columns} FROM range(3)" for columns in (query, changed))
+    file, text = tmp_path / "p.toml", '[datasets]\nt = "t.lance"\nq = "q.lance"\n[steps.one]\n'
+    text += f'kind = "sql"\ntarget = "t"\n{keys}\nquery = "SELECT '
+    file.write_text(f'{text}{query}"\n')
+    quarantines = "quarantine" in keys
+
+    def stopped(_: str, work: Any) -> Any:
+        if quarantines:  # the rows that are put aside are committed, and then there is a dataset
+            with pytest.raises(DatasetExistsError):
+                work()
+        else:
+            work()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(load(file), lambda: spark, run_id="r", observer=stopped)
+    file.write_text(f'{text}{changed}"\n')
+    with pytest.raises(OptionError, match="the step 'one' was done and has other keys now"):
+        run(load(file), lambda: spark, run_id="r")
+    file.write_text(f'{text}{query}"\n')
+    if quarantines:
+        assert glaive.dataset(tmp_path / "q.lance").count_rows() == 1
+    else:
+        assert run(load(file), lambda: spark, run_id="r").state == "done"
+
+
+def test_columns_are_all_made_by_the_function_that_the_step_has_now(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    glaive.write_dataset(pa.table({"id": range(6)}), tmp_path / "t.lance", max_rows_per_file=2)
+    (tmp_path / "changed_steps.py").write_text(
+        "import pyarrow as pa\nimport pyarrow.compute as pc\n"
+        "def first(batch):\n"
+        "    if 5 in batch['id'].to_pylist():\n        raise ValueError('five')\n"
+        "    return pa.record_batch([pc.multiply(batch['id'], 0)], ['x'])\n"
+        "def second(batch):\n"
+        "    return pa.record_batch([pc.add(batch['id'], 1)], ['x'])\n"
+    )
+    file, text = tmp_path / "p.toml", 'modules = ["changed_steps.py"]\n[datasets]\nt = "t.lance"\n'
+    text += '[steps.one]\nkind = "add_columns"\ntarget = "t"\nfunction = "changed_steps:'
+    file.write_text(f'{text}first"\n')
+    try:
+        with pytest.raises(PythonException, match="five"):
+            run(load(file), lambda: spark, run_id="r")
+        assert list((tmp_path / "p.runs" / "r").rglob("*.json")) != []
+        file.write_text(f'{text}second"\n')
+        run(load(file), lambda: spark, run_id="r")
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert glaive.dataset(tmp_path / "t.lance").to_table()["x"].to_pylist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_step_that_brought_indices_up_to_date_is_not_done_twice(

@@ -18,7 +18,7 @@ from glaive.pipeline.step import DatasetName, Step, StepContext
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["ExpectedRows", "ExpectingStep"]
+__all__ = ["ExpectedRows", "ExpectingStep", "quarantine_job"]
 
 _VIOLATED: Final = re.compile(r"glaive expectation \((.+?)\) row (\{.*?\}?) end", re.DOTALL)
 
@@ -121,11 +121,16 @@ class ExpectingStep(Step):
                 others.select(*(values[name].alias(name) for name in BAD_RECORDS.names)),
                 context.datasets[self.quarantine],
                 "append",
-                job_id=f"{context.job_id}.quarantine",
+                job_id=quarantine_job(context.job_id),
                 arrow_schema=BAD_RECORDS,
                 storage_options=context.storage or None,
             )
         return ExpectedRows(frame.where(passed), {"bad_records": count})
+
+
+def quarantine_job(job: str) -> str:
+    """The id by which a job puts rows aside."""
+    return f"{job}.quarantine"
 
 
 @dataclass(frozen=True, slots=True)

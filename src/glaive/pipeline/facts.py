@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from glaive.arrow.python_values import python_values
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
 from glaive.errors import DatasetNotFoundError, RefNotFoundError
+from glaive.table.named_jobs import made_version
 
-__all__ = ["dataset_facts", "sample_of"]
+__all__ = ["dataset_facts", "has_made", "sample_of"]
 
 SAMPLE_ROWS: Final = 5
 SAMPLE_COLUMNS: Final = 12
@@ -46,6 +47,14 @@ def sample_of(
     rows = opened.to_table(columns=names, limit=SAMPLE_ROWS)
     columns = [[_short(value) for value in python_values(column)] for column in rows.columns]
     return {"columns": names, "rows": [list(row) for row in zip(*columns, strict=True)]}
+
+
+def has_made(
+    uri: str, storage: Mapping[str, str], jobs: Iterable[str], branch: str | None = None
+) -> bool:
+    """Whether one of these jobs made a version of a dataset, as far as its newest version knows."""
+    opened = _opened(uri, storage, branch)
+    return opened is not None and any(made_version(opened.manifest, job) for job in jobs)
 
 
 def _opened(uri: str, storage: Mapping[str, str], branch: str | None) -> LanceDataset | None:

@@ -228,9 +228,9 @@ class Runs:
         self.store.put(path, [data])
         return self.store.full(path)
 
-    def scratch(self, record: RunRecord, step: str) -> str:
-        """A folder for a step of a run."""
-        return self.store.full(f"{record.id}/{step}")
+    def scratch(self, record: RunRecord, name: str) -> str:
+        """A folder of a run for a step."""
+        return self.store.full(f"{record.id}/{name}")
 
 
 def _is_mapping(value: object) -> bool:
