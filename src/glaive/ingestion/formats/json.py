@@ -7,6 +7,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.nesting import MAX_NESTING
@@ -21,6 +22,7 @@ from glaive.ingestion.formats.ranges import byte_pieces
 from glaive.ingestion.records import Block, first_block, parse_block, parse_blocks, read_blocks
 from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import SourceFile
+from glaive.memory import as_buffer
 
 __all__ = ["Json"]
 
@@ -93,6 +95,7 @@ class Json(SourceFormat):
         columns = columns_of(parsed)
 
         def parse(data: pa.Buffer) -> pa.Table:
+            _refuse_other_encodings(data)
             refuse_many_cells(data, columns)
             return vectors_checked(_parse(data, parsed, unexpected), schema)
 
@@ -155,6 +158,22 @@ def _infer(data: pa.Buffer) -> pa.Table:
     refuse_deep(memoryview(data))
     refuse_many_cells(data)
     return _parse(data, None, "infer")
+
+
+def _refuse_other_encodings(data: pa.Buffer) -> None:
+    """Refuse bytes that are not UTF-8, which Arrow's parser hands on.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        There are some.
+    """
+    ends: Any = as_buffer(np.array([0, data.size], np.int64))
+    text: Any = pa.Array.from_buffers(pa.large_string(), 1, [None, ends, data])
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        raise pa.ArrowInvalid("invalid UTF8 data. Convert the file to UTF-8") from None
 
 
 def _parse(data: pa.Buffer, schema: pa.Schema | None, unexpected: str) -> pa.Table:
