@@ -64,6 +64,46 @@ def test_values_with_line_ends_stay_whole_however_the_work_is_cut(tmp_path: Path
     assert [row["s"] for row in rows_of(uri)] == [f"{value} {n}" for n in range(500)]
 
 
+@pytest.mark.parametrize("task_bytes", [1 << 20, 700])
+@pytest.mark.parametrize("columns", ["id bigint, s string", "s string"])
+def test_line_ends_behind_an_escape_belong_to_their_value(
+    tmp_path: Path, task_bytes: int, columns: str
+) -> None:
+    path, uri, bad = tmp_path / "a.csv", tmp_path / "t.lance", tmp_path / "bad.lance"
+    one = "id" not in columns
+    values = [rf"{n} of\{chr(10)}two lines and {'x' * (n % 7)} \\" for n in range(300)]
+    lines = [value if one else f"{n},{value}" for n, value in enumerate(values)]
+    text = "\n".join(["s" if one else "id,s", *lines, ""]).encode()
+    path.write_bytes(text + b"\xff,1\n")
+    reader: dict[str, object] = {"escape": "\\"}
+    result = ingest(
+        path, uri, schema=columns, task_bytes=task_bytes, reader_options=reader, bad_records=bad
+    )
+    assert (result.rows, result.bad_records) == (300, 1)
+    expected = [value.replace("\\\n", "\n").replace("\\\\", "\\") for value in values]
+    assert [row["s"] for row in rows_of(uri)] == expected
+    assert (len(glaive.dataset(uri).get_fragments()) > 3) == (task_bytes < 1000)
+
+
+def test_marks_behind_an_escape_are_no_ends_of_values_of_several_lines(tmp_path: Path) -> None:
+    path, uri, bad = tmp_path / "a.csv", tmp_path / "t.lance", tmp_path / "bad.lance"
+    path.write_text('id,s\n1,"x\\"y"\n2,"p\nq"\n3,"r"\nbad,z\n')
+    result = ingest(
+        path, uri, schema="id bigint, s string", reader_options={"escape": "\\"}, bad_records=bad
+    )
+    assert (result.rows, result.bad_records) == (3, 1)
+    assert [row["s"] for row in rows_of(uri)] == ['x"y', "p\nq", "r"]
+
+
+def test_json_that_is_not_utf8_is_a_bad_record(tmp_path: Path) -> None:
+    path, uri, bad = tmp_path / "a.json", tmp_path / "t.lance", tmp_path / "bad.lance"
+    path.write_bytes(b'{"a": "x"}\n{"a": "\xff"}\n{"a": "\xc3\xa4"}\n')
+    with pytest.raises(FormatError, match="line 2: invalid UTF8 data"):
+        ingest(path, uri)
+    assert ingest(path, uri, bad_records=bad).bad_records == 1
+    assert [row["a"] for row in rows_of(uri)] == ["x", "ä"]
+
+
 def test_marks_within_fields_do_not_keep_a_file_whole(tmp_path: Path) -> None:
     path, uri = tmp_path / "a.csv", tmp_path / "t.lance"
     path.write_text("id,s\n" + "".join(f'{n},a {n}" pipe\n\n' for n in range(501)))

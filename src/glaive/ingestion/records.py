@@ -17,7 +17,7 @@ from glaive.ingestion.rejects import Rejects, refuse_failure
 from glaive.ingestion.sources import SourceFile, open_source
 from glaive.io.failures import from_system
 from glaive.memory import as_array
-from glaive.types import Int64s
+from glaive.types import Int64s, UInt8s
 
 __all__ = [
     "BLOCK_BYTES",
@@ -27,6 +27,7 @@ __all__ = [
     "parse_blocks",
     "read_blocks",
     "record_starts",
+    "unescaped",
 ]
 
 BLOCK_BYTES: Final = 16 << 20
@@ -35,6 +36,10 @@ MAX_RECORD_BYTES: Final = 1 << 30
 
 _MOST_UNPACKED: Final = 128 << 20
 """The same for compressed files of a few megabytes: few bytes stand for any number of others."""
+
+_MOST_ESCAPES: Final = 1 << 12
+"""Of those in front of a line end, of which the number is odd or even, that are looked at where a
+file is cut into ranges."""
 
 _FEW: Final = 4
 """Records of which one or more are bad that are parsed one by one."""
@@ -65,6 +70,7 @@ def read_blocks(
     *,
     aligned: bool = True,
     quoted: bool = False,
+    escape: str = "",
 ) -> Iterator[Block]:
     """Blocks of the records that begin in a range of a file.
 
@@ -77,6 +83,8 @@ def read_blocks(
         A record begins at ``start``.
     quoted
         Line ends between quotation marks belong to a value; ``start`` is aligned.
+    escape
+        The character behind which a line end belongs to a value, and a quotation mark is none.
 
     Raises
     ------
@@ -90,7 +98,7 @@ def read_blocks(
     """
     with _opened(file) as stream:
         lines = 0
-        start = _seek(stream, file, start, aligned=aligned)
+        start = _seek(stream, file, start, aligned=aligned, escape=escape)
         if stop is not None and start >= stop:
             return
         rest = b""
@@ -102,13 +110,13 @@ def read_blocks(
             end = len(joined)
             last = not data
             if stop is not None and start + end >= stop:
-                cut = joined.find(b"\n", max(stop - start - 1, 0))
+                cut = _next_line_end(joined, max(stop - start - 1, 0), escape)
                 if cut >= 0:
                     end, last = cut + 1, True
                 elif not last:
                     end = 0
             elif not last:
-                end = _last_record_end(joined, quoted=quoted)
+                end = _last_record_end(joined, quoted=quoted, escape=escape)
             if end:
                 yield Block(pa.py_buffer(joined[:end] if end < len(joined) else joined), lines)
                 lines += joined.count(b"\n", 0, end)
@@ -119,14 +127,16 @@ def read_blocks(
             _refuse_beyond(file, len(rest))
 
 
-def first_block(file: SourceFile, size: int, *, quoted: bool = False) -> Block:
+def first_block(file: SourceFile, size: int, *, quoted: bool = False, escape: str = "") -> Block:
     """Whole records from the beginning of a file, of about ``size`` bytes; at least one."""
     with _opened(file) as stream:
         joined = b""
         while True:
             data = stream.read(_more(len(joined), size))
             joined += data
-            end = _last_record_end(joined, quoted=quoted) if data else len(joined)
+            end = len(joined)
+            if data:
+                end = _last_record_end(joined, quoted=quoted, escape=escape)
             if end or not data:
                 return Block(pa.py_buffer(joined[:end]), 0)
             _refuse_beyond(file, len(joined))
@@ -163,6 +173,7 @@ def parse_blocks(
     *,
     aligned: bool = True,
     quoted: bool = False,
+    escape: str = "",
 ) -> Iterator[pa.Table]:
     """Parse the records that begin in a range; those that fail alone are rejected with a reason.
 
@@ -176,28 +187,35 @@ def parse_blocks(
         Makes a table of the bytes of whole records.
     rejects
         What records go to that cannot be parsed.
-    start, stop, aligned, quoted
+    start, stop, aligned, quoted, escape
         As for :func:`read_blocks`.
     """
     before: int | None = None
-    for block in read_blocks(file, start, stop, aligned=aligned, quoted=quoted):
+    blocks = read_blocks(file, start, stop, aligned=aligned, quoted=quoted, escape=escape)
+    for block in blocks:
         try:
             table = parse(block.data)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             if before is None:
-                before = _lines_before(file, start, aligned=aligned)
+                before = _lines_before(file, start, aligned=aligned, escape=escape)
             placed = replace(block, lines=block.lines + before)
-            yield from parse_block(file, placed, parse, rejects, quoted=quoted)
+            yield from parse_block(file, placed, parse, rejects, quoted=quoted, escape=escape)
             continue
         yield table
 
 
 def parse_block(
-    file: SourceFile, block: Block, parse: Parse, rejects: Rejects, *, quoted: bool = False
+    file: SourceFile,
+    block: Block,
+    parse: Parse,
+    rejects: Rejects,
+    *,
+    quoted: bool = False,
+    escape: str = "",
 ) -> Iterator[pa.Table]:
     """Parse the records of a block; those that fail alone are rejected."""
     data = block.data
-    starts = record_starts(data, quoted=quoted)
+    starts = record_starts(data, quoted=quoted, escape=escape)
     lines = _lines_of(data, starts)
     waiting = [(0, len(starts) - 1)] if data.size else []
     while waiting:
@@ -239,18 +257,33 @@ def _opened(file: SourceFile) -> Iterator[pa.NativeFile]:
         raise FormatError(f"{file.uri} is damaged: {error}") from error
 
 
-def record_starts(data: pa.Buffer, *, quoted: bool) -> Int64s:
+def record_starts(data: pa.Buffer, *, quoted: bool, escape: str = "") -> Int64s:
     """Where records begin, and the end of the last."""
-    ends = _record_ends(data, quoted=quoted)
+    ends = _record_ends(data, quoted=quoted, escape=escape)
     starts: Int64s = np.concatenate([np.zeros(1, np.int64), ends])
     return starts if starts[-1] == data.size else np.append(starts, data.size)
 
 
-def _record_ends(data: pa.Buffer, *, quoted: bool) -> Int64s:
+def unescaped(values: UInt8s, character: str, escape: str) -> Int64s:
+    """Where a character is, but behind an odd number of escapes."""
+    found: Int64s = np.flatnonzero(values == ord(character))
+    if not escape:
+        return found
+    behind_one = np.flatnonzero((values[np.maximum(found - 1, 0)] == ord(escape)) & (found > 0))
+    if not len(behind_one):
+        return found
+    others = np.flatnonzero(values != ord(escape))
+    before = np.searchsorted(others, found[behind_one]) - 1
+    last = np.where(before < 0, -1, others[np.maximum(before, 0)])
+    odd = (found[behind_one] - 1 - last) % 2 == 1
+    return np.delete(found, behind_one[odd])
+
+
+def _record_ends(data: pa.Buffer, *, quoted: bool, escape: str) -> Int64s:
     values = as_array(data)
-    ends: Int64s = np.flatnonzero(values == ord("\n")) + 1
+    ends = unescaped(values, "\n", escape) + 1
     if quoted:
-        marks = np.flatnonzero(values == ord('"'))
+        marks = unescaped(values, '"', escape)
         ends = ends[np.searchsorted(marks, ends) % 2 == 0]
     return ends
 
@@ -262,17 +295,28 @@ def _lines_of(data: pa.Buffer, starts: Int64s) -> Int64s:
     return lines
 
 
-def _last_record_end(data: bytes, *, quoted: bool) -> int:
-    if not quoted:
+def _last_record_end(data: bytes, *, quoted: bool, escape: str) -> int:
+    if not quoted and not escape:
         return data.rfind(b"\n") + 1
-    ends = _record_ends(pa.py_buffer(data), quoted=True)
+    ends = _record_ends(pa.py_buffer(data), quoted=quoted, escape=escape)
     return int(ends[-1]) if len(ends) else 0
 
 
-def _lines_before(file: SourceFile, start: int, *, aligned: bool) -> int:
+def _next_line_end(data: bytes, start: int, escape: str) -> int:
+    """The first line end from a position on that ends a value; -1 if there is none."""
+    at = data.find(b"\n", start)
+    while escape and at >= 0:
+        before = data[max(at - _MOST_ESCAPES, 0) : at]
+        if not (len(before) - len(before.rstrip(escape.encode()))) % 2:
+            break
+        at = data.find(b"\n", at + 1)
+    return at
+
+
+def _lines_before(file: SourceFile, start: int, *, aligned: bool, escape: str) -> int:
     """Lines before the first record of a range."""
     with _opened(file) as stream:
-        rest = start if aligned else _record_start(stream, start)
+        rest = start if aligned else _record_start(stream, start, escape)
         if not aligned:
             stream.seek(0)
         lines = 0
@@ -282,10 +326,12 @@ def _lines_before(file: SourceFile, start: int, *, aligned: bool) -> int:
     return lines
 
 
-def _seek(stream: pa.NativeFile, file: SourceFile, start: int, *, aligned: bool) -> int:
+def _seek(
+    stream: pa.NativeFile, file: SourceFile, start: int, *, aligned: bool, escape: str
+) -> int:
     """Go to the first record of a range; returns where it begins."""
     if not aligned:
-        start = _record_start(stream, start)
+        start = _record_start(stream, start, escape)
     if file.compression is None:
         stream.seek(start)
     elif start:
@@ -293,13 +339,18 @@ def _seek(stream: pa.NativeFile, file: SourceFile, start: int, *, aligned: bool)
     return start
 
 
-def _record_start(stream: pa.NativeFile, start: int) -> int:
+def _record_start(stream: pa.NativeFile, start: int, escape: str) -> int:
     """Where the first record begins that does so at a position or behind it."""
     at = start - 1
+    before = b""
+    if escape:
+        stream.seek(max(at - _MOST_ESCAPES, 0))
+        before = stream.read(min(at, _MOST_ESCAPES))
     stream.seek(at)
     while data := stream.read(1 << 16):
-        found = data.find(b"\n")
+        found = _next_line_end(before + data, len(before), escape)
         if found >= 0:
-            return int(at + found + 1)
+            return int(at + found - len(before) + 1)
         at += len(data)
+        before = data[-_MOST_ESCAPES:] if escape else b""
     return at

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -129,7 +130,7 @@ class Csv(SourceFormat):
         """
         head = self._head(file)
         names, sample = head.names, head.sample
-        starts = record_starts(sample, quoted=head.quoted)
+        starts = record_starts(sample, quoted=head.quoted, escape=self._escape)
         edges = starts[np.linspace(0, len(starts) - 1, _SLICES + 1).astype(np.int64)]
         inferred = []
         for start, stop in pairwise(np.unique(edges).tolist()):
@@ -198,18 +199,20 @@ class Csv(SourceFormat):
             piece.stop,
             aligned=not piece.start,
             quoted=head.quoted,
+            escape=self._escape,
         )
 
     def _head(self, file: SourceFile) -> _Head:
         """Read the beginning of a file; twice, if that finds values with line ends."""
         quoted = bool(self._multiline)
-        sample = first_block(file, _SAMPLE_BYTES, quoted=quoted).data
+        block = partial(first_block, file, _SAMPLE_BYTES, escape=self._escape)
+        sample = block(quoted=quoted).data
         if self._has_line_ends(sample, self._quotes(file)):
             quoted = True
-            sample = first_block(file, _SAMPLE_BYTES, quoted=True).data
+            sample = block(quoted=True).data
         if not sample.size:
             raise FormatError(f"{file.uri} is empty: it has no line with the names of columns")
-        end = int(record_starts(sample, quoted=quoted)[1])
+        end = int(record_starts(sample, quoted=quoted, escape=self._escape)[1])
         line = sample.slice(0, end)
         try:
             names = self._names(line, self._separator(file))

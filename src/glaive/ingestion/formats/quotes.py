@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.ingestion.records import record_starts
+from glaive.ingestion.records import record_starts, unescaped
 from glaive.memory import as_array
 from glaive.types import Int64s
 
@@ -44,8 +44,8 @@ class Quotes:
         A mark that is never closed, as in ``7,"x``, tells nothing: it would make one value of all
         lines behind it.
         """
-        marks = np.flatnonzero(as_array(data) == ord(self.quote))
-        starts = record_starts(data, quoted=False)
+        marks = unescaped(as_array(data), self.quote, self.escape)
+        starts = record_starts(data, quoted=False, escape=self.escape)
         if not np.any(np.searchsorted(marks, starts) % 2):
             return False  # where a value ends a line, marks before this line end are odd
         lines = _lines(data, starts)
@@ -83,12 +83,12 @@ class Quotes:
             return
         if quoted:
             # Marks within fields, as in ``5" pipe``, put the count of marks out of step.
-            records = len(_lines(data, record_starts(data, quoted=True)))
+            records = len(_lines(data, record_starts(data, quoted=True, escape=self.escape)))
             in_step = records == rows and not np.count_nonzero(marks) % 2
             if not in_step and self._is_open(data, self._records(data)):
                 raise pa.ArrowInvalid(_NOT_CLOSED)
             return
-        starts = record_starts(data, quoted=False)
+        starts = record_starts(data, quoted=False, escape=self.escape)
         last = data.slice(int(starts[-2]))
         shorter = rows < len(starts) - 1 and rows < len(_lines(data, starts))
         ends_open = marks[int(starts[-2]) :].any() and self._is_open(last, self._records(last))
