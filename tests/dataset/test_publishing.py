@@ -18,7 +18,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.tasks import InProcess, Job, SharingTask, Task
 from glaive.dataset.version import OpenedVersion
 from glaive.dataset.versions.publish import publish_branch
-from glaive.errors import CommitConflictError, OptionError, RefNotFoundError
+from glaive.errors import CommitConflictError, OptionError, RefNotFoundError, VersionNotFoundError
 from glaive.table.load import open_latest
 from glaive.table.named_jobs import MOST, NamedJob, forgotten_until, made_version
 from glaive.testing.simulated_bucket import Bucket
@@ -79,6 +79,25 @@ def test_all_that_a_branch_changed_becomes_one_version(main: LanceDataset) -> No
     assert "ScalarIndexQuery" in seen.scanner(filter="id = 100").explain_plan()
     assert seen.to_table(filter="id in (3, 8, 100)").num_rows == 2
     main.validate()
+
+
+def test_what_a_branch_got_after_the_version_that_was_looked_at_is_not_published(
+    main: LanceDataset,
+) -> None:
+    branch = changed_branch(main)
+    checked, expected = branch.version, branch.to_table()
+    branch.insert(pa.table({"id": [101], "x": [2], "y": [4]}))
+    assert publish_branch(main.opened, "dev", version=checked)[0].version == main.version + 1
+    main.checkout_latest()
+    assert main.to_table() == expected
+
+    before = main.version
+    assert publish_branch(main.opened, "dev", version=checked)[1] == 0
+    assert main.branches.publish("dev") == before + 1
+    assert main.to_table() == branch.to_table()
+    assert publish_branch(main.opened, "dev", version=checked)[0].version == before + 1
+    with pytest.raises(VersionNotFoundError):
+        publish_branch(main.opened, "dev", version=branch.version + 1)
 
 
 @pytest.mark.spec("publish-1")

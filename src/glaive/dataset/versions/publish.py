@@ -18,7 +18,7 @@ from glaive.errors import CommitConflictError, ObjectNotFoundError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.table.branches import Branch, read_branch
 from glaive.table.copying import copy_files
-from glaive.table.load import load_again, open_newest, read_transaction
+from glaive.table.load import load_again, open_newest, open_version, read_transaction
 from glaive.table.publishing import PUBLISHED, Publish, Published, root_bases
 from glaive.table.references import FileSet, IdRange, fragment_files, index_folders
 from glaive.table.refs import MAIN, branch_store, name_in, root_store
@@ -74,8 +74,10 @@ class CopyTask:
         return copy_files(opened.store, manifest, target, own, kept=kept)
 
 
-def publish_branch(opened: OpenedVersion, branch: str, job: Job = LOCAL) -> tuple[Manifest, int]:
-    """Commit the newest version of a branch as the next version of this one.
+def publish_branch(
+    opened: OpenedVersion, branch: str, job: Job = LOCAL, *, version: int | None = None
+) -> tuple[Manifest, int]:
+    """Commit a version of a branch, by default its newest, as the next version of this one.
 
     Parameters
     ----------
@@ -83,6 +85,8 @@ def publish_branch(opened: OpenedVersion, branch: str, job: Job = LOCAL) -> tupl
         The newest version of the branch that the other was made from.
     branch
         The other branch.
+    version
+        Its version: later ones are not published.
 
     Returns
     -------
@@ -94,6 +98,8 @@ def publish_branch(opened: OpenedVersion, branch: str, job: Job = LOCAL) -> tupl
     ------
     RefNotFoundError
         There is no such branch.
+    VersionNotFoundError
+        The branch does not have this version.
     OptionError
         It was made from another branch.
     CommitConflictError
@@ -110,9 +116,9 @@ def publish_branch(opened: OpenedVersion, branch: str, job: Job = LOCAL) -> tupl
             f"{here or MAIN!r}. Publish it there"
         )
     store = branch_store(root, branch)
-    source = open_newest(store)
+    source = open_newest(store) if version is None else open_version(store, version)
     before = _published(opened, branch, made_from)
-    if source.version == before.version:
+    if source.version <= before.version:
         return newest, 0
     reading = opened.at_reference(Referenced(branch, store, source))
     last = None if before.version == made_from.parent_version else newest.version

@@ -9,6 +9,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import ExpectationError
 from glaive.ingestion.expectations import Expectations
 from glaive.pipeline.step import DatasetName, Step, StepContext
+from glaive.table.load import open_newest
 
 __all__ = ["PublishStep"]
 
@@ -49,8 +50,11 @@ class PublishStep(Step):
 
     def run(self, context: StepContext) -> Mapping[str, int]:
         """Check the rows of the branch, then move the main branch."""
+        from glaive.dataset.dataset import LanceDataset
+
         table: Any = context.table(self.target)
-        staged = context.dataset(self.target, self.branch)
+        store = context.dataset(self.target, self.branch).store
+        staged = LanceDataset.of(store, open_newest(store))
         expectations = self._expectations()
         for name, text in () if expectations is None else expectations.conditions:
             violating = staged.count_rows() - staged.count_rows(text)
@@ -60,7 +64,11 @@ class PublishStep(Step):
                     f"{self.target} violate the expectation {name}: {text}. Correct the branch; "
                     "nothing was published"
                 )
-        counts: Mapping[str, int] = table.publish(self.branch, job_id=context.job_id)
+        # Others may have written to the branch since, rows that were not checked.
+        version = None if expectations is None else staged.version
+        counts: Mapping[str, int] = table.publish(
+            self.branch, version=version, job_id=context.job_id
+        )
         return counts
 
     def _expectations(self) -> Expectations | None:

@@ -194,13 +194,18 @@ class TableMaintenance(TableHandle):
         branch = None if name == "main" else name
         return type(self)(self._spark, self._latest().checkout_version((branch, None)))
 
-    def publish(self, branch: str, *, job_id: str | None = None) -> dict[str, int]:
+    def publish(
+        self, branch: str, *, version: int | None = None, job_id: str | None = None
+    ) -> dict[str, int]:
         """Make what a branch has the next version of the one it was made from.
 
         Parameters
         ----------
         branch
             The branch; this table must be the one it was made from, usually the main one.
+        version
+            Its version, such as the one that was looked at; default: the newest. What was written
+            to it later is not published.
         job_id
             Names this job: running it again with the same id returns what it did.
 
@@ -228,7 +233,8 @@ class TableMaintenance(TableHandle):
 
         job = SparkJob.of(self._spark, job_id)
         return {"num_files_copied": 0} | job.change(
-            self._dataset, lambda at, commit: publish_branch(at, branch, commit)
+            self._dataset,
+            lambda at, commit: publish_branch(at, branch, commit, version=version),
         )
 
     def shallowClone(self, target: str | os.PathLike[str], version: int | None = None) -> Self:
