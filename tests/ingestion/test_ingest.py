@@ -447,3 +447,31 @@ def test_an_option_of_the_write_that_there_is_not_is_named(tmp_path: Path, name:
     with pytest.raises(OptionError, match=rf"write_options: no option '{name}'"):
         ingest(tmp_path / "in.csv", tmp_path / "t.lance", write_options={name: 1})
     assert not (tmp_path / "t.lance").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (None, {}, "source: expected a path or a URI, or several, found None"),
+        (5, {}, "source: expected a path or a URI, or several, found 5"),
+        (b"a.csv", {}, "source: expected a path or a URI"),
+        ([5], {}, "source: expected a path or a URI"),
+        ([], {}, "source: expected a path or a URI"),
+        ("a.csv", {"schema": 5}, "schema: expected a pyarrow.Schema"),
+        ("a.csv", {"schema": "a bigint, a string"}, "schema: several columns are called 'a'"),
+        ("a.json", {"schema": "a bigint, a string"}, "schema: several columns are called 'a'"),
+        ("a.csv", {"task_bytes": 0}, "task_bytes: expected a number"),
+        ("a.csv", {"task_bytes": "1"}, "task_bytes: expected a number"),
+        ("a.csv", {"job_id": 5}, "job_id: expected up to 128 letters"),
+        ("a.csv", {"reader_options": {5: 5}}, "no option 5"),
+    ],
+)
+def test_arguments_of_other_types_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Any, options: Any, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    (tmp_path / "a.json").write_text('{"a": 1}\n')
+    with pytest.raises(OptionError, match=message):
+        ingest(source, tmp_path / "t.lance", **options)
+    assert not (tmp_path / "t.lance").exists()

@@ -47,6 +47,7 @@ from glaive.ingestion.plan import (
     find_sources,
     plan_ingest,
 )
+from glaive.ingestion.sources import source_names
 from glaive.ingestion.task import IngestTask
 from glaive.io.pool import submitted, worker_count
 from glaive.io.store import ObjectStore
@@ -176,7 +177,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     store = open_root(uri, storage_options)
     aside = None if bad_records is None else open_root(bad_records, storage_options)
     check_apart(store, aside)
-    names = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    names = source_names(source)
     base = None
     with suppress(DatasetNotFoundError):
         base = open_latest(store, to_follow=True)
@@ -188,7 +189,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     _check_mode(store, mode, base, merge_keys)
     keeps = base is not None and mode in ("append", "merge")
     sources = find_sources(
-        [os.fspath(name) for name in names],
+        names,
         format=format,
         existing=base.schema.to_arrow() if base is not None and keeps else None,
         schema=parse_columns(schema) if isinstance(schema, str) else schema,

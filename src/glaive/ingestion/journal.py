@@ -71,7 +71,8 @@ class Journal:
     job_id: str
 
     def __post_init__(self) -> None:
-        if not _JOB_ID.fullmatch(self.job_id):
+        given: object = self.job_id
+        if not isinstance(given, str) or not _JOB_ID.fullmatch(given):
             raise OptionError(
                 f"job_id: expected up to 128 letters, digits, '.', '_' or '-', found "
                 f"{self.job_id!r}"

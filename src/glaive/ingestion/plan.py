@@ -26,7 +26,7 @@ from glaive.ingestion.formats.registry import format_named, format_of
 from glaive.ingestion.journal import Journal
 from glaive.ingestion.partition_folders import refuse_partition_folders
 from glaive.ingestion.rejects import BAD_RECORDS
-from glaive.ingestion.sources import SourceFile, is_pattern, list_sources
+from glaive.ingestion.sources import SourceFile, is_pattern, list_sources, source_names
 from glaive.ingestion.task import IngestTask
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
@@ -119,9 +119,8 @@ def find_sources(
         Columns of files do not fit each other, or the dataset.
     """
     check_rule(schema_drift)
-    names = [source] if isinstance(source, str) else list(source)
-    if not all(names) or not names:
-        raise OptionError(f"source: expected a path or a URI, or several, found {source!r}")
+    names = source_names(source)
+    _check_chosen(schema)
     files = list_sources(names, storage_options)
     source_format = format_named(format or format_of(files), reader_options)
     if existing is not None:
@@ -147,6 +146,20 @@ def find_sources(
         refuse_partition_folders((file.path for file in files), columns.schema.names, names[0])
     source_format.check(columns.schema)
     return Sources(tuple(files), source_format, columns)
+
+
+def _check_chosen(schema: object) -> None:
+    """Refuse columns that a caller chose, unless each has a name of its own."""
+    if schema is None:
+        return
+    if not isinstance(schema, pa.Schema):
+        raise OptionError(
+            "schema: expected a pyarrow.Schema, or a text such as 'id bigint', found "
+            f"{schema!r:.80}"
+        )
+    for name, count in Counter(schema.names).items():
+        if count > 1:
+            raise OptionError(f"schema: several columns are called {name!r:.80}")
 
 
 def _depends_on_files(
@@ -226,6 +239,9 @@ def plan_ingest(
     task_bytes
         Bytes of the sources of a task.
     """
+    size: object = task_bytes
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise OptionError(f"task_bytes: expected a number ≥ 1, found {size!r:.80}")
     job = job_id or str(uuid4())
     named = {JOB: job} if job_id is None else {JOB: job, **NamedJob(job).properties}
     properties = {**options.transaction_properties, **named}

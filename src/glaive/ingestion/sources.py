@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
 from io import RawIOBase
@@ -30,6 +30,7 @@ __all__ = [
     "list_sources",
     "local_file",
     "open_source",
+    "source_names",
 ]
 
 Codec: TypeAlias = Literal["bz2", "gzip", "lz4", "zstd"]
@@ -91,6 +92,26 @@ class SourceFile:
         """The suffix of the name in lower case, without that of a compression."""
         name = PurePosixPath(self.path.lower())
         return (name if self.compression is None else name.with_suffix("")).suffix
+
+
+def source_names(given: object) -> list[str]:
+    """The sources that a caller names: one, or several.
+
+    Raises
+    ------
+    OptionError
+        It is no path or URI, or there is none.
+    """
+    names: Any = given
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | os.PathLike):
+        names = [given]
+    try:
+        texts = [os.fspath(name) for name in names]
+    except TypeError:
+        texts = []
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        raise OptionError(f"source: expected a path or a URI, or several, found {given!r:.200}")
+    return texts
 
 
 def list_sources(

@@ -30,7 +30,7 @@ def known_options(format_name: str, given: Mapping[str, object], names: tuple[st
     """Refuse options that a format does not have."""
     for name in given:
         if name not in names:
-            lower = name.lower()
+            lower = f"{name}".lower()
             elsewhere = _ELSEWHERE.get(lower.replace("_", ""))
             close = [elsewhere] if elsewhere in names else get_close_matches(lower, names, 1)
             hint = f"; did you mean {close[0]}?" if close else "."
