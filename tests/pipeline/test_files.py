@@ -128,6 +128,7 @@ def test_a_dataset_that_nothing_makes_is_missed_before_anything_runs(tmp_path: P
         ('on = "id"', 'on = "id"\nonn = 1', "step merge: unknown key 'onn'; did you mean 'on'?"),
         ('on = "id"', 'on = "id"\nquery = "SELECT 1"', "key source: give either the key source"),
         ('on = "id"', 'on = "id"\nwhen_matched = "x"', "expected one of 'update', 'delete'"),
+        ('on = "id"', 'on = "id"\nquarantine = "shop"', "key quarantine: name another dataset"),
         (
             'source = "new"',
             'source = "old"',

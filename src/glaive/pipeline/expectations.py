@@ -9,7 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from glaive.dataclass import dataclass
-from glaive.errors import ExpectationError
+from glaive.errors import ExpectationError, OptionError
 from glaive.format.column_path import quoted_name
 from glaive.ingestion.expectations import Expectations, OnViolation
 from glaive.ingestion.rejects import BAD_RECORDS
@@ -44,6 +44,8 @@ class ExpectingStep(Step):
     def check(self) -> None:
         """Refuse what does not go together."""
         self.expectations()
+        if self.quarantine is not None and self.writes().count(self.quarantine) > 1:
+            raise OptionError("quarantine: name another dataset than the one that the step writes")
 
     def expectations(self) -> Expectations | None:
         """The conditions, if there are any."""
