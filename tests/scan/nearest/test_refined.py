@@ -116,6 +116,23 @@ def test_a_range_of_distances_is_that_of_the_true_ones(tmp_path: Path, metric: s
     assert len({*few["id"].to_pylist()} & {*exact["id"].to_pylist()[:20]}) > 15
 
 
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+@pytest.mark.parametrize("kind", ["IVF_PQ", "IVF_RQ"])
+def test_codes_that_are_too_far_keep_no_vector_out_of_a_range(
+    tmp_path: Path, metric: str, kind: str
+) -> None:
+    dataset = written(tmp_path / "v.lance", np.float32)
+    parameters = {"num_sub_vectors": 1} if kind == "IVF_PQ" else {"num_bits": 1}
+    dataset.create_index("v", kind, metric=metric, num_partitions=1, **parameters)
+    query = np.random.default_rng(5).standard_normal(DIMENSION).astype(np.float32)
+    asked = {"column": "v", "q": query, "k": 600, "metric": metric, "refine_factor": 1}
+    every = dataset.to_table(["id"], nearest=asked)
+    assert every.num_rows == 600
+    for place in (1, 20, 300):
+        within = {**asked, "distance_range": (None, every["_distance"][place].as_py())}
+        assert dataset.to_table(["id"], nearest=within).equals(every[:place])
+
+
 def test_an_order_by_a_column_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
     dataset = written(tmp_path / "v.lance", np.float32, fragments=1)
     asked = {"column": "v", "q": np.zeros(DIMENSION, np.float32), "k": 3}

@@ -228,13 +228,13 @@ class NearestScan(RankedScan):
     def _by_codes(self) -> VectorQuery:
         """The query as an index compares it: where it has codes, with twice the cosine distance."""
         query, segments = self.query, () if self.index is None else self.index.segments
-        if not self._rescores or query.metric != "cosine":
-            return query
         exact = {one.opened.codes.are_vectors for one in segments}
-        if exact == {True}:
+        if not self._rescores or exact == {True}:
             return query
         # What codes take for too far may be near enough: only what is too near is left out.
-        low = None if query.low is None or True in exact else 2 * query.low
+        low = query.low
+        if low is not None and query.metric == "cosine":
+            low = None if True in exact else 2 * low
         return replace(query, low=low, high=None)
 
     def _allowed(self, meter: Meter) -> AllowedRows | None:

@@ -57,9 +57,12 @@ class VectorType:
 
     def check_metric(self, metric: Metric, column: str) -> None:
         """Raise an ``OptionError`` if vectors of this type have no such distance."""
-        if (metric == "hamming") != (self.element == "uint8") or (
-            self.several and metric == "hamming"
-        ):
+        if self.several and self.element == "uint8":
+            raise OptionError(
+                f"nearest: metric: column {column!r} has several vectors of uint8 in a row, which "
+                "have no distance"
+            )
+        if (metric == "hamming") != (self.element == "uint8"):
             possible = "hamming" if self.element == "uint8" else "l2, cosine or dot"
             raise OptionError(
                 f"nearest: metric: column {column!r} has vectors of {self.element}, whose distance "
