@@ -202,6 +202,41 @@ class TestAdd:
         with pytest.raises(UnsupportedFeatureError, match=r"'s'.*2\.2 and later"):
             glaive.dataset(path).add_columns(columns)
 
+    @pytest.mark.spec("frag-8")
+    @pytest.mark.parametrize("name", ["m", "a"])
+    @pytest.mark.parametrize("writer", ["glaive", "pylance"])
+    def test_a_struct_in_several_files_is_null_where_it_is_in_all(
+        self, tmp_path: Path, writer: str, name: str
+    ) -> None:
+        path = str(tmp_path / "d")
+        old = [{"d": {"x": 1}}, None, {"d": None}, None, {"d": {"x": 2}}]
+        new = [None, {name: 20, "d": {"y": 5}}, None, None, {name: 50, "d": None}]
+        kind = pa.struct({name: pa.int64(), "d": pa.struct({"y": pa.int64()})})
+        before = pa.table({"s": pa.array(old, pa.struct({"d": pa.struct({"x": pa.int64()})}))})
+        library = glaive if writer == "glaive" else lance
+        dataset = library.write_dataset(before, path, data_storage_version="2.2")
+        added = pa.table({"s": pa.array(new, kind)})
+        dataset.add_columns(added if writer == "glaive" else added.to_reader())
+        rows = [
+            {"d": {"x": 1, "y": None}, name: None},
+            {"d": {"x": None, "y": 5}, name: 20},
+            {"d": None, name: None},
+            None,
+            {"d": {"x": 2, "y": None}, name: 50},
+        ]
+        read = glaive.dataset(path)
+        table = read.to_table()
+        table.validate(full=True)
+        assert table["s"].to_pylist() == rows == lance.dataset(path).to_table()["s"].to_pylist()
+        assert read.take([4, 1, 3])["s"].to_pylist() == [rows[4], rows[1], None]
+        assert read.count_rows("s IS NULL") == 1
+        assert read.count_rows(f"s.{name} = 20 AND s.d IS NOT NULL") == 1
+        glaive.write_dataset(table.slice(0, 1), path, mode="append")
+        read = glaive.dataset(path)
+        read.optimize.compact_files()
+        assert len(read.get_fragments()) == 1
+        assert read.to_table()["s"].to_pylist() == [*rows, rows[0]]
+
     def test_a_column_that_is_never_null(self, pair: Any) -> None:
         one, other = pair()
         schema = pa.schema([pa.field("r", pa.int64(), nullable=False)])

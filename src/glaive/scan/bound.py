@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -371,18 +371,30 @@ class _SplitStruct(Searchable):
 
 
 def _merge(kind: Any, arrays: Sequence[Any]) -> Any:
-    """One struct of ``kind`` from structs with some of its members each."""
+    """One struct of ``kind`` from structs with some of its members each.
+
+    Null where all of them are; the members of one that is null, beside others, are null.
+    """
+    missing = [array.is_null() if array.null_count else None for array in arrays]
+    nulls = reduce(_both, missing)
+    found: dict[str, list[Any]] = {}
+    for array in arrays:
+        for member, part in zip(array.type, array.flatten(), strict=True):
+            found.setdefault(member.name, []).append(part)
     members = []
     for member in kind:
-        parts = []
-        for array in arrays:
-            at = array.type.get_field_index(member.name)
-            if at >= 0:
-                parts.append(array.field(at))
-        if not parts:
+        parts = found.get(member.name)
+        if parts is None:
             members.append(all_null(member.type, len(arrays[0])))
         else:
             members.append(parts[0] if len(parts) == 1 else _merge(member.type, parts))
-    first = arrays[0]
-    mask = first.is_null() if first.null_count else None
-    return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
+    return pa.StructArray.from_arrays(members, fields=list(kind), mask=nulls)
+
+
+def _both(first: Any, second: Any) -> Any:
+    """What is null in both; None: nothing is."""
+    if first is None or second is None:
+        return None
+    import pyarrow.compute as pc
+
+    return pc.and_(first, second)
