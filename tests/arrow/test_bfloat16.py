@@ -142,3 +142,18 @@ def test_numpy_has_brain_floats_by_a_package() -> None:
 def test_other_numpy_arrays_are_refused(wrong: np.ndarray) -> None:
     with pytest.raises(SchemaError, match="non-bfloat16"):
         BFloat16Array.from_numpy(wrong)
+
+
+def test_vectors_whose_items_only_say_what_they_are_stay_what_they_are(tmp_path: Path) -> None:
+    # As they are read where nothing has registered the extension with Arrow.
+    said = {"ARROW:extension:name": "lance.bfloat16", "ARROW:extension:metadata": ""}
+    kind = pa.list_(pa.field("item", pa.binary(2), metadata=said), 2)
+    numbers = pa.array([b"\x80\x3f", b"\x00\x40", b"\x40\x40", b"\x80\x40"], pa.binary(2))
+    vectors = pa.FixedSizeListArray.from_arrays(numbers, type=kind)
+    rows = pa.table([vectors], schema=pa.schema([pa.field("v", kind)]))
+    dataset = glaive.write_dataset(rows, tmp_path / "d")
+    dataset.add_columns(pa.table([vectors], schema=pa.schema([pa.field("w", kind)])))
+    dataset.insert(dataset.to_table())
+    for name in ("v", "w"):
+        found = dataset.to_table([], nearest={"column": name, "q": [3.0, 4.0], "k": 3})
+        assert found["_distance"].to_pylist() == [0, 0, 8]

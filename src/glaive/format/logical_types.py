@@ -243,6 +243,12 @@ def check_list_size(arrow: Any, column: str) -> None:
         )
 
 
+def _is_named_bfloat16(item: Any) -> bool:
+    """Whether items are what :func:`leaf_type` gives while Arrow does not know the extension."""
+    named = (item.metadata or {}).get(EXTENSION_NAME.encode()) == BFLOAT16.encode()
+    return named and item.type == pa.binary(2)
+
+
 def _fixed_size_list(arrow: Any, column: str, depth: int = 1) -> str:
     if depth > _MAX_FIXED_SIZE_LISTS:
         raise SchemaError(
@@ -251,7 +257,7 @@ def _fixed_size_list(arrow: Any, column: str, depth: int = 1) -> str:
         )
     check_list_size(arrow, column)
     item = arrow.value_type
-    if getattr(item, "extension_name", None) == BFLOAT16:
+    if getattr(item, "extension_name", None) == BFLOAT16 or _is_named_bfloat16(arrow.value_field):
         return f"fixed_size_list:{BFLOAT16}:{arrow.list_size}"
     if pa.types.is_fixed_size_list(item):
         return f"fixed_size_list:{_fixed_size_list(item, column, depth + 1)}:{arrow.list_size}"
