@@ -107,6 +107,21 @@ def test_an_overwritten_run_of_a_manifest_is_an_error(place: Path) -> None:
     assert wrong == []
 
 
+@pytest.mark.spec("man-6", "rel-51")
+def test_a_run_that_takes_writer_and_checksums_out_of_the_message_hides_none(place: Path) -> None:
+    raw = newest(place).read_bytes()
+    position = ManifestFooter.parse(pa.py_buffer(raw), len(raw), where="m").position
+    at = raw.index(b"glaive", position) - 4  # the field with the writer; others follow
+    rest = len(raw) - 16 - at - 4
+    field = bytes([0xFA, 0x7F, 0x80 | rest & 0x7F, rest >> 7])  # number 2047, of so many bytes
+    changed = raw[:at] + field + b"x" * rest + raw[-16:]
+    said = decode_manifest(pa.py_buffer(changed), where="m").wire
+    assert not said.has_checksums
+    assert not said.writer_version.library
+    with pytest.raises(CorruptFileError, match="checksum of the manifest"):
+        decode_manifest(pa.py_buffer(changed), where="m", verify=True)
+
+
 @pytest.mark.spec("man-2")
 @pytest.mark.parametrize("length", [0, 1, -1])
 def test_a_message_that_does_not_end_with_the_footer_is_damaged(place: Path, length: int) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from glaive.errors import CorruptFileError
-from glaive.io.checksums import Expected, check
+from glaive.io.checksums import Expected, check, checksum_function
 from glaive.io.store import BytesLike
 from glaive.types import Where
 
@@ -62,7 +62,9 @@ def has_checksums(
         Whether the message says that glaive wrote it. There are checksums if this is so, the
         message states them and the bytes look like some, or two of the three: no single damage
         hides them, and neither bytes of another writer that end like checksums nor the field of
-        the message, if it has kept that, are taken for some.
+        the message, if it has kept that, are taken for some. A run of bytes that was overwritten
+        may hide what the message says: bytes that look like some are some, too, if the first is
+        that of the sections.
 
     Raises
     ------
@@ -73,7 +75,7 @@ def has_checksums(
     last = bytes(data[max(0, position - len(_MAGIC)) : position])
     there = start >= sections_end and last == _MAGIC
     if stated + own + there < 2:  # two of the three
-        return False
+        return there and not stated and not own and _is_of_sections(data, start)
     if not there:
         raise CorruptFileError(
             "checksums of the manifest",
@@ -82,6 +84,13 @@ def has_checksums(
             where=where,
         )
     return True
+
+
+def _is_of_sections(data: memoryview, start: int) -> bool:
+    """Whether the first checksum, of those at a position, is that of all bytes before."""
+    function = checksum_function()
+    before, _, _ = _BLOCK.unpack_from(data, start)
+    return function is not None and function(data[:start]) == before
 
 
 def compare_manifest(data: memoryview, position: int, where: str) -> None:
