@@ -273,12 +273,14 @@ def test_compaction_appends_and_new_columns_keep_checksums(tmp_path: Path) -> No
 
 
 @pytest.mark.spec("rel-30")
-@pytest.mark.parametrize("per_file", [100, 20_000], ids=["small files", "large files"])
+@pytest.mark.parametrize(("files", "per_file"), [(2, 100), (16, 100), (2, 20_000)])
 @pytest.mark.parametrize("deleted", [False, True])
-def test_compaction_does_not_carry_damage_on(tmp_path: Path, per_file: int, deleted: bool) -> None:
+def test_compaction_does_not_carry_damage_on(
+    tmp_path: Path, files: int, per_file: int, deleted: bool
+) -> None:
     """The new file would have checksums that damage agrees with."""
     place = tmp_path / "t.lance"
-    numbers = np.random.default_rng(1).integers(0, 2**62, 2 * per_file)
+    numbers = np.random.default_rng(1).integers(0, 2**62, files * per_file)
     glaive.write_dataset({"number": numbers}, place, max_rows_per_file=per_file, storage_options=ON)
     if deleted:
         glaive.dataset(place).delete("number % 2 = 0")
