@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,6 +112,29 @@ def test_a_commit_whose_catalogue_gave_no_answer_is_looked_for(
     assert glaive.write_dataset(ROWS, mode="append", **opened).version == 2
     opened = place(Unsteady(catalogue, failure, made=False))
     with pytest.raises(CommitError, match=r"version 3 .* may or may not have been committed"):
+        glaive.write_dataset(ROWS, mode="append", **opened)
+    assert glaive.dataset(**place(catalogue)).version == 2
+
+
+@pytest.mark.spec("rel-8")
+@pytest.mark.parametrize("failure", NO_ANSWERS, ids=["ours", "theirs", "none"])
+def test_a_commit_that_cannot_be_looked_for_may_have_been_made(
+    catalogue: DirectoryNamespace, failure: Exception
+) -> None:
+    class Silent(Unsteady):
+        """A client whose catalogue answers nothing from the request for a number on."""
+
+        def create_table_version(self, request: Any) -> Any:
+            """Fail, and what comes later, too."""
+            self.describe_table_version = partial(self._fail, request)
+            return super().create_table_version(request)
+
+        def _fail(self, *_: Any) -> Any:
+            raise self.failure
+
+    glaive.write_dataset(ROWS, **place(catalogue))
+    opened = place(Silent(catalogue, failure, made=True))
+    with pytest.raises(CommitError, match=r"version 2 .* may or may not have been committed"):
         glaive.write_dataset(ROWS, mode="append", **opened)
     assert glaive.dataset(**place(catalogue)).version == 2
 

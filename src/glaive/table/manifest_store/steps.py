@@ -195,7 +195,7 @@ def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) ->
         failure = error
     try:
         registered = register.get(store.uri, entry.version)
-    except StoreError as again:
+    except GlaiveError as again:
         why = f"{failure or again} The check for it failed as well."
         raise _unknown(store, entry, why) from (failure or again)
     if registered is not None:
