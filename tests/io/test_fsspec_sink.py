@@ -125,6 +125,17 @@ def test_an_object_takes_the_place_of_a_link_also_where_temporary_files_are_on_a
     assert files(tmp_path / "t") == ["mine", "none"]
 
 
+@pytest.mark.spec("sec-6")
+def test_an_object_takes_the_place_of_a_link_to_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "name").symlink_to(tmp_path / "outside")
+    store = open_store(f"fsspec+file://{tmp_path}/t")
+    store.put("name", [b"new"])
+    assert store.get("name").to_pybytes() == b"new"
+    assert files(tmp_path) == ["name"]
+
+
 class DisconnectedError(Exception):
     """As aiohttp has it."""
 

@@ -8,6 +8,7 @@ leads to. There it is written under a temporary name beside its own and then mov
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
@@ -52,9 +53,21 @@ def begin_writing(store: _SinkStore, system: Any, key: str, full: str) -> Fsspec
         file = store.in_folder(temporary, lambda: system.open(temporary, "wb"))
     except Exception as error:
         raise failed(error, full, "write", store.options) from None
+    move = _mover(system)
     return FsspecSink(
-        store, file, key, full, lambda: system.mv(temporary, key), lambda: system.rm_file(temporary)
+        store, file, key, full, lambda: move(temporary, key), lambda: system.rm_file(temporary)
     )
+
+
+def _mover(system: Any) -> Callable[[str, str], object]:
+    """How an object takes the place of another one, or of a link.
+
+    That of local disks would go into a folder that a link leads to.
+    """
+    from fsspec.implementations.local import LocalFileSystem
+
+    mover: Callable[[str, str], object] = system.mv
+    return os.replace if isinstance(system, LocalFileSystem) else mover
 
 
 def _has_commit(system: Any, temporary: str) -> bool:
