@@ -78,6 +78,16 @@ def test_xxhash_is_not_loaded_where_there_are_no_checksums(tmp_path: Path, place
         subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
+@pytest.mark.spec("rel-32")
+def test_a_manifest_that_lacks_its_checksums_is_read_where_nothing_is_compared(place: Path) -> None:
+    raw = newest(place).read_bytes()
+    assert raw.count(b"GLXM") == 1
+    newest(place).write_bytes(raw.replace(b"GLXM", b"GLXN"))
+    with pytest.raises(CorruptFileError, match="checksums of the manifest"):
+        glaive.dataset(place)
+    assert glaive.dataset(place, verify=False).config()["name"] == "value"
+
+
 @pytest.mark.spec("man-2", "rel-32", "rel-51")
 def test_an_overwritten_run_of_a_manifest_is_an_error(place: Path) -> None:
     """Also one that holds the checksums and where the message begins, or the footer's position."""

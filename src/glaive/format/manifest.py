@@ -344,9 +344,9 @@ def decode_manifest(
     index_section = section("index section", "index_section")
     if verify:
         stated, own = wire.has_checksums, wire.writer_version.library == WRITER[0]
-        there = has_checksums(view, footer.position, sections_end, where, stated=stated, own=own)
-        if there and (verify is True or verify()):
-            compare_manifest(view, footer.position, where)
+        known = has_checksums(view, footer.position, sections_end, stated=stated, own=own)
+        if known and (verify is True or verify()):
+            compare_manifest(view, footer.position, sections_end, where)
     manifest = Manifest(
         wire, where=where, scheme=scheme, transaction=transaction, index_section=index_section
     )

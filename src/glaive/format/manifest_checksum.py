@@ -42,9 +42,9 @@ def manifest_checksums(
 
 
 def has_checksums(
-    data: memoryview, position: int, sections_end: int, where: str, *, stated: bool, own: bool
+    data: memoryview, position: int, sections_end: int, *, stated: bool, own: bool
 ) -> bool:
-    """Whether a manifest has checksums.
+    """Whether a manifest has checksums, or has to have some.
 
     Parameters
     ----------
@@ -54,8 +54,6 @@ def has_checksums(
         Of the message, as its footer says.
     sections_end
         Where the last section ends.
-    where
-        The file, for messages.
     stated
         Whether the message says that there are checksums.
     own
@@ -65,25 +63,20 @@ def has_checksums(
         the message, if it has kept that, are taken for some. A run of bytes that was overwritten
         may hide what the message says: bytes that look like some are some, too, if the first is
         that of the sections.
-
-    Raises
-    ------
-    CorruptFileError
-        They are not where they have to be.
     """
-    start = position - SIZE
-    last = bytes(data[max(0, position - len(_MAGIC)) : position])
-    there = start >= sections_end and last == _MAGIC
+    there = _are_there(data, position, sections_end)
     if stated + own + there < 2:  # two of the three
-        return there and not stated and not own and _is_of_sections(data, start)
-    if not there:
-        raise CorruptFileError(
-            "checksums of the manifest",
-            expected=f"{SIZE} bytes that end in {_MAGIC!r} before the message",
-            found=f"{last!r}, and sections that end at {sections_end} of {position}",
-            where=where,
-        )
+        return there and not stated and not own and _is_of_sections(data, position - SIZE)
     return True
+
+
+def _are_there(data: memoryview, position: int, sections_end: int) -> bool:
+    """Whether the bytes before a message look like checksums."""
+    return position - SIZE >= sections_end and _last(data, position) == _MAGIC
+
+
+def _last(data: memoryview, position: int) -> bytes:
+    return bytes(data[max(0, position - len(_MAGIC)) : position])
 
 
 def _is_of_sections(data: memoryview, start: int) -> bool:
@@ -93,14 +86,22 @@ def _is_of_sections(data: memoryview, start: int) -> bool:
     return function is not None and function(data[:start]) == before
 
 
-def compare_manifest(data: memoryview, position: int, where: str) -> None:
-    """Compare a manifest, whose message is at a position, with its checksums.
+def compare_manifest(data: memoryview, position: int, sections_end: int, where: str) -> None:
+    """Compare a manifest that has checksums with them; parameters as of :func:`has_checksums`.
 
     Raises
     ------
     CorruptFileError
-        Bytes were changed.
+        Bytes were changed, or the checksums are not where they have to be.
     """
+    if not _are_there(data, position, sections_end):
+        raise CorruptFileError(
+            "checksums of the manifest",
+            expected=f"{SIZE} bytes that end in {_MAGIC!r} before the message",
+            found=f"{_last(data, position)!r}, and sections that end at {sections_end} of "
+            f"{position}",
+            where=where,
+        )
     start = position - SIZE
     before, after, _ = _BLOCK.unpack_from(data, start)
     check(Expected(before, "checksum of the sections of the manifest", Where(where)), data[:start])
