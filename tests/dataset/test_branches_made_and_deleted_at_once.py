@@ -19,6 +19,7 @@ from glaive.errors import (
     NotFoundError,
     ObjectNotFoundError,
     RefExistsError,
+    StoreError,
 )
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
@@ -149,6 +150,29 @@ def test_of_two_who_make_a_clone_of_other_versions_one_is_refused(tmp_path: Path
         assert len(made) == 1
         assert [location.version for location in list_versions(target)] == made
     assert requests > 4
+
+
+@pytest.mark.spec("rel-8")
+def test_a_clone_whose_versions_cannot_be_listed_may_have_been_made(tmp_path: Path) -> None:
+    class Unlisted(WrappedStore):
+        """A store that lists nothing once there is a manifest."""
+
+        def list(self, prefix: str) -> Iterator[ObjectMeta]:
+            """Fail."""
+            found = [*super().list(prefix)]
+            if found:
+                raise StoreError("the store is not available")
+            yield from found
+
+        def names(self, prefix: str) -> None:
+            """Not quicker."""
+
+    glaive.write_dataset(ROWS, tmp_path / "t")
+    source, target = LocalStore(tmp_path / "t"), LocalStore(tmp_path / "clone")
+    change = Clone(shallow=True, ref_version=1, ref_path=source.uri)
+    with pytest.raises(CommitError, match=r"version 1 .* may or may not have been committed"):
+        begin_clone(source, open_version(source, 1), Unlisted(target), change)
+    assert [location.version for location in list_versions(target)] == [1]
 
 
 @pytest.mark.spec("branch-6")

@@ -58,17 +58,18 @@ def begin_clone(
         checksum=checksum_of_metadata(target, draft.wire),
     )
     version = manifest.version
-    if not put_manifest(target, version, "V2", buffers, transaction.uuid):
-        with unknown_until_read(target, version):
+    made = put_manifest(target, version, "V2", buffers, transaction.uuid)
+    with unknown_until_read(target, version):
+        if not made:
             there = load_numbered(target, version, "V2")
             if not made_by(target, there, transaction.uuid):
                 raise _exists(target)
-    if register_of(target) is None and not _is_first(target, version):
-        target.delete([manifest_path(version, "V2")])
-        raise DatasetExistsError(
-            f"cannot clone into {target.uri}: another dataset was begun there at the same time, "
-            "and maybe given up for this one. Look whether there is one, else try again."
-        )
+        if register_of(target) is None and not _is_first(target, version):
+            target.delete([manifest_path(version, "V2")])
+            raise DatasetExistsError(
+                f"cannot clone into {target.uri}: another dataset was begun there at the same "
+                "time, and maybe given up for this one. Look whether there is one, else try again."
+            )
     write_hint(target, version)
     return Manifest(
         draft.wire,
