@@ -66,6 +66,9 @@ WILD: dict[str, Callable[[], Any]] = {
     "null structs": lambda: pa.Array.from_buffers(
         pa.struct([("a", pa.null())]), 8, [pa.py_buffer(b"\xff")], 8, children=[pa.nulls(8)]
     ),
+    "null lists of a fixed size": lambda: pa.Array.from_buffers(
+        pa.list_(pa.null(), 1), 8, [pa.py_buffer(b"\xff")], 8, children=[pa.nulls(8)]
+    ),
 }
 
 

@@ -129,7 +129,10 @@ def test_of_two_who_make_a_branch_from_other_versions_one_is_told_that_it_is_the
 
 
 @pytest.mark.spec("rel-3")
-def test_of_two_who_make_a_clone_of_other_versions_one_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("first", "second"), [(1, 2), (2, 1)])
+def test_of_two_who_make_a_clone_of_other_versions_one_is_refused(
+    tmp_path: Path, first: int, second: int
+) -> None:
     for _ in range(2):
         glaive.write_dataset(ROWS, tmp_path / "t", mode="append")
     source = LocalStore(tmp_path / "t")
@@ -138,18 +141,45 @@ def test_of_two_who_make_a_clone_of_other_versions_one_is_refused(tmp_path: Path
         made: list[int] = []
 
         def clone(store: ObjectStore, number: int, made: list[int] = made) -> None:
-            change = Clone(shallow=True, ref_version=number, ref_path=source.uri)
             with suppress(DatasetExistsError):
-                begin_clone(source, open_version(source, number), store, change)
+                begin_clone(source, open_version(source, number), store, _clone_of(source, number))
                 made.append(number)
 
-        countdown = Countdown(requests, partial(clone, target, 2))
-        clone(Interrupted(target, countdown), 1)
+        countdown = Countdown(requests, partial(clone, target, second))
+        clone(Interrupted(target, countdown), first)
         if countdown.left > 0:
             break
         assert len(made) == 1
         assert [location.version for location in list_versions(target)] == made
     assert requests > 4
+
+
+def _clone_of(source: ObjectStore, number: int) -> Clone:
+    return Clone(shallow=True, ref_version=number, ref_path=source.uri)
+
+
+@pytest.mark.spec("rel-3")
+def test_a_clone_that_others_append_to_at_once_stays(tmp_path: Path) -> None:
+    glaive.write_dataset(ROWS, tmp_path / "t")
+    source = LocalStore(tmp_path / "t")
+    appended = 0
+    for requests in range(1, 60):
+        target = LocalStore(tmp_path / f"{requests}")
+        versions: list[int] = []
+
+        def append(target: LocalStore = target, versions: list[int] = versions) -> None:
+            with suppress(NotFoundError):
+                there = glaive.LanceDataset.of(target, open_latest(target))
+                versions.append(glaive.write_dataset(ROWS, there, mode="append").version)
+
+        countdown = Countdown(requests, append)
+        store = Interrupted(target, countdown)
+        begin_clone(source, open_version(source, 1), store, _clone_of(source, 1))
+        if countdown.left > 0:
+            break
+        appended += len(versions)
+        assert [location.version for location in list_versions(target)] == [1, *versions]
+    assert appended > 1
 
 
 @pytest.mark.spec("rel-8")
@@ -169,7 +199,7 @@ def test_a_clone_whose_versions_cannot_be_listed_may_have_been_made(tmp_path: Pa
 
     glaive.write_dataset(ROWS, tmp_path / "t")
     source, target = LocalStore(tmp_path / "t"), LocalStore(tmp_path / "clone")
-    change = Clone(shallow=True, ref_version=1, ref_path=source.uri)
+    change = _clone_of(source, 1)
     with pytest.raises(CommitError, match=r"version 1 .* may or may not have been committed"):
         begin_clone(source, open_version(source, 1), Unlisted(target), change)
     assert [location.version for location in list_versions(target)] == [1]

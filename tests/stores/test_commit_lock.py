@@ -14,6 +14,7 @@ import pytest
 
 import glaive
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError, StoreError
+from glaive.format.paths import manifest_path
 from glaive.io.store import BytesLike, PutMode
 from glaive.io.wrapped import WrappedStore
 from glaive.table.load import open_version
@@ -116,6 +117,12 @@ def test_a_store_without_conditions_takes_commits_with_it(server: Server) -> Non
         glaive.write_dataset(ROWS, uri, mode=mode, storage_options=options, commit_lock=lock)
     assert lock.versions == [1, 2]
     assert glaive.dataset(uri, storage_options=options).count_rows() == 6
+
+
+def test_an_empty_manifest_of_a_writer_that_was_stopped_is_replaced(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(ROWS, tmp_path / "t", commit_lock=Lock())
+    (tmp_path / "t" / manifest_path(2, "V2")).touch()
+    assert glaive.write_dataset(ROWS, dataset, mode="append").version == 2
 
 
 def test_a_lock_may_say_that_another_was_first(tmp_path: Path) -> None:
