@@ -68,3 +68,15 @@ def test_a_reference_leads_nowhere_through_a_link(
     for _ in range(2):
         with pytest.raises(AccessError, match=r"own/id_rsa'. It was not fetched: .* is a link\."):
             dataset.read_blobs("b", indices=[0])
+
+
+@pytest.mark.parametrize("whole", ["fsspec+file:///", "fsspec+file://"])
+def test_values_of_a_whole_file_system_may_be_allowed(whole: str, tmp_path: Path) -> None:
+    (tmp_path / "media").mkdir()
+    (tmp_path / "media" / "plain").write_bytes(b"plain")
+    (tmp_path / "link").symlink_to(tmp_path / "media", target_is_directory=True)
+    where = f"fsspec+file://{tmp_path}/d"
+    uris = [f"fsspec+file://{tmp_path}/{name}/plain" for name in ("media", "link")]
+    glaive.write_dataset(rows(uris), where, allow_external_blob_outside_bases=True)
+    dataset = glaive.dataset(where, allow_external_blobs=[whole])
+    assert dataset.read_blobs("b", indices=[0, 1]) == [(0, b"plain"), (1, b"plain")]

@@ -81,7 +81,7 @@ class ExternalValues:
             return opened
         if location.is_local:
             self._refuse_links(location, [place], source)
-        elif place != location:
+        elif location.is_fsspec and place.path and place != location:  # not a whole file system
             store, _ = open_external(self._store, f"{place.uri}/_", self._access, subject=source)
             self._refuse_any_link(store, place.below(location), source)
         return opened
