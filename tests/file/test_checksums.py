@@ -23,6 +23,7 @@ from glaive.file.open import create_writer, open_reader
 from glaive.format.checksums import FileChecksums
 from glaive.format.fields import LanceSchema
 from glaive.io.checksums import Expected, VerifyingReader, checksum_function
+from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
@@ -294,6 +295,29 @@ def test_compaction_does_not_carry_damage_on(
     assert glaive.dataset(place).version == before
     unasked = glaive.dataset(place, verify=False)
     assert unasked.optimize.compact_files().fragments_added == 1
+
+
+@pytest.mark.spec("rel-30")
+def test_compaction_over_a_network_compares_whole_buffers_and_reads_no_more(tmp_path: Path) -> None:
+    columns = {f"c{at}": np.random.default_rng(at).integers(0, 2**62, 20_000) for at in range(40)}
+
+    def bytes_of_a_compaction(name: str, *, verified: bool, damaged: bool = False) -> int:
+        uri = f"memory://{tmp_path.name}-{name}/t"
+        glaive.write_dataset(columns, uri, max_rows_per_file=10_000, storage_options=ON)
+        options = {} if verified else {"verify_checksums": "false"}
+        store = CountingStore(Remote(open_store(uri, options)))
+        path = next(iter(store.list("data"))).path
+        data = bytearray(store.get(path).to_pybytes())
+        data[len(data) // 3] ^= 4 * damaged
+        store.put(path, [bytes(data)])
+        store.reset()
+        glaive.LanceDataset.of(store, open_latest(store)).optimize.compact_files()
+        return store.bytes_read
+
+    unverified = bytes_of_a_compaction("a", verified=False)
+    assert bytes_of_a_compaction("b", verified=True) < 1.02 * unverified
+    with pytest.raises(CorruptFileError, match=r"checksum.*'c"):
+        bytes_of_a_compaction("c", verified=True, damaged=True)
 
 
 @pytest.mark.spec("checksum-4")

@@ -30,7 +30,7 @@ from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.file.open import open_reader
 from glaive.file.protocol import FileReader
 from glaive.io.cache import ByteCache
-from glaive.io.checksums import verification
+from glaive.io.checksums import Verification, verification
 from glaive.io.store import ObjectStore
 
 __all__ = ["METADATA_CACHE_BYTES", "Session"]
@@ -171,7 +171,11 @@ class Session:
             file = open_reader(place, path, size=size, verify=verify)
             return file, file.nbytes
 
-        verify = verification(store, "always" if self.comparing else None)
+        unasked: Verification | None = None
+        if self.comparing:
+            # Parts of buffers that are not mapped would be fetched with the whole, and so again.
+            unasked = "always" if store.is_local else "fetched"
+        verify = verification(store, unasked)
         key = (store.full(path), size, prefetch, verify)
         found: FileReader = self.cache.get_or_load(key, load)
         return found
