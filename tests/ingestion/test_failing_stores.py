@@ -15,7 +15,7 @@ import pytest
 from pyarrow import orc, parquet
 
 import glaive
-from glaive.errors import StoreError
+from glaive.errors import FormatError, StoreError
 from glaive.ingestion.rejects import BAD_RECORDS, Rejects
 from glaive.ingestion.sources import RangeFile, list_sources
 from glaive.io.uri import open_store
@@ -131,3 +131,16 @@ def test_bad_records_become_batches_of_a_bounded_size(tmp_path: Path) -> None:
     assert max(batch.nbytes for batch in batches) < 70 << 20
     rows = pa.Table.from_batches(batches, BAD_RECORDS)
     assert rows["line"].to_pylist() == list(range(small + large))
+
+
+def test_a_reason_that_repeats_a_long_value_is_cut_off(tmp_path: Path) -> None:
+    source, bad = tmp_path / "a.csv", tmp_path / "bad.lance"
+    source.write_text(f"n,m\n1,2\n{'x' * (1 << 20)},3\n")
+    schema = "n bigint, m bigint"
+    with pytest.raises(FormatError, match="line 3: column n: int64: invalid value") as caught:
+        glaive.ingest(source, tmp_path / "t.lance", schema=schema)
+    assert len(str(caught.value)) < 10_000
+    assert glaive.ingest(source, tmp_path / "t.lance", schema=schema, bad_records=bad).rows == 1
+    [reason] = glaive.dataset(bad).to_table()["reason"].to_pylist()
+    assert reason.startswith("column n: int64: invalid value 'xxx")
+    assert len(reason) < 10_000

@@ -27,6 +27,9 @@ BAD_RECORDS: Final = pa.schema(_FIELDS)
 _MAX_RECORD: Final = 1 << 20
 """Bytes that are kept of a bad record."""
 
+_MAX_REASON: Final = 4 << 10
+"""Letters that are kept of a reason: those of Arrow repeat the value that it cannot convert."""
+
 _BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 64 << 20
 """Of the records in a batch: a column of Arrow has 2 GiB at most."""
@@ -83,6 +86,7 @@ class Rejects:
         FormatError
             Bad records are not kept: names file, line and reason.
         """
+        reason = reason[:_MAX_REASON]
         if not self._keep:
             place = file.uri if line is None else f"{file.uri}, line {line}"
             raise FormatError(
