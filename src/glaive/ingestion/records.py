@@ -41,6 +41,9 @@ _MOST_ESCAPES: Final = 1 << 12
 """Of those in front of a line end, of which the number is odd or even, that are looked at where a
 file is cut into ranges."""
 
+_PART_BYTES: Final = 1 << 20
+"""Bytes in which escapes are counted at a time."""
+
 _FEW: Final = 4
 """Records of which one or more are bad that are parsed one by one."""
 
@@ -265,18 +268,20 @@ def record_starts(data: pa.Buffer, *, quoted: bool, escape: str = "") -> Int64s:
 
 
 def unescaped(values: UInt8s, character: str, escape: str) -> Int64s:
-    """Where a character is, but behind an odd number of escapes."""
-    found: Int64s = np.flatnonzero(values == ord(character))
+    """Where a character is, but behind an odd number of escapes; memory for these alone."""
     if not escape:
-        return found
-    behind_one = np.flatnonzero((values[np.maximum(found - 1, 0)] == ord(escape)) & (found > 0))
-    if not len(behind_one):
-        return found
-    others = np.flatnonzero(values != ord(escape))
-    before = np.searchsorted(others, found[behind_one]) - 1
-    last = np.where(before < 0, -1, others[np.maximum(before, 0)])
-    odd = (found[behind_one] - 1 - last) % 2 == 1
-    return np.delete(found, behind_one[odd])
+        return np.flatnonzero(values == ord(character))
+    found, escapes = [np.zeros(0, np.int64)], 0  # in front of a part
+    for start in range(0, len(values), _PART_BYTES):
+        part = values[start : start + _PART_BYTES]
+        is_escape = part == ord(escape)
+        at = np.flatnonzero(part == ord(character))
+        if escapes or is_escape[-1] or is_escape[at - 1].any():
+            others = np.append(-1 - escapes, np.flatnonzero(~is_escape))
+            at = at[(at - others[np.searchsorted(others, at) - 1]) % 2 == 1]
+            escapes = len(part) - 1 - int(others[-1])
+        found.append(start + at)
+    return np.concatenate(found)
 
 
 def _record_ends(data: pa.Buffer, *, quoted: bool, escape: str) -> Int64s:
