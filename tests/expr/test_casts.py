@@ -56,9 +56,12 @@ def test_texts_of_floats_have_exponents_from_where_their_type_has() -> None:
     assert doubles[5:] == ["10000000000000.0", "9007199254740992.0"]
 
 
-def test_decimals_become_the_closest_float_of_64_bits() -> None:
+@pytest.mark.parametrize(
+    "kind", [pa.decimal32(9, 2), pa.decimal64(10, 2), pa.decimal128(10, 2)], ids=str
+)
+def test_decimals_become_the_closest_float_of_64_bits(kind: Any) -> None:
     cents = [Decimal(cent).scaleb(-2) for cent in range(-20_000, 20_000)]
-    found = cast(pa.array([None, *cents], pa.decimal128(10, 2)), pa.float64()).to_pylist()
+    found = cast(pa.array([None, *cents], kind), pa.float64()).to_pylist()
     assert found == [None, *map(float, cents)]
 
 

@@ -61,6 +61,8 @@ def doubles_of(array: Any) -> Any:
 
     Arrow multiplies by a power that no float has: 2.01 becomes 2.0100000000000002.
     """
+    if array.type.bit_width < 64:
+        array = array.cast(pa.decimal64(array.type.precision, array.type.scale))
     width, scale = array.type.bit_width // 64, array.type.scale
     words = items_of(array.buffers()[1], "<u8", len(array) * width, array.offset * 8 * width)
     words = words.reshape(-1, width)
