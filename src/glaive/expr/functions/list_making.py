@@ -149,8 +149,9 @@ def _array_sort(values: Any, order: Any = None, nulls: Any = None) -> Any:
     def ordered(value: list[Any], order: str, nulls: str) -> list[Any]:
         present = [item for item in value if item is not None]
         missing = [None] * (len(value) - len(present))
-        present.sort(key=list_order, reverse=order.upper() == "DESC")
-        return [*present, *missing] if nulls.upper() == "NULLS LAST" else [*missing, *present]
+        descending, last = order.upper() == "DESC", nulls.upper() == "NULLS LAST"
+        present.sort(key=partial(list_order, nulls_greatest=descending != last), reverse=descending)
+        return [*present, *missing] if last else [*missing, *present]
 
     return map_rows(values.type, ordered, values, order, nulls)
 

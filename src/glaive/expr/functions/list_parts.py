@@ -27,10 +27,18 @@ def set_key(value: Any) -> Any:
     return repr(value) if isinstance(value, list | dict) else value
 
 
-def list_order(value: Any) -> Any:
-    """A sort key of items: floats in total order; of lists, null items come first."""
+def list_order(value: Any, *, nulls_greatest: bool) -> Any:
+    """A sort key of items: floats in total order, structs member by member.
+
+    Nulls within lists and structs are before all other values, or behind them.
+    """
+    if isinstance(value, dict):
+        value = list(value.values())
     if isinstance(value, list):
-        return [(item is not None, list_order(item)) for item in value]
+        return [
+            ((item is None) == nulls_greatest, list_order(item, nulls_greatest=nulls_greatest))
+            for item in value
+        ]
     return _float_key(value) if isinstance(value, float) else value
 
 

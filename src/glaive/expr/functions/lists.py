@@ -210,10 +210,11 @@ def _extreme(values: Any, *, greatest: bool) -> Any:
     parts = ListParts.of(values)
     if is_kind.is_nested(parts.values.type):
         choose = max if greatest else min
+        order = partial(list_order, nulls_greatest=True)
 
         def chosen(value: list[Any]) -> Any:
             present = [item for item in value if item is not None]
-            return choose(present, key=list_order, default=None)
+            return choose(present, key=order, default=None)
 
         return map_rows(values.type.value_type, chosen, values)
     keep, kind = parts.values.is_valid(), parts.values.type
