@@ -20,9 +20,12 @@ from glaive.table.commit import commit_transaction
 from glaive.table.operations.append import Append
 from glaive.table.operations.update_bases import UpdateBases
 
-__all__ = ["CONTENT", "Stranger", "below_base", "blob_in", "contents_of", "listening"]
+__all__ = ["CONTENT", "SECRET", "Stranger", "below_base", "blob_in", "contents_of", "listening"]
 
 CONTENT = b"content of a stranger" * 10
+
+SECRET = b"-----BEGIN PRIVATE KEY-----" * 9
+"""Content of a file that no dataset may lead to."""
 
 
 @dataclass(slots=True)

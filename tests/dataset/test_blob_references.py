@@ -9,14 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.strangers import CONTENT, Stranger, contents_of, listening
+from tests.strangers import CONTENT, SECRET, Stranger, contents_of, listening
 
 import glaive
 from glaive import Blob, blob_array, blob_field
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import AccessError, CorruptFileError, OptionError, SchemaError, StoreError
 
-SECRET = b"-----BEGIN PRIVATE KEY-----" * 9
 BIG = b"big" * 40_000
 ELSEWHERE = 3
 """The kind of a description that says so."""
@@ -26,14 +25,6 @@ ELSEWHERE = 3
 def stranger() -> Iterator[Stranger]:
     with listening() as found:
         yield found
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    path = tmp_path / "home" / "id_rsa"
-    path.parent.mkdir()
-    path.write_bytes(SECRET)
-    return path
 
 
 def rows(values: list[Any], first: int = 0) -> pa.Table:

@@ -7,20 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.strangers import below_base
+from tests.strangers import SECRET, below_base
 
 import glaive
 from glaive.errors import AccessError
 
-from .test_blob_references import READS, SECRET, rows
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    path = tmp_path / "home" / "id_rsa"
-    path.parent.mkdir()
-    path.write_bytes(SECRET)
-    return path
+from .test_blob_references import READS, rows
 
 
 @pytest.mark.spec("rel-26", "rel-46")

@@ -6,23 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.strangers import SECRET
 
 import glaive
 from glaive.errors import AccessError
 
-from .test_blob_references import READS, SECRET, rows
+from .test_blob_references import READS, rows
 
 pytest.importorskip("fsspec")
 
 THROUGH = {"storage_options": {"delete_through_links": "true"}}
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    path = tmp_path / "home" / "id_rsa"
-    path.parent.mkdir()
-    path.write_bytes(SECRET)
-    return path
 
 
 @pytest.mark.spec("rel-26", "rel-46", "sec-5")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.strangers import below_base, contents_of
+from tests.strangers import SECRET, below_base, contents_of
 
 import glaive
 from glaive import blob_array, blob_field
@@ -23,7 +23,6 @@ from glaive.errors import (
 )
 
 ROWS = pa.table({"a": range(10), "b": [f"row {i}" for i in range(10)]})
-SECRET = b"-----BEGIN PRIVATE KEY-----" * 9
 BIG = b"big" * 40_000
 
 

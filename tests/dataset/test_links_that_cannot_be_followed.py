@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.strangers import SECRET
 
 import glaive
 from glaive.errors import StoreError
@@ -18,7 +19,7 @@ from glaive.io.listing import LinkTargets
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta
 
-from .test_blob_references import SECRET, rows
+from .test_blob_references import rows
 
 LARGE = 6_000_000
 """Bytes of a value that has a file of its own."""

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import CommitError, RefExistsError
+from glaive.errors import CommitError, ObjectNotFoundError, RefExistsError
 from glaive.io.uri import open_store
 
 from .server import Failing, Kind, Server
@@ -80,3 +80,16 @@ def test_a_large_file_is_written(server: Server) -> None:
     assert sink.finish() == 9 << 20
     assert [end.times for end in ends] == [0, 0]
     assert store.head("data/large").size == 9 << 20
+
+
+@pytest.mark.spec("rel-6")
+def test_an_object_of_another_size_is_not_taken_for_the_large_file(server: Server) -> None:
+    store = open_store(f"s3://{server.bucket()}/t", server.options)
+    store.put("data/large", [b"of somebody else"])
+    sink = store.create("data/large")
+    sink.write([b"x" * (9 << 20)])
+    server.failing.append(
+        Failing("unknown", lambda method, name: method == "POST" and "uploadId=" in name)
+    )
+    with pytest.raises(ObjectNotFoundError, match="data/large"):
+        sink.finish()

@@ -157,6 +157,10 @@ class Session:
         session.comparing = comparing
         return session
 
+    def verification(self, store: ObjectStore, unasked: Verification) -> Verification:
+        """What is compared in a store; ``unasked`` is for one that is comparing."""
+        return verification(store, unasked if self.comparing else None)
+
     def open_file(
         self, store: ObjectStore, path: str, size: int | None, *, prefetch: bool
     ) -> FileReader:
@@ -171,11 +175,8 @@ class Session:
             file = open_reader(place, path, size=size, verify=verify)
             return file, file.nbytes
 
-        unasked: Verification | None = None
-        if self.comparing:
-            # Parts of buffers that are not mapped would be fetched with the whole, and so again.
-            unasked = "always" if store.is_local else "fetched"
-        verify = verification(store, unasked)
+        # Parts of buffers that are not mapped would be fetched with the whole, and so again.
+        verify = self.verification(store, "always" if store.is_local else "fetched")
         key = (store.full(path), size, prefetch, verify)
         found: FileReader = self.cache.get_or_load(key, load)
         return found

@@ -14,7 +14,6 @@ from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoun
 from glaive.file.v2.bulk_reads import BULK_VERSIONS, MAX_BYTES, BulkReadError
 from glaive.format.fragment import SingleFile
 from glaive.format.wire import DecodeError
-from glaive.io.checksums import verification
 from glaive.scan.metrics import Meter
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import BoundProjection
@@ -68,7 +67,7 @@ def read_batch(snapshot: Snapshot, files: Sequence[SingleFile]) -> SmallBatch:
     """
     store = snapshot.store
     # Whole files are fetched here, so that all of those with checksums is compared.
-    verify = verification(store, "fetched" if snapshot.session.comparing else None)
+    verify = snapshot.session.verification(store, "fetched")
     if verify == "always":
         raise BulkReadError("files are compared with their checksums")
     # Here and not above: takes ask for small files where there are none.
