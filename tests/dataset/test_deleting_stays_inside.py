@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -111,3 +112,16 @@ def test_a_manifest_that_names_a_file_elsewhere_deletes_nothing(tmp_path: Path, 
             deletion(place)
     drop(place)
     assert content(victim) == before
+
+
+def test_merging_the_parts_of_an_index_deletes_none_behind_a_link(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(pa.table({"text": ["a", "b"]}), tmp_path / "t")
+    uuid, other = str(uuid4()), tmp_path / "other"
+    dataset.create_scalar_index("text", "INVERTED", fragment_ids=[0], index_uuid=uuid)
+    staging = tmp_path / "t/_indices" / uuid / "staging"
+    staging.rename(other)
+    staging.symlink_to(other)
+    (other / "letter.txt").write_bytes(b"not ours")
+    before = content(other)
+    dataset.merge_index_metadata(uuid, "INVERTED")
+    assert content(other) == before

@@ -281,13 +281,15 @@ class ObjectStore(ABC):
 
     # ------------------------------------------------------------ deleting, links
 
-    def discard(self, paths: Sequence[str]) -> None:
-        """Delete objects that this process has written under new names, if that is possible.
+    def discard(self, paths: Sequence[str], *, own: bool = True) -> None:
+        """Delete objects that nothing needs any more, if that is possible.
 
-        What the store cannot delete stays, for a clean-up to find; a log entry says why.
+        What the store cannot delete stays, for a clean-up to find; a log entry says why. Objects
+        that this process has not written under new names (``own``) may lie behind a link, and
+        belong to somebody else.
         """
         try:
-            self.delete_written(paths)
+            (self.delete_written if own else self.delete)(paths)
         except StoreError as error:
             import logging
 

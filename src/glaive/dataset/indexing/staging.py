@@ -98,4 +98,4 @@ def merge_parts(
         except BaseException:
             out.abort()
             raise
-        dataset.store.discard(merged)
+        dataset.store.discard(merged, own=False)
