@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -168,6 +169,25 @@ def test_files_and_sizes_are_listed_as_they_were_finished(
     assert [file.path for file in writer.finish()] == ["b.lance", "a.lance"]
     assert segment.has("a.lance")
     assert not segment.has("c.lance")
+
+
+@pytest.mark.spec("rel-25")
+def test_a_link_in_the_place_of_a_segment_does_not_have_a_whole_disk_listed(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(ROWS, tmp_path / "t")
+    dataset.create_scalar_index("values", "BTREE", name="i")
+    disk, (folder,) = tmp_path / "disk", (tmp_path / "t/_indices").iterdir()
+    folder.rename(disk)
+    (disk / "deep/er").mkdir(parents=True)
+    (disk / "deep/er/b.lance").write_bytes(b"of somebody else")
+    folder.symlink_to(disk)
+    entry = table_pb2.IndexMetadata(name="i")
+    entry.uuid.uuid = UUID(folder.name).bytes
+    files = {path.name for path in disk.glob("*.lance")}
+    assert set(Segment(dataset.store, entry).sizes()) == files
+    tracked = dataset.tracked_files().read_all()["path"].to_pylist()
+    assert {path for path in tracked if folder.name in path} == {
+        f"_indices/{folder.name}/{name}" for name in files
+    }
 
 
 def test_files_are_taken_over_as_they_are(store: ObjectStore) -> None:

@@ -115,11 +115,14 @@ class Segment:
         return f"index {self.entry.name!r}, {self.store.full(self.folder)}"
 
     def sizes(self) -> dict[str, int]:
-        """Names and sizes of its files, from the entry or, if it lists none, from the folder."""
+        """Names and sizes of its files, from the entry or, if it lists none, from the folder.
+
+        Folders within it are not looked at: it may be a link to one with all files of a disk.
+        """
         if self.entry.files:
             return {file.path: file.size_bytes for file in self.entry.files}
         start = len(self.folder) + 1
-        return {file.path[start:]: file.size for file in self.store.walk(self.folder)}
+        return {file.path[start:]: file.size for file in self.store.list(self.folder)}
 
     def has(self, name: str) -> bool:
         """Whether it has a file of this name."""

@@ -126,7 +126,7 @@ def _files_of(store: ObjectStore, manifest: Manifest) -> Iterator[tuple[str, str
         if not file.is_folder:
             yield base, file.path, f"{file.kind} file"
         elif file.kind == "index" and file.base_id is None:
-            for meta in store.walk(file.path):
+            for meta in store.list(file.path):
                 yield base, meta.path, "index file"
 
 
