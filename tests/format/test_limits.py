@@ -9,7 +9,18 @@ from glaive.format.limits import check_file_name
 
 
 @pytest.mark.parametrize(
-    "name", ["a.lance", "a/b.lance", ".a", "..a", "a..b", "x/.y", "with space", "ä\N{SNOWMAN}\xa0"]
+    "name",
+    [
+        "a.lance",
+        "a/b.lance",
+        ".a",
+        "..a",
+        "a..b",
+        "x/.y",
+        "a;b/..c;d",
+        "with space",
+        "ä\N{SNOWMAN}\xa0",
+    ],
 )
 def test_names_of_files_are_taken(name: str) -> None:
     check_file_name(name, "name", "m")
@@ -19,7 +30,7 @@ def test_names_of_files_are_taken(name: str) -> None:
     "name",
     [
         "", ".", "..", "../a", "a/..", "a/../b", "/a", "/", "a/", "a//b", "./a", "a/./b",
-        "a\0b", "a\nb", "\x7f", "a/\rb",
+        "a\0b", "a\nb", "\x7f", "a/\rb", "..;/a", "a/..;x=1/b", "a/.;", "..;",
     ],
 )  # fmt: skip
 def test_names_that_lead_elsewhere_are_refused(name: str) -> None:

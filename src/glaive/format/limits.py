@@ -40,9 +40,9 @@ MAX_BASE_PATH: Final = 4096
 below it may appear in one report, each with the whole path.
 """
 
-_UNFIT: Final = re.compile(r"[\x00-\x1f\x7f\\]|^/|//|/$|(?:^|/)\.\.?(?:/|$)|^$")
+_UNFIT: Final = re.compile(r"[\x00-\x1f\x7f\\]|^/|//|/$|(?:^|/)\.\.?(?:;[^/]*)?(?:/|$)|^$")
 """Control characters, the separator of another system, and paths that are absolute, lead upwards
-or name a folder.
+or name a folder. To some web servers what follows ``;`` is no part of a name.
 """
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
