@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -125,3 +126,24 @@ def test_merging_the_parts_of_an_index_deletes_none_behind_a_link(tmp_path: Path
     before = content(other)
     dataset.merge_index_metadata(uuid, "INVERTED")
     assert content(other) == before
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names of files cannot have such characters there")
+def test_a_file_whose_name_no_dataset_can_have_stays_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "t"
+    glaive.write_dataset(ROWS, place)
+    foreign = [
+        place / "Icon\r",
+        place / "data" / "a\nb" / "c",
+        place / "_refs" / "tags" / ".a\nb.json.0011aabb.tmp",
+        place / "_refs" / "tags" / f"a\nb.json.tmp.{'0' * 32}",
+    ]
+    for file in foreign:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"")
+    for deletion in DELETIONS:
+        deletion(place)
+    assert sorted(path for path in place.rglob("*") if path.is_file()) == sorted(foreign)
+    assert "Icon\\r" in caplog.text

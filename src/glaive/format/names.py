@@ -36,6 +36,7 @@ __all__ = [
     "is_generated_data_file_name",
     "is_index_file_name",
     "is_index_folder_name",
+    "is_ref_name",
     "is_staged_manifest_name",
     "is_transaction_file_name",
     "is_unfinished_ref_name",
@@ -51,7 +52,8 @@ _DELETION: Final = re.compile(rf"{_NUMBER}-{_NUMBER}-{_NUMBER}\.(?:arrow|bin)")
 _TRANSACTION: Final = re.compile(rf"{_NUMBER}-{_UUID}\.txn")
 _INDEX_FOLDER: Final = re.compile(_UUID)
 _INDEX: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*\.(?:lance|idx)")
-_UNFINISHED_REF: Final = re.compile(rf"(?s).+\.json\.tmp\.[0-9a-f]{{32}}(?:#{_NUMBER})?")
+_REF: Final = r"[^/\\\x00-\x1f\x7f]+\.json"
+_UNFINISHED_REF: Final = re.compile(rf"{_REF}\.tmp\.[0-9a-f]{{32}}(?:#{_NUMBER})?")
 _STAGED: Final = re.compile(rf"(.+\.manifest)(?:-{_UUID}|#{_NUMBER})")
 
 
@@ -94,6 +96,11 @@ def is_staged_manifest_name(name: str) -> bool:
     """Whether this is the staged name of a manifest."""
     match = _STAGED.fullmatch(name)
     return match is not None and parse_manifest_name(match[1]) is not None
+
+
+def is_ref_name(name: str) -> bool:
+    """Whether a tag or a branch may have such a file."""
+    return re.fullmatch(_REF, name) is not None
 
 
 def is_unfinished_ref_name(name: str) -> bool:

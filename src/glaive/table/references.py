@@ -232,7 +232,7 @@ def kind_of(path: str, *, named: bool = False) -> FileKind | None:
             known = not above and (temporary or others or names.is_staged_manifest_name(name))
         case "ref":
             # Tags and branches are never files to be cleaned up, only what is left of writing them.
-            temporary = final is not None and name.endswith(".json")
+            temporary = final is not None and names.is_ref_name(name)
             unfinished = names.is_unfinished_ref_name(name)
             known = above in (["tags"], ["branches"]) and (temporary or others or unfinished)
         case None:

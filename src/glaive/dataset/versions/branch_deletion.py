@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
+from glaive.dataset.versions.files import has_name
 from glaive.dataset.versions.references import branch_of
 from glaive.errors import (
     CommitError,
@@ -13,7 +14,6 @@ from glaive.errors import (
     ObjectNotFoundError,
     RefExistsError,
     RefNotFoundError,
-    StoreError,
 )
 from glaive.format.paths import VERSIONS, parse_manifest_name
 from glaive.io.store import ObjectStore
@@ -60,7 +60,7 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
             "the files of branch %r of %s are kept: %s", branch, root.public_uri, reason
         )
         return
-    files = [meta.path for meta in store.walk("") if _has_name(store, meta.path)]
+    files = [meta.path for meta in store.walk("") if has_name(store, meta.path)]
     names = ref_files(root, BRANCHES)  # after the files: one made again has written some of them
     if branch in names:
         return
@@ -73,16 +73,6 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     # or one found the first version before it was deleted, as if a creation had been stopped.
     if not _has_versions(root, branch):
         branches.delete_branch_file(root, branch)
-
-
-def _has_name(store: ObjectStore, path: str) -> bool:
-    """Whether a store can name a file; logs which one stays: a Mac makes some with a line end."""
-    try:
-        store.full(path)
-    except StoreError as error:
-        _logger.warning("a file of a branch was kept: %s", error)
-        return False
-    return True
 
 
 def _without_targets(
