@@ -156,6 +156,17 @@ def test_a_manifest_under_the_name_of_another_version_is_damage(store: ObjectSto
         open_version(store, 2)
 
 
+@pytest.mark.parametrize("options", [CommitOptions(), V1], ids=["V2", "V1"])
+def test_there_is_no_version_0(store: ObjectStore, options: CommitOptions) -> None:
+    """A commit would make the first version, without the rows of this one."""
+    base = create(store, options=options)
+    change_newest(store, version=0)
+    store.put(manifest_path(0, base.scheme), [store.get(manifest_path(1, base.scheme))])
+    store.delete([manifest_path(1, base.scheme)])
+    with pytest.raises(CorruptFileError, match=r"expected a number from 1 on, as in its name"):
+        open_latest(store)
+
+
 def test_versions_are_described(store: ObjectStore) -> None:
     base = create(store, rows=7)
     commit_transaction(store, append(base, 5), base=base)

@@ -241,10 +241,10 @@ def load_manifest(
         return known
     compared = partial(compares_metadata, store) if wanted == "never" else True
     manifest = decode_manifest(data, where=where, scheme=location.scheme, verify=compared)
-    if manifest.version != location.version:
+    if manifest.version != location.version or not manifest.version:
         raise CorruptFileError(
             "version of the manifest",
-            expected=f"{location.version}, as in its name",
+            expected=f"{location.version or 'a number from 1 on'}, as in its name",
             found=f"{manifest.version}",
             where=manifest.where,
         )
