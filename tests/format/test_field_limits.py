@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from glaive.errors import SchemaError
+from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.extension import extended
 from glaive.format.fields import LanceSchema
 from glaive.format.logical_types import leaf_type
@@ -34,6 +34,16 @@ def test_the_highest_id_of_no_fields_is_below_all() -> None:
 
 def test_sizes_may_have_31_bits() -> None:
     assert leaf_type("fixed_size_list:int8:2147483647") == pa.list_(pa.int8(), 2**31 - 1)
+
+
+@pytest.mark.parametrize("size", [str(2**31), "9" * 5000, "x", ""], ids=["2^31", "9…", "x", ""])
+def test_other_sizes_of_lists_are_damage(size: str) -> None:
+    """Python makes no number of thousands of digits."""
+    item = field(1, "x", "int32")
+    item.parent_id = 0
+    schema = LanceSchema.from_wire([field(0, "a", f"fixed_size_list:struct:{size}"), item])
+    with pytest.raises(CorruptFileError, match="size of field 'a': expected a number of items"):
+        schema.to_arrow()
 
 
 def test_the_first_column_may_have_members_without_ids() -> None:

@@ -60,6 +60,7 @@ def test_detached_versions_are_no_part_of_the_history() -> None:
         "d5.manifest",
         "٣.manifest",
         "99999999999999999999.manifest",
+        "9" * 5000 + ".manifest",
         "1.manifest-5fd436ab",
     ],
 )

@@ -142,7 +142,8 @@ class Field:
 
     def _list_size(self) -> int:
         size = self.logical_type.rsplit(":", 1)[1]
-        if not size.isdecimal() or int(size) > 2**31 - 1:
+        # Python makes no number of thousands of digits.
+        if not size.isdecimal() or len(size) > 10 or int(size) > 2**31 - 1:
             raise CorruptFileError(
                 f"size of field {self.name!r}",
                 expected="a number of items",

@@ -58,7 +58,8 @@ NamingScheme = Literal["V1", "V2"]
 
 _SUFFIX: Final = ".manifest"
 _MAX: Final = 2**64 - 1
-_V2_LENGTH: Final = 20 + len(_SUFFIX)
+_DIGITS: Final = 20
+_V2_LENGTH: Final = _DIGITS + len(_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,8 @@ def parse_manifest_name(name: str) -> ManifestName | None:
         return None
     detached = name.startswith("d")
     digits = name[1 : -len(_SUFFIX)] if detached else name[: -len(_SUFFIX)]
-    if not (digits.isascii() and digits.isdecimal()):
+    # Python makes no number of thousands of digits, which an entry of a manifest store may have.
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS):
         return None
     number = int(digits)
     if number > _MAX or detached != bool(detached and number & DETACHED):

@@ -221,3 +221,14 @@ def test_no_function_takes_the_rest_of_a_letter_from_the_bytes_behind(text: str,
             evaluate(text, table)
         whole = table.slice(0, 1)
         assert len(evaluate(text, whole)) == 1
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize(
+    ("group", "made"), [("0001", "ab"), ("2", "b"), ("9" * 5000, "b"), ("0" * 5000, "ab")]
+)
+def test_a_group_that_a_pattern_does_not_have_is_no_text(group: str, made: str) -> None:
+    """Python makes no number of thousands of digits."""
+    column = pa.table({"s": ["a"]})
+    for reference in (f"${{{group}}}b", f"\\{group}b"):
+        assert evaluate(f"regexp_replace(s, '(a)', '{reference}')", column)[0].as_py() == made

@@ -215,7 +215,7 @@ def _template(other: str, pattern: Pattern, source: str) -> str:
             return "\\\\"
         name = match[1] or match[3] or match[4]
         if name.isdecimal():
-            number = int(name)
+            number = int(name.lstrip("0")[:9] or 0)  # Python makes none of thousands of digits
         elif name in pattern.names:
             number = pattern.names.index(name) + 1
         else:
