@@ -67,6 +67,47 @@ def test_a_base_in_another_bucket_gets_no_options_but_its_own(
     assert any(base.removeprefix("s3:/") in call.path for call in server.calls[before:])
 
 
+@pytest.mark.spec("rel-26")
+def test_files_that_a_session_keeps_are_for_those_who_reach_them_in_the_same_way(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, base = f"s3://{server.bucket()}/root", f"s3://{server.bucket()}/base"
+    leading_to(server, root, base, server.options)
+    options = server.options | {"client_max_retries": "0", "download_retry_count": "0"}
+    session = glaive.Session()
+    assert glaive.dataset(base, storage_options=options, session=session).to_table() == ROWS
+    monkeypatch.setenv("AWS_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    server.reset()
+    stranger = glaive.dataset(root, storage_options=options, session=session)
+    with pytest.raises(StoreError, match="/base/data/"):
+        stranger.to_table()
+    assert not any(base.removeprefix("s3:/") in call.path for call in server.calls)
+
+
+def test_an_index_and_deleted_rows_that_a_session_keeps_are_those_of_one_server(
+    server: Server,
+) -> None:
+    uri = f"s3://{server.bucket()}/t"
+    dataset = glaive.write_dataset(ROWS, uri, storage_options=server.options)
+    dataset.create_scalar_index("a", "BTREE")
+    dataset.delete("a = 3")
+    session = glaive.Session()
+
+    def requests_of(**more: str) -> list[str]:
+        options = server.options | more
+        opened = glaive.dataset(uri, storage_options=options, session=session)
+        server.reset()
+        assert opened.to_table(filter="a = 5").num_rows == 1
+        return [call.path for call in server.calls]
+
+    first = requests_of()
+    assert any("/_indices/" in path for path in first)
+    assert any("/_deletions/" in path for path in first)
+    assert len(requests_of()) < len(first)
+    assert sorted(requests_of(aws_access_key_id="another")) == sorted(first)
+
+
 def test_a_bucket_that_a_directory_names_is_opened_when_the_caller_names_it(
     server: Server, tmp_path: Path
 ) -> None:

@@ -64,14 +64,14 @@ def open_renewed(uri: str, options: Mapping[str, str] | None) -> ObjectStore:
 class RenewedStore(WrappedStore):
     """A store that is opened again with other options before its own expire."""
 
-    __slots__ = ("_generation", "_lock", "_options", "_store", "_uri")
+    __slots__ = ("_first", "_generation", "_lock", "_options", "_store", "_uri")
 
     def __init__(
         self, uri: str, options: ExpiringOptions, store: ObjectStore | None = None
     ) -> None:
         self._uri, self._options, self._lock = uri, options, renewed(Lock())
         self._store = open_store(uri, options) if store is None else store
-        self._generation = 0
+        self._first, self._generation = self._store.reached_by, 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (RenewedStore, (self._uri, self._options))
@@ -82,6 +82,11 @@ class RenewedStore(WrappedStore):
     @property
     def inner(self) -> ObjectStore:  # type: ignore[override]  # another one over time
         return self.current()[0]
+
+    @property
+    def reached_by(self) -> bytes:
+        """That of the first options: newer ones are for the same, and readers go on with them."""
+        return self._first
 
     def current(self) -> tuple[ObjectStore, int]:
         """The store with valid options, and how often it was opened again."""

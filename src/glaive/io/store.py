@@ -12,7 +12,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, Protocol, runtime_checkable
+from hashlib import blake2b
+from typing import Final, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -33,6 +34,9 @@ __all__ = [
 
 PutMode = Literal["create", "overwrite"]
 BytesLike = bytes | bytearray | memoryview | pa.Buffer
+
+_OF_TIME: Final = ("expires_at_millis", "refresh_offset_millis")
+"""Options that say how long the others are valid."""
 
 
 def byte_views(data: Sequence[BytesLike]) -> Iterator[memoryview]:
@@ -204,6 +208,18 @@ class ObjectStore(ABC):
     def secret(self) -> str:
         """Password that the caller's URI had; empty if none."""
         return ""
+
+    @property
+    def reached_by(self) -> bytes:
+        """What objects are reached by, beside their path: a digest of options and password.
+
+        Empty where none are needed. Under one path, other options may lead to another server, and
+        other credentials to bytes that those who gave the first ones have to themselves.
+        """
+        if not self.is_remote:
+            return b""
+        given = sorted(pair for pair in self.options.items() if pair[0] not in _OF_TIME)
+        return blake2b(repr((given, self.secret)).encode(), digest_size=16).digest()
 
     @property
     def counters(self) -> IoCounters:

@@ -38,6 +38,10 @@ class WrappedStore(ObjectStore):
         return self.inner.secret
 
     @property
+    def reached_by(self) -> bytes:
+        return self.inner.reached_by
+
+    @property
     def counters(self) -> IoCounters:
         return self.inner.counters
 

@@ -72,9 +72,10 @@ class IndexedSegment:
     def kept_under(self, snapshot: Snapshot) -> tuple[str, bytes]:
         """What all keys of it in a session begin with; it is the first one, opened."""
         uri, folder, entry = snapshot.store.uri, self._folder, self.entry
+        reached_by = snapshot.reached_by(entry.base_id if entry.HasField("base_id") else None)
         # Damaged entries of several kinds may name one segment.
         kind = f"{self.kind.name} {entry.index_version} ".encode() + entry.index_details.value
-        return (f"{uri}/{folder}" if folder else uri), self.uuid + kind
+        return (f"{uri}/{folder}" if folder else uri), self.uuid + reached_by + kind
 
     @cached_property
     def _folder(self) -> str:
@@ -191,7 +192,7 @@ class SnapshotIndices:
             names = tuple(Segment.of(snapshot.store, snapshot.manifest, entry).sizes())
             return names, sum(map(len, names))
 
-        key = (snapshot.store.uri, entry.uuid.uuid, "files")
+        key = (snapshot.store.uri, entry.uuid.uuid + snapshot.reached_by(), "files")
         try:
             kind = kind_of(entry, snapshot.session.keep_index(key, load))
         except CorruptFileError:
@@ -243,8 +244,8 @@ class SnapshotIndices:
     @cached_property
     def version(self) -> str:
         """What keys of things that only this version has begin with, beside a segment's."""
-        manifest = self.snapshot.manifest
-        return repr((manifest.where, self.snapshot.store.uri, manifest.identity))
+        snapshot, manifest = self.snapshot, self.snapshot.manifest
+        return repr((manifest.where, snapshot.store.uri, snapshot.reached_by(), manifest.identity))
 
     def _open(self, segment: IndexedSegment, name: tuple[str, bytes]) -> OpenedIndex:
         """Open a segment, and keep it under a name."""

@@ -3,7 +3,8 @@
 Data files and deletion files never change, so a session outlives versions and may be shared
 between datasets. One cache keeps, under one budget of bytes:
 
-- opened files by path, size and way of reading: footers, and the end of files that were fetched;
+- opened files by path, what they are reached by (``ObjectStore.reached_by``), size and way of
+  reading: footers, and the end of files that were fetched;
 - fragments seen through a projection: metadata of the columns in it, chunk tables,
   dictionaries, symbol tables;
 - deleted rows.
@@ -177,7 +178,7 @@ class Session:
 
         # Parts of buffers that are not mapped would be fetched with the whole, and so again.
         verify = self.verification(store, "always" if store.is_local else "fetched")
-        key = (store.full(path), size, prefetch, verify)
+        key = (store.full(path), store.reached_by, size, prefetch, verify)
         found: FileReader = self.cache.get_or_load(key, load)
         return found
 

@@ -17,7 +17,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
 from glaive.scan.session import Session
-from glaive.table.bases import locate_data_file
+from glaive.table.bases import locate_data_file, locate_in_base
 from glaive.types import Int64s, Where
 
 if TYPE_CHECKING:
@@ -53,6 +53,18 @@ class Snapshot:
     def apart(self, *, comparing: bool = False) -> Snapshot:
         """The same version with a session of its own; see :meth:`Session.apart`."""
         return Snapshot(self.store, self.manifest, self.session.apart(comparing=comparing))
+
+    def reached_by(self, base_id: int | None = None) -> bytes:
+        """What files below the root or a base path are reached by, for keys of the session.
+
+        Raises
+        ------
+        AccessError
+            The caller has not allowed the base path.
+        CorruptFileError
+            There is no such base path.
+        """
+        return locate_in_base(self.store, self.manifest, "", base_id)[0].reached_by
 
     # ------------------------------------------------------------------ rows
 
@@ -212,7 +224,8 @@ class Snapshot:
             live = LiveRows(deleted, fragment.physical_rows)
             return live, live.nbytes
 
-        key = (self._place_of(file, fragment.id), fragment.id, file)
+        place = self._place_of(file, fragment.id)
+        key = (place, self.reached_by(file.base_id), fragment.id, file)
         live: LiveRows = self.session.keep(key, load)
         return live
 
