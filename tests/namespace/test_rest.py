@@ -218,6 +218,11 @@ def test_answers_of_a_server_are_checked(
         http(b"authorization: Basic MARKED, x-api-key=MARKED", "500 E"),
         http(b'{"storage_options": {"aws_secret_access_key": "MARKED", "a": 1}}'),
         http(b'[{"aws_session_token": "MARKED"}]'),
+        http(b'{"version": "", "storage_options": {"sas_token": "sv=2&sig=MARKED"}}'),
+        http(
+            b'{"version": "", "storage_options": {"google_service_account_key": '
+            b'"{\\"private_key\\": \\"-----BEGIN PRIVATE KEY-----\\\\nMARKED\\"}"}}'
+        ),
         b'HTTP/1.1 100 Continue\r\n\r\n{"aws_session_token": "MARKED"}\r\n\r\n',
     ],
 )
@@ -235,13 +240,22 @@ def test_no_error_has_the_credentials_in_an_answer(answer: bytes) -> None:
         http(b'{"code": 16, "error": "Incorrect key provided: MARKED"}', "401 E"),
         http(b'{"code": 16, "error": "no", "detail": "Bearer MARKED has expired"}', "401 E"),
         http(b"invalid token 'MARKED'", "401 E"),
+        http(b'"MARKED"'),
+        http(b"<p>No such key: MARKED"),
+        http(b'{"version": "MARKED"}'),
+        http(b'{"location": "file:///MARKED"}'),
+        b"MARKED 200 OK\r\n\r\n",
     ],
 )
 @pytest.mark.parametrize("header", ["headers.Authorization", "headers.x-own"])
 def test_no_error_has_what_a_server_repeats_of_the_headers(header: str, answer: bytes) -> None:
     for value in ("MARKED", "Bearer MARKED"):
-        with answering(answer) as (uri, _), pytest.raises(GlaiveError) as found:
-            call(RestNamespace(uri=uri, **{header: value}), "describe_table", ["t"])
+        with answering(answer) as (uri, requests):
+            elsewhere = uri.replace("127.0.0.1", "127.1")  # by a name that is not of loopback
+            client = RestNamespace(uri=elsewhere, **{header: value})
+            with pytest.raises(GlaiveError) as found:
+                call(client, "describe_table", ["t"])
+        assert len(requests) == 1
         assert "describe_table" in str(found.value)
         assert "MARKED" not in str(found.value)
 

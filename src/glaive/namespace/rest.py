@@ -8,7 +8,7 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any
@@ -28,7 +28,15 @@ from glaive.namespace.errors import (
 from glaive.namespace.identifiers import DELIMITER, id_of, value
 from glaive.namespace.operations import OPERATIONS, Operation
 from glaive.namespace.vended import refusal_of_location, refusal_of_options
-from glaive.namespace.wire import ARROW_STREAM, JSON, answer_of, error_from, fields_of, said
+from glaive.namespace.wire import (
+    ARROW_STREAM,
+    JSON,
+    answer_of,
+    error_from,
+    fields_of,
+    said,
+    secrets_in,
+)
 
 __all__ = ["RestNamespace"]
 
@@ -117,17 +125,32 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         body, kind = self._body(operation, request, data)
         where = f"{operation.verb} {self.uri}/v1/{operation.path} ({method})"
         own = self._headers_of(method, request)
+        secrets = secrets_in(own)
         headers = {"Accept": "*/*", "Content-Type": kind, **own}
         limit = _LONGEST_ARROW if operation.answer == "arrow" else _LONGEST_JSON
-        status, answer = self._exchange(operation.verb, location, body, headers, limit, where)
+        try:
+            status, answer = self._exchange(operation.verb, location, body, headers, limit)
+        # A `ValueError` is a chunk of a size that is no number.
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            # What was no answer may have credentials in it: a cause would show them.
+            raise ServiceUnavailableError(
+                f"{where}: no answer ({type(error).__name__}: "
+                f"{said(str(error).strip(), 200, secrets)}). Check the address and whether the "
+                "server runs"
+            ) from (error if isinstance(error, OSError) else None)
+        if len(answer) > limit:
+            raise InternalError(
+                f"{where}: the answer is longer than {limit} bytes. Ask for less: a limit, fewer "
+                "columns, or read the table by its location"
+            )
         if not 200 <= status < 300:
-            raise error_from(status, answer, where, [*own.values()])
-        found = answer_of(operation, method, answer, where)
-        self._check_vended(found, where)
+            raise error_from(status, answer, where, secrets)
+        found = answer_of(operation, method, answer, where, secrets)
+        self._check_vended(found, where, secrets)
         asks_for_mapping = isinstance(request, dict) and method in _MAPPINGS
         return found.to_dict() if asks_for_mapping else found
 
-    def _check_vended(self, answer: object, where: str) -> None:
+    def _check_vended(self, answer: object, where: str, secrets: Sequence[str]) -> None:
         """Refuse places and storage options that another machine must not choose."""
         if self._host in _LOOPBACK or self._local:
             return
@@ -141,8 +164,8 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
             why = refusal_of_options(options, location)
         if why is not None:
             raise PermissionDeniedError(
-                f"{where}: the server names {why}. If it is trusted with that, set the property "
-                "allow_local_locations=true"
+                f"{where}: the server names {said(why, 500, secrets)}. If it is trusted with that, "
+                "set the property allow_local_locations=true"
             )
 
     def _location(self, operation: Operation, request: object) -> str:
@@ -213,8 +236,8 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         body: bytes,
         headers: Mapping[str, str],
         limit: int,
-        where: str,
     ) -> tuple[int, bytes]:
+        """Status and answer, which has a byte more than the limit if it is longer."""
         connection = self._connection()
         waits = _WAITS_JSON if limit == _LONGEST_JSON else _WAITS_ARROW
         try:
@@ -223,20 +246,8 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
                 connection.request(verb, location, body=body, headers=dict(headers))
                 response = connection.getresponse()
                 answer = _read(response, limit + 1)
-        # A `ValueError` is a chunk of a size that is no number.
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            # What was no answer may have credentials in it: a cause would show them.
-            raise ServiceUnavailableError(
-                f"{where}: no answer ({type(error).__name__}: {said(str(error).strip(), 200)}). "
-                "Check the address and whether the server runs"
-            ) from (error if isinstance(error, OSError) else None)
         finally:
             connection.close()
-        if len(answer) > limit:
-            raise InternalError(
-                f"{where}: the answer is longer than {limit} bytes. Ask for less: a limit, fewer "
-                "columns, or read the table by its location"
-            )
         return response.status, answer
 
     def _connection(self) -> http.client.HTTPConnection:

@@ -21,6 +21,7 @@ __all__ = [
     "fields_of",
     "json_of",
     "said",
+    "secrets_in",
     "why_invalid",
 ]
 
@@ -39,8 +40,8 @@ _MOST_VALUES = 1 << 21
 """Values of JSON at most: three bytes of a value take some hundred while it is looked at."""
 
 
-def json_of(data: bytes, what: str) -> Any:
-    """JSON that someone else has sent; ``what`` names it in the error.
+def json_of(data: bytes, what: str, secrets: Sequence[str] = ()) -> Any:
+    """JSON that someone else has sent; ``what`` names it in the error, without ``secrets``.
 
     Raises
     ------
@@ -53,19 +54,29 @@ def json_of(data: bytes, what: str) -> Any:
         return json.loads(data) if data else {}
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(
-            f"{what}: expected JSON, found {_shown(data, 80)}: {error}"
+            f"{what}: expected JSON, found {_shown(data, 80, secrets)}: {error}"
         ) from None
 
 
 _LONGEST = 1 << 16
 """Bytes of an answer in which credentials are looked for: messages show fewer."""
 
+_OPTIONS = b"storage_options"
+"""The field of an answer with credentials, of any form: keys, URLs with a signature, JSON."""
+
 _LONGEST_ERROR = 1 << 20
 """Bytes of an answer that reports an error, as JSON."""
 
 
-def answer_of(operation: Operation, method: str, data: bytes, where: str) -> Any:
-    """The response that the bytes of an answer are.
+def secrets_in(headers: Mapping[str, str]) -> list[str]:
+    """Credentials in headers of a request: servers repeat them, above all those they refuse."""
+    return [*headers.values(), *(value.rpartition(" ")[2] for value in headers.values())]
+
+
+def answer_of(
+    operation: Operation, method: str, data: bytes, where: str, secrets: Sequence[str] = ()
+) -> Any:
+    """The response that the bytes of an answer are; errors show it without ``secrets``.
 
     Raises
     ------
@@ -78,41 +89,38 @@ def answer_of(operation: Operation, method: str, data: bytes, where: str) -> Any
     if operation.answer == "arrow":
         return kind(data=data) if kind else data
     try:
-        found = json_of(data, f"answer of {where}")
+        found = json_of(data, f"answer of {where}", secrets)
     except InvalidInputError as error:
         raise InternalError(str(error)) from None
+    start = _shown(data, 80, secrets)
     if operation.answer == "text":
         if not isinstance(found, str):
-            raise InternalError(f"answer of {where}: expected a text, found {_shown(data, 80)}")
+            raise InternalError(f"answer of {where}: expected a text, found {start}")
         return found
     if operation.answer == "count" and isinstance(found, int):
         found = {"count": found}
     if operation.answer == "metadata":
         found = {"metadata": found}
     if not isinstance(found, dict) or kind is None:
-        raise InternalError(f"answer of {where}: expected a JSON object, found {_shown(data, 80)}")
+        raise InternalError(f"answer of {where}: expected a JSON object, found {start}")
     try:
         return kind.from_dict(found)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InternalError(
-            f"answer of {where}: expected a {kind.__name__}, found {_shown(data, 200)}: "
-            f"{said(why_invalid(error).partition(chr(10))[0], 200)}"
+            f"answer of {where}: expected a {kind.__name__}, found {_shown(data, 200, secrets)}: "
+            f"{said(why_invalid(error).partition(chr(10))[0], 200, secrets)}"
         ) from None
 
 
-def error_from(status: int, data: bytes, where: str, sent: Sequence[str] = ()) -> NamespaceError:
-    """The error that an answer with a status above 299 reports.
-
-    ``sent`` are values of headers of the request: servers repeat credentials that they refuse.
-    """
-    secrets = [*sent, *(value.rpartition(" ")[2] for value in sent)]
+def error_from(status: int, data: bytes, where: str, secrets: Sequence[str] = ()) -> NamespaceError:
+    """The error that an answer with a status above 299 reports, without ``secrets``."""
     try:
         reported = json.loads(data) if len(data) <= _LONGEST_ERROR else None
     except (ValueError, RecursionError):
         reported = None
     if isinstance(reported, dict) and isinstance(reported.get("code"), int):
         texts = [str(reported[key]) for key in ("error", "detail") if reported.get(key)]
-        parts = [said(without_values(text[:_LONGEST], secrets), 1000) for text in texts]
+        parts = [said(text, 1000, secrets) for text in texts]
         return error_of(reported["code"], f"{where}: {': '.join(parts) or f'HTTP status {status}'}")
     code = {400: 13, 401: 16, 403: 15, 404: 0, 409: 14, 429: 21, 501: 0, 503: 17}.get(status, 18)
     if 300 <= status < 400:
@@ -129,15 +137,17 @@ def why_invalid(error: Exception) -> str:
     return f"{count} values are not valid" if count > 10 else str(error)
 
 
-def said(text: str, most: int) -> str:
+def said(text: str, most: int, secrets: Sequence[str] = ()) -> str:
     """The start of what a server said, without credentials and what a terminal obeys."""
-    shown = without_named_secrets(text[:_LONGEST])[:most]
+    shown = without_named_secrets(without_values(text[:_LONGEST], secrets))[:most]
     return "".join(
         mark if mark.isprintable() or mark == "\n" else ascii(mark)[1:-1] for mark in shown
     )
 
 
 def _shown(data: bytes, most: int, secrets: Sequence[str] = ()) -> str:
-    """The start of an answer, without credentials."""
+    """The start of an answer, without credentials; nothing of one that gives some."""
+    if _OPTIONS in data:
+        return f"{len(data)} bytes with storage options"
     answer = without_values(data[:_LONGEST].decode(errors="surrogateescape"), secrets)
     return without_named_secrets(repr(answer.encode(errors="surrogateescape")))[:most]
