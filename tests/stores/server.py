@@ -58,6 +58,8 @@ class Server:
 
     url: str = ""
     latency: float = 0.0
+    ignored: str | None = None
+    """An action of DynamoDB that is answered, and not done."""
     calls: list[Call] = field(default_factory=list)
     failing: list[Failing] = field(default_factory=list)
     lock: Any = field(default_factory=Lock)
@@ -69,6 +71,7 @@ class Server:
         with self.lock:
             self.calls.clear()
             self.failing.clear()
+            self.ignored = None
             self.under_way.clear()
 
     def arrive(self) -> None:
@@ -191,6 +194,9 @@ class Server:
             if kind in ("late", "gateway"):
                 later = dict(environ)
                 self.under_way.append(lambda: b"".join(inner(later, lambda *_: None)))
+            if self.ignored is not None and name.endswith(self.ignored):
+                start_response("200 OK", [("Content-Length", "2")])
+                return [b"{}"]
             if kind in STATUS:
                 start_response(STATUS[kind], [("Content-Length", "0")])
                 return [b""]

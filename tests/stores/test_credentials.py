@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import threading
@@ -295,6 +296,16 @@ class _Repeating(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def do_POST(self) -> None:
+        """As DynamoDB, which says what should have been signed."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        headers = " ".join(f"{name}:{value}" for name, value in self.headers.items())
+        body = json.dumps({"__type": "AccessDenied", "message": headers}).encode()
+        self.send_response(400)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
     def log_message(self, format: str, *args: Any) -> None:  # the name it has in its base class
         pass
 
@@ -334,6 +345,14 @@ def test_no_error_has_the_credentials_that_a_server_repeats(
     assert "AccessDenied" in message
     check(message)
     check(printed.lines)
+
+
+def test_no_error_has_the_credentials_that_a_register_repeats(repeating: str) -> None:
+    given = {**MARKERS, "aws_region": "us-east-1", "dynamodb_endpoint": repeating}
+    uri = "s3+ddb://b/t?ddbTableName=T"
+    message = failure_of(lambda: glaive.dataset(uri, storage_options=given))
+    assert "AccessDenied" in message
+    check(message)
 
 
 def test_no_error_has_the_credentials_of_the_environment_that_a_server_repeats(

@@ -446,6 +446,16 @@ class TestDynamo:
         server.arrive()
         assert glaive.dataset(uri, storage_options=server.options).version == 2
 
+    def test_a_table_that_deletes_nothing_ends_in_an_error(self, server: Server) -> None:
+        register = DynamoManifestStore(server.table(), server.options)
+        register.put_if_absent("t", ManifestEntry(version=1, path="_versions/1.manifest"))
+        server.ignored = "DeleteItem"
+        with pytest.raises(StoreError, match="has version 1 of t after it was deleted"):
+            register.drop("t")
+        server.ignored = None
+        register.drop("t")
+        assert register.latest("t") is None
+
     @pytest.mark.interop
     def test_pylance_and_we_take_turns(self, server: Server) -> None:
         import lance

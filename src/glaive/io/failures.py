@@ -23,6 +23,7 @@ __all__ = [
     "beyond_end",
     "check_ranges",
     "credentials_in",
+    "first_line_of",
     "from_object_store",
     "from_system",
     "had_no_answer",
@@ -145,15 +146,22 @@ def from_object_store(
         return ObjectExistsError(f"cannot {doing} {path}: it exists already.")
     if name == "PreconditionError":
         return ObjectExistsError(f"cannot {doing} {path}: another writer was first.")
-    # Without secrets first: half of one would not be recognised.
-    first_line = GlaiveError.without_secrets(without_named_secrets(str(error).split("\n", 1)[0]))
-    first_line = without_values(first_line, credentials_in(options or {}))
-    first_line = first_line[:_LONGEST].rstrip(".")
+    first_line = first_line_of(error, options)
     remedy = _OBJECT_REMEDIES.get(name, "Check storage_options and the network, then try again")
     failed = StoreError(f"cannot {doing} {path}: {first_line}. {remedy}.")
     failed.is_unanswered = _UNANSWERED.search(str(error)) is not None
     failed.is_unsupported = name in _UNSUPPORTED or _NOT_IMPLEMENTED in str(error)
     return failed
+
+
+def first_line_of(error: Exception, options: Mapping[str, str] | None = None) -> str:
+    """The first line of what a client says of a server, without credentials and a full stop.
+
+    ``options`` are the storage options: servers repeat credentials that they refuse.
+    """
+    # Without secrets first: half of one would not be recognised.
+    line = GlaiveError.without_secrets(without_named_secrets(str(error).split("\n", 1)[0]))
+    return without_values(line, credentials_in(options or {}))[:_LONGEST].rstrip(".")
 
 
 def without_named_secrets(answer: str) -> str:

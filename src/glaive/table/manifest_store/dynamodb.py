@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from glaive.errors import MissingDependencyError, OptionError, StoreError
 from glaive.forks import renewed
+from glaive.io.failures import first_line_of
 from glaive.table.manifest_store.protocol import ManifestEntry
 
 __all__ = ["DynamoManifestStore"]
@@ -92,8 +93,14 @@ class DynamoManifestStore:
 
     def drop(self, root: str) -> None:
         """Delete all entries of a dataset, if any. One request per version."""
-        base = _key(root)
+        base, last = _key(root), None
         while (entry := self.latest(root)) is not None:
+            if last is not None and entry.version >= last:
+                raise StoreError(
+                    f"the DynamoDB table {self.table} has version {entry.version} of {root} after "
+                    "it was deleted. Check whether somebody writes to the dataset, then try again."
+                )
+            last = entry.version
             key = {"base_uri": {"S": base}, "version": {"N": str(entry.version)}}
             self._request("delete_item", Key=key)
 
@@ -139,8 +146,8 @@ class DynamoManifestStore:
             return {"refused": True}
         except Exception as error:
             failed = StoreError(
-                f"the DynamoDB table {self.table} failed: {error}. Check its name, the "
-                "credentials and the network, then try again."
+                f"the DynamoDB table {self.table} failed: {first_line_of(error, self.options)}. "
+                "Check its name, the credentials and the network, then try again."
             )
             failed.is_unanswered = _was_repeated(error)
             raise failed from None
