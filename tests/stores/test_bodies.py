@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Thread
+from time import sleep
 
 import pytest
 
@@ -119,6 +120,37 @@ def test_a_message_has_the_beginning_of_what_a_server_answered() -> None:
         opened(url, "bucket").get("x")
     assert len(str(caught.value)) < 3000
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize(
+    ("kind", "ask", "answer"),
+    [
+        ("bucket", lambda store: store.delete(["x"]), "200 OK"),
+        ("bucket", lambda store: store.get("x"), "404 No"),
+        ("web", lambda store: store.get("x"), "404 No"),
+        ("web", lambda store: list(store.list("x")), "207 Multi-Status"),
+    ],
+    ids=["another object", "an error", "an error of a web server", "a listing"],
+)
+def test_what_the_client_panics_at_is_an_error(
+    kind: str, ask: Callable[[ObjectStore], object], answer: str
+) -> None:
+    refused = b"<Error><Key>other</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
+    body = b"<DeleteResult>%s</DeleteResult>" % refused
+    length = len(body) if kind == "bucket" and answer == "200 OK" else 1 << 63
+
+    class Wrong(Sender):
+        def answer(self, client: socket.socket) -> None:
+            client.recv(65536)
+            client.sendall(f"HTTP/1.1 {answer}\r\nContent-Length: {length}\r\n\r\n".encode())
+            for piece in (body[:9], body[9:20], body[20:]):
+                client.sendall(piece)
+                sleep(0.05)  # they come one by one
+            client.recv(1)
+
+    with serving(Wrong(endless=False)) as url, pytest.raises(StoreError, match="/d"):
+        ask(opened(url, kind))
 
 
 @pytest.mark.spec("rel-23", "sec-10")

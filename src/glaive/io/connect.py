@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 
-from obstore.exceptions import BaseError, UnknownConfigurationKeyError
+from obstore.exceptions import UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, S3Store
 
 from glaive.config import settings
@@ -15,6 +15,7 @@ from glaive.errors import GlaiveError, OptionError
 from glaive.forks import renewed
 from glaive.io.failures import from_object_store
 from glaive.io.objectstore import ObjectStoreAdapter
+from glaive.io.refusals import refusals
 from glaive.io.request_limit import RequestLimit
 from glaive.io.stats import IoCounters
 from glaive.io.storage_options import Connection, StoreKind, read_options
@@ -98,7 +99,7 @@ def _remote(kind: StoreKind, root: str, uri: str, connection: Connection) -> Any
         return _CLASSES[kind].from_url(root, config=dict(connection.config) or None, **arguments)
     except UnknownConfigurationKeyError as error:
         raise OptionError(f"storage_options for {uri}: {_first_line(error)}") from None
-    except (BaseError, OSError, ValueError) as error:
+    except refusals() as error:
         if isinstance(error, OSError):
             raise from_object_store(error, uri, "open") from None
         raise OptionError(
@@ -106,5 +107,5 @@ def _remote(kind: StoreKind, root: str, uri: str, connection: Connection) -> Any
         ) from None
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).split("\n", 1)[0].rstrip(".")

@@ -19,6 +19,7 @@ from glaive.errors import (
 from glaive.types import ByteRange
 
 __all__ = [
+    "PANIC",
     "as_store_errors",
     "beyond_end",
     "check_ranges",
@@ -51,6 +52,8 @@ _REMEDIES = {
 _UNSUPPORTED = ("NotSupportedError", "NotImplementedError")
 _NOT_IMPLEMENTED = "status code: 501"
 """How a client, and a server, say that this kind of store cannot do what it was asked."""
+PANIC = "PanicException"
+"""What clients written in Rust raise at a state that was not expected; it is no ``Exception``."""
 _LONGEST = 2000
 """Characters of a message of a client, which may have all that a server answered."""
 _UNANSWERED = re.compile(r"HTTP error|after [1-9]\d* retries|status code: 50[24]")
@@ -129,7 +132,7 @@ def not_a_file(path: str, mode: int) -> StoreError:
 
 
 def from_object_store(
-    error: Exception, path: str, doing: str, options: Mapping[str, str] | None = None
+    error: BaseException, path: str, doing: str, options: Mapping[str, str] | None = None
 ) -> StoreError:
     """Translate an error that obstore raised; one of ours says already what happened.
 
@@ -149,12 +152,12 @@ def from_object_store(
     first_line = first_line_of(error, options)
     remedy = _OBJECT_REMEDIES.get(name, "Check storage_options and the network, then try again")
     failed = StoreError(f"cannot {doing} {path}: {first_line}. {remedy}.")
-    failed.is_unanswered = _UNANSWERED.search(str(error)) is not None
+    failed.is_unanswered = name == PANIC or _UNANSWERED.search(str(error)) is not None
     failed.is_unsupported = name in _UNSUPPORTED or _NOT_IMPLEMENTED in str(error)
     return failed
 
 
-def first_line_of(error: Exception, options: Mapping[str, str] | None = None) -> str:
+def first_line_of(error: BaseException, options: Mapping[str, str] | None = None) -> str:
     """The first line of what a client says of a server, without credentials and a full stop.
 
     ``options`` are the storage options: servers repeat credentials that they refuse.
@@ -196,7 +199,7 @@ def credentials_in(options: Mapping[str, str]) -> Iterator[str]:
         yield from (given[name] for name in given if _SECRET_OPTION.match(name))
 
 
-def had_no_answer(error: Exception) -> bool:
+def had_no_answer(error: BaseException) -> bool:
     """Whether a request that a client of another library made may still have its effect.
 
     Errors of servers have a code, those of file systems a class of Python; others are of

@@ -134,13 +134,13 @@ class FsspecSink(RemoteSink):
             with suppress(Exception):
                 self._discard()
 
-    def failed(self, error: Exception, path: str, doing: str) -> StoreError:
+    def failed(self, error: BaseException, path: str, doing: str) -> StoreError:
         """Translate an error that a file system raised."""
         return failed(error, path, doing, self._store.options)
 
 
 def failed(
-    error: Exception, path: str, doing: str, options: Mapping[str, str] | None = None
+    error: BaseException, path: str, doing: str, options: Mapping[str, str] | None = None
 ) -> StoreError:
     """Translate an error that a file system raised, without credentials in its options."""
     if isinstance(error, StoreError):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
+from obstore.exceptions import AlreadyExistsError, NotSupportedError
 from obstore.store import HTTPStore, MemoryStore
 
 from glaive.errors import StoreError
@@ -20,6 +20,7 @@ from glaive.io.client_threads import require_client_threads
 from glaive.io.failures import check_ranges, from_object_store
 from glaive.io.object_path import check_object_path
 from glaive.io.ranges import MAX_REQUEST, aligned, coalesce, split
+from glaive.io.refusals import refusals
 from glaive.io.remote import RemoteReader, RemoteSink
 from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import is_transient, pause, repeating
@@ -39,7 +40,6 @@ _DIRECTORY_BUCKETS = ("--x-s3", "--xa-s3")
 """How names of buckets of S3 Express One Zone, and of access points to them, end."""
 _MAX_CONCURRENT = 10
 """Concurrent requests of obstore for one call."""
-_REFUSALS = (BaseError, OSError, ValueError, NotImplementedError)
 
 
 class ObjectStoreAdapter(ObjectStore):
@@ -121,7 +121,7 @@ class ObjectStoreAdapter(ObjectStore):
         """Make a reader; no request yet."""
         return ObjectReader(self, self._store, self._key(path), self.full(path), size)
 
-    def failed(self, error: Exception, path: str, doing: str) -> StoreError:
+    def failed(self, error: BaseException, path: str, doing: str) -> StoreError:
         """Translate an error of the client, without credentials."""
         return from_object_store(error, path, doing, self.options)
 
@@ -133,7 +133,7 @@ class ObjectStoreAdapter(ObjectStore):
         """Return what ``read`` returns, once so many requests may begin."""
         self._require_client()
         with self.request_limit.acquire(min(requests, _MAX_CONCURRENT)):
-            return repeating(read, self.download_retries, refusals=_REFUSALS)
+            return repeating(read, self.download_retries, refusals=refusals())
 
     def get(self, path: str) -> pa.Buffer:
         """Return a whole object. One request."""
@@ -142,7 +142,7 @@ class ObjectStoreAdapter(ObjectStore):
             data = self.reading(1, lambda: self._whole(key))
             self.counters.add_read(1, len(data))
             return aligned(data, 0)
-        except _REFUSALS as error:
+        except refusals() as error:
             raise self.failed(error, self.full(path), "read") from None
 
     def _whole(self, key: str) -> Any:
@@ -163,7 +163,7 @@ class ObjectStoreAdapter(ObjectStore):
                 if not self._put_over_empty(key, body):
                     raise
             self.counters.add_write(1, len(body))
-        except _REFUSALS as error:
+        except refusals() as error:
             raise self.failed(error, self.full(path), "write") from None
 
     def _put_over_empty(self, key: str, body: bytes | memoryview) -> bool:
@@ -214,7 +214,7 @@ class ObjectStoreAdapter(ObjectStore):
                             return
                     elif start is None or path >= start:
                         yield ObjectMeta(path, meta["size"], meta["last_modified"])
-        except _REFUSALS as error:
+        except refusals() as error:
             raise self.failed(error, self.full(prefix), "list") from None
 
     def _pages(self, key: str | None, after: str | None) -> Iterator[Any]:
@@ -229,7 +229,7 @@ class ObjectStoreAdapter(ObjectStore):
                     self.counters.add_read(1, 0)
                     last = page[-1]["path"] if page else last
                     yield page
-            except _REFUSALS as error:
+            except refusals() as error:
                 may_go_on = self._in_order or last == after
                 if attempt == self.download_retries or not may_go_on or not is_transient(error):
                     raise
@@ -243,7 +243,7 @@ class ObjectStoreAdapter(ObjectStore):
         try:
             meta = self.reading(1, lambda: obstore.head(self._store, key))
             self.counters.add_read(1, 0)
-        except _REFUSALS as error:
+        except refusals() as error:
             raise self.failed(error, self.full(path), "look up") from None
         return ObjectMeta(path, meta["size"], meta["last_modified"])
 
@@ -258,7 +258,7 @@ class ObjectStoreAdapter(ObjectStore):
                 obstore.delete(self._store, keys[at : at + step])
             except FileNotFoundError:
                 continue
-            except _REFUSALS as error:
+            except refusals() as error:
                 raise self.failed(error, self.full(paths[at]), "delete") from None
 
 
@@ -286,7 +286,7 @@ class ObjectReader(RemoteReader):
                 head = self._adapter.reading(1, lambda: obstore.head(self._store, self._key))
                 self._size = head["size"]
                 self._adapter.counters.add_read(1, 0)
-            except _REFUSALS as error:
+            except refusals() as error:
                 raise self._adapter.failed(error, self.path, "look up") from None
         return self._size
 
@@ -304,7 +304,7 @@ class ObjectReader(RemoteReader):
             return aligned(data, total - len(data))
         except NotSupportedError:  # Azure has no suffix ranges: request the size first
             return self.read([ByteRange(max(0, self.size - size), min(size, self.size))])[0]
-        except _REFUSALS as error:
+        except refusals() as error:
             raise self._adapter.failed(error, self.path, "read") from None
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
@@ -319,7 +319,7 @@ class ObjectReader(RemoteReader):
         try:
             responses = self._adapter.reading(len(starts), lambda: self._bodies(starts, lengths))
             self._adapter.counters.add_read(len(starts), joined.size)
-        except _REFUSALS as error:
+        except refusals() as error:
             if not isinstance(error, FileNotFoundError):
                 self._check_again(ranges)
             raise self._adapter.failed(error, self.path, "read") from None
@@ -360,14 +360,12 @@ class ObjectSink(RemoteSink):
 
     __slots__ = ("_adapter", "_key", "_store")
 
-    refusals = _REFUSALS
-
     def __init__(self, adapter: ObjectStoreAdapter, store: Any, key: str, full: str) -> None:
         self._adapter, self._store, self._key = adapter, store, key
         part = _PART if adapter.is_remote else _WHOLE
         try:
             super().__init__(obstore.open_writer(store, key, buffer_size=part), full)
-        except _REFUSALS as error:
+        except refusals() as error:
             raise self.failed(error, full, "write") from None
 
     def finish(self) -> int:
@@ -375,7 +373,7 @@ class ObjectSink(RemoteSink):
         writer, self._file = self._opened(), None
         try:
             writer.close()
-        except _REFUSALS as error:
+        except refusals() as error:
             # Where the client repeated the request, the upload may have ended with the first one.
             if not (isinstance(error, FileNotFoundError) and self._is_whole()):
                 raise self.failed(error, self._full, "write") from None
@@ -386,7 +384,7 @@ class ObjectSink(RemoteSink):
         """Whether there is an object of the size that was written. One request."""
         try:
             size: int = obstore.head(self._store, self._key)["size"]
-        except _REFUSALS:
+        except refusals():
             return False
         return size == self.position
 
@@ -394,6 +392,8 @@ class ObjectSink(RemoteSink):
         """Never complete the upload."""
         self._file = None
 
-    def failed(self, error: Exception, path: str, doing: str) -> StoreError:
+    refusals = staticmethod(refusals)
+
+    def failed(self, error: BaseException, path: str, doing: str) -> StoreError:
         """Translate an error of the client."""
         return self._adapter.failed(error, path, doing)

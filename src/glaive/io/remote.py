@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from glaive.errors import StoreError
 from glaive.io.store import BytesLike, byte_views
@@ -34,9 +34,6 @@ class RemoteSink:
 
     __slots__ = ("_file", "_full", "position")
 
-    refusals: ClassVar[tuple[type[Exception], ...]] = (Exception,)
-    """Errors of the library."""
-
     def __init__(self, file: Any, full: str) -> None:
         self._file, self._full, self.position = file, full, 0
 
@@ -46,7 +43,7 @@ class RemoteSink:
         for view in byte_views(data):
             try:
                 file.write(view)
-            except self.refusals as error:
+            except self.refusals() as error:
                 raise self.failed(error, self._full, "write") from None
             self.position += view.nbytes
 
@@ -55,6 +52,10 @@ class RemoteSink:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
         return self._file
 
-    def failed(self, error: Exception, path: str, doing: str) -> StoreError:
+    def refusals(self) -> tuple[type[BaseException], ...]:
+        """Errors of the library."""
+        return (Exception,)
+
+    def failed(self, error: BaseException, path: str, doing: str) -> StoreError:
         """Translate an error of the library."""
         raise NotImplementedError
