@@ -376,6 +376,18 @@ def test_an_option_that_cannot_be_is_named_without_its_value(key: str) -> None:
     check(message)
 
 
+@pytest.mark.parametrize("key", ["google_service_account", "google_service_account_key"])
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("write", [str, json.dumps], ids=["JSON", "a text of JSON"])
+def test_a_key_of_google_in_the_wrong_place_is_in_no_error(
+    key: str, end: str, write: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = write(json.dumps({"private_key": f"é '\n{SECRETS[1]}\n", "id": 5})) + end
+    check(failure_of(lambda: open_store("gs://b/t", {key: value})))
+    monkeypatch.setenv(key.upper(), value)
+    check(failure_of(lambda: open_store("gs://b/t")))
+
+
 def test_settings_of_a_catalogue_in_a_directory_show_no_options_of_its_store() -> None:
     found = DirectorySettings.of({"root": "/catalogue", "storage.password": SECRETS[0]})
     assert found.storage_options == {"password": SECRETS[0]}

@@ -13,7 +13,7 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, S3Store
 from glaive.config import settings
 from glaive.errors import GlaiveError, OptionError
 from glaive.forks import renewed
-from glaive.io.failures import from_object_store
+from glaive.io.failures import first_line_of, from_object_store
 from glaive.io.objectstore import ObjectStoreAdapter
 from glaive.io.refusals import refusals
 from glaive.io.request_limit import RequestLimit
@@ -97,15 +97,11 @@ def _remote(kind: StoreKind, root: str, uri: str, connection: Connection) -> Any
         if kind == "http":
             return HTTPStore.from_url(root, **arguments)
         return _CLASSES[kind].from_url(root, config=dict(connection.config) or None, **arguments)
-    except UnknownConfigurationKeyError as error:
-        raise OptionError(f"storage_options for {uri}: {_first_line(error)}") from None
     except refusals() as error:
+        given = {**connection.config, **connection.client}
         if isinstance(error, OSError):
-            raise from_object_store(error, uri, "open") from None
+            raise from_object_store(error, uri, "open", given) from None
+        remedy = "" if isinstance(error, UnknownConfigurationKeyError) else ". Correct the value."
         raise OptionError(
-            f"storage_options for {uri}: {_first_line(error)}. Correct the value."
+            f"storage_options for {uri}: {first_line_of(error, given)}{remedy}"
         ) from None
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0].rstrip(".")

@@ -6,7 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from stat import S_ISDIR
 
 from glaive.errors import (
@@ -162,9 +162,9 @@ def first_line_of(error: BaseException, options: Mapping[str, str] | None = None
 
     ``options`` are the storage options: servers repeat credentials that they refuse.
     """
-    # Without secrets first: half of one would not be recognised.
-    line = GlaiveError.without_secrets(without_named_secrets(str(error).split("\n", 1)[0]))
-    return without_values(line, credentials_in(options or {}))[:_LONGEST].rstrip(".")
+    # Without secrets first: half of one, or its first line, would not be recognised.
+    line = without_values(str(error), credentials_in(options or {})).split("\n", 1)[0]
+    return GlaiveError.without_secrets(without_named_secrets(line))[:_LONGEST].rstrip(".")
 
 
 def without_named_secrets(answer: str) -> str:
@@ -184,7 +184,7 @@ def without_values(answer: str, values: Iterable[str]) -> str:
         for value in given
         for way in (
             value, escape(value), escape(value, quote=False), quote(value), quote(value, safe=""),
-            repr(value)[1:-1], json.dumps(value)[1:-1],
+            repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1],
         )
     }  # fmt: skip
     for way in sorted(written, key=len, reverse=True):  # one may begin with another
@@ -193,10 +193,23 @@ def without_values(answer: str, values: Iterable[str]) -> str:
 
 
 def credentials_in(options: Mapping[str, str]) -> Iterator[str]:
-    """Those among storage options, and in the environment."""
+    """Those among storage options, and in the environment; JSON may stand where a file should."""
     names = (name for name in os.environ if name.lower().startswith(_OF_STORES))
     for given in (options, {name: os.environ[name] for name in names}):
-        yield from (given[name] for name in given if _SECRET_OPTION.match(name))
+        for name, value in given.items():
+            text = value.strip()
+            if _SECRET_OPTION.match(name) or text.startswith(("{", '"')):
+                yield from (value, text, *_text_in(text))
+
+
+def _text_in(text: str) -> Iterator[str]:
+    """The text that a text of JSON is, such as a key that was written once too often."""
+    import json
+
+    with suppress(ValueError, RecursionError):
+        inner = json.loads(text) if text.startswith('"') else None
+        if isinstance(inner, str):
+            yield inner
 
 
 def had_no_answer(error: BaseException) -> bool:
