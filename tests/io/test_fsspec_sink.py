@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -169,3 +170,23 @@ def test_a_request_that_had_no_answer_may_still_have_its_effect(
     error: Exception, *, is_unanswered: bool
 ) -> None:
     assert failed(error, "sftp://host/t", "write").is_unanswered == is_unanswered
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("time", [10.0**18, -(10.0**18), 10.0**300])
+def test_a_time_in_an_archive_that_no_day_has_is_unknown(time: float, tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2, 3]})
+    glaive.write_dataset(rows, tmp_path / "t")
+    with tarfile.open(tmp_path / "t.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        for path in files_below(tmp_path / "t"):
+            entry = archive.gettarinfo(path, str(path.relative_to(tmp_path)))
+            entry.mtime = time
+            with path.open("rb") as content:
+                archive.addfile(entry, content)
+    uri = f"fsspec+tar://t::{tmp_path}/t.tar"
+    assert glaive.dataset(uri).to_table() == rows
+    assert {meta.modified for meta in open_store(uri).walk("")} == {None}
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]

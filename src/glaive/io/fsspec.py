@@ -392,5 +392,6 @@ def _time(entry: Mapping[str, Any]) -> datetime | None:
         if isinstance(time, datetime):
             return time if time.tzinfo else time.replace(tzinfo=UTC)
         if isinstance(time, int | float):
-            return datetime.fromtimestamp(time, UTC)
+            with suppress(OverflowError, ValueError, OSError):  # an archive may have any number
+                return datetime.fromtimestamp(time, UTC)
     return None
