@@ -18,8 +18,14 @@ _READ_DIFFERENTLY: Final = r"(?i)[\\\x00-\x20]|^https?:(?!//)"
 _ZERO: Final = r"(^|\.)0x(?=\.|$)"
 """A part of an address without digits: zero to parsers of URLs, not to the system."""
 
-_WITH_KEYS: Final = (ip_network("fd00:ec2::/32"), ip_network("fd20:ce::254/128"))
-"""Where Amazon and Google give a machine its keys beside ``169.254.169.254``."""
+_WITH_KEYS: Final = (
+    ip_network("fd00:ec2::/32"),  # Amazon
+    ip_network("fd20:ce::254/128"),  # Google
+    ip_network("168.63.129.16/32"),  # Azure
+    ip_network("100.100.100.200/32"),  # Alibaba
+    ip_network("192.0.0.192/32"),  # Oracle
+)
+"""Where clouds give a machine its keys beside ``169.254.169.254``."""
 
 
 def is_near(address: str) -> bool:

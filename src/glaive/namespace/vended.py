@@ -49,6 +49,9 @@ _IN_HOSTS: Final = frozenset({"aws_region", "aws_default_region", "azure_storage
 _PART_OF_HOST: Final = re.compile(r"[A-Za-z0-9._-]*")
 """After any other character what follows may be another host: ``x@evil/``."""
 
+_CONDITIONS: Final = frozenset({"aws_conditional_put", "aws_copy_if_not_exists"})
+"""Options that some releases of the client take the name of a table for, where it writes."""
+
 _ENCRYPTION: Final = "aws_sse_customer_key_base64"
 _OWN_ENCRYPTION: Final = "AWS_SSE_CUSTOMER_KEY_BASE64"
 
@@ -134,6 +137,8 @@ def _refusals(
     for name in sorted(given):
         if name not in _PLAIN:
             yield f"the storage option {name!r}, which makes use of this machine"
+        if name in _CONDITIONS and any(text.strip().startswith("dynamo") for text in given[name]):
+            yield f"the storage option {name!r} with a table of DynamoDB, where it would write"
         if name in _IN_HOSTS and not all(map(_PART_OF_HOST.fullmatch, given[name])):
             yield (
                 f"the storage option {name!r} with characters that end the name of a host: "
