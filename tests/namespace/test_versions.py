@@ -25,11 +25,13 @@ from glaive.errors import (
     StoreError,
     UnsupportedFeatureError,
 )
+from glaive.io.access import open_named
 from glaive.io.renewed import ExpiringOptions, RenewedStore
 from glaive.namespace import DirectoryNamespace, connect
 from glaive.namespace import errors as failures
 from glaive.table.manifest_store.catalogue import CatalogueManifestStore
 from glaive.table.put_manifest import forget_dataset
+from glaive.table.root import open_beside
 
 TABLE = ["t"]
 
@@ -400,6 +402,24 @@ def test_open_readers_go_on_with_new_credentials(clock: Stopped) -> None:
     clock.millis += 400
     assert reader.tail(3).to_pybytes() == b"789"
     assert store.options == expiring(clock, 3_600_000)
+
+
+def test_files_below_a_base_path_are_read_with_new_credentials(clock: Stopped) -> None:
+    def renew() -> Mapping[str, str]:
+        return expiring(clock, 3_600_000)
+
+    root = RenewedStore("memory://renewed-3/t", ExpiringOptions(expiring(clock, 60_300), renew))
+    base = open_named(root, "memory://renewed-3/base", subject="base path 1")
+    base.put("x", [b"1"])
+    clock.millis += 400
+    assert base.get("x").to_pybytes() == b"1"
+    assert base.options == expiring(clock, 3_600_000)
+    branch = root.below("tree/dev")
+    assert branch is not None
+    main = open_beside(branch, root.uri)
+    clock.millis += 3_600_000 - 400
+    main.put("x", [b"1"])
+    assert main.options == expiring(clock, 3_600_000)
 
 
 # --- rows written elsewhere, one commit ----------------------------------------------------

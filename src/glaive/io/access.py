@@ -395,6 +395,6 @@ def _open(root: ObjectStore, location: Location, options: Mapping[str, str]) -> 
     beside = root.beside(location.uri)
     if beside is not None:
         return beside
-    if location.is_fsspec and options is root.options:
+    if options is root.options:
         return open_sibling(root, location.uri)
     return open_store(location.uri, options)

@@ -132,7 +132,10 @@ class RenewedStore(WrappedStore):
         return _RenewedReader(self, path, size)
 
     def below(self, path: str) -> ObjectStore | None:
-        return RenewedStore(f"{self._uri.rstrip('/')}/{path}", self._options)
+        return self.again(f"{self._uri.rstrip('/')}/{path}")
+
+    def again(self, uri: str) -> ObjectStore:
+        return RenewedStore(uri, self._options)
 
 
 class _RenewedReader(WrappedReader):

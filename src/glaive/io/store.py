@@ -251,6 +251,12 @@ class ObjectStore(ABC):
         """A store of another location of the same system; ``None`` if it is opened by its URI."""
         return None
 
+    def again(self, uri: str) -> ObjectStore | None:
+        """A store of another location with the options of this one, where these change over time;
+        ``None`` if :attr:`options` are all that it needs.
+        """
+        return None
+
     def names(self, prefix: str) -> Sequence[str] | None:
         """Names of all entries of a directory, including unfinished files, in any order.
 

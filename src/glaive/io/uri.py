@@ -85,8 +85,12 @@ def _through_fsspec(text: str, scheme: str, rest: str, options: dict[str, str]) 
 def open_sibling(store: ObjectStore, uri: str) -> ObjectStore:
     """Open another location of the caller, such as a branch beside an opened dataset.
 
-    Opened with the same storage options, and the password that the caller's URI had.
+    Opened with the same storage options, which expire with them, and the password that the
+    caller's URI had.
     """
+    opened = store.again(uri)
+    if opened is not None:
+        return opened
     head, mark, rest = uri.partition("@")
     if store.secret and mark:
         uri = f"{head}:{store.secret}@{rest}"

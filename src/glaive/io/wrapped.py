@@ -104,6 +104,9 @@ class WrappedStore(ObjectStore):
     def beside(self, uri: str) -> ObjectStore | None:
         return self.inner.beside(uri)
 
+    def again(self, uri: str) -> ObjectStore | None:
+        return self.inner.again(uri)
+
     def head(self, path: str) -> ObjectMeta:
         return self.inner.head(path)
 
