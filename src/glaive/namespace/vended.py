@@ -49,6 +49,20 @@ _IN_HOSTS: Final = frozenset({"aws_region", "aws_default_region", "azure_storage
 _PART_OF_HOST: Final = re.compile(r"[A-Za-z0-9._-]*")
 """After any other character what follows may be another host: ``x@evil/``."""
 
+_TIME: Final = re.compile(
+    r"[0-9]{1,3} ?(?:ms|millis|msecs?|s|secs?|seconds?)|[0-9]{1,2} ?(?:m|mins?|minutes?)"
+)
+_COUNT: Final = re.compile(r"[0-9]{1,2}")
+_WAITING: Final[Mapping[str, re.Pattern[str]]] = {
+    "client_max_retries": _COUNT,
+    "client_retry_timeout": re.compile(r"[0-9]{1,3}"),
+    "connect_timeout": _TIME,
+    "download_retry_count": _COUNT,
+    "read_timeout": _TIME,
+    "timeout": _TIME,
+}
+"""Options that say how long a server may keep a caller waiting, and the values that are used."""
+
 _CONDITIONS: Final = frozenset({"aws_conditional_put", "aws_copy_if_not_exists"})
 """Options that some releases of the client take the name of a table for, where it writes."""
 
@@ -139,6 +153,8 @@ def _refusals(
             yield f"the storage option {name!r}, which makes use of this machine"
         if name in _CONDITIONS and any(text.strip().startswith("dynamo") for text in given[name]):
             yield f"the storage option {name!r} with a table of DynamoDB, where it would write"
+        if name in _WAITING and not all(map(_WAITING[name].fullmatch, given[name])):
+            yield f"the storage option {name!r} with so much that a call would wait without end"
         if name in _IN_HOSTS and not all(map(_PART_OF_HOST.fullmatch, given[name])):
             yield (
                 f"the storage option {name!r} with characters that end the name of a host: "
