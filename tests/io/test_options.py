@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glaive.clock import Clock, replaced_clock
 from glaive.errors import GlaiveError, OptionError, StoreError
 from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
@@ -168,6 +169,16 @@ class TestRepeating:
         read, calls = self.failing(3, error)
         with pytest.raises(type(error)):
             repeating(read, 2, refusals=(Exception,))
+
+    def test_it_may_be_asked_for_any_number_of_times(self) -> None:
+        class Hasty(Clock):
+            def sleep(self, seconds: float) -> None:
+                assert 0 <= seconds <= 10
+
+        read, calls = self.failing(2000, OSError("timed out"))
+        with replaced_clock(Hasty()):
+            assert repeating(read, 2000, refusals=(Exception,)) == "read"
+        assert len(calls) == 2001
 
     @pytest.mark.parametrize(
         "error",

@@ -21,6 +21,8 @@ _FIRST_WAIT = 0.1
 """Seconds before the first repetition, at most; each further one waits up to twice as long."""
 
 _LONGEST_WAIT = 10.0
+_DOUBLINGS = 7
+"""Of the first wait, until it is the longest."""
 _SIGNS = (
     "body",
     "connection closed",
@@ -52,7 +54,7 @@ def repeating(read: Callable[[], T], times: int, *, refusals: tuple[type[BaseExc
 
 def pause(attempt: int) -> None:
     """Sleep before repetition ``attempt`` (from 0 on): a random part of a time that doubles."""
-    sleep(fraction() * min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt))
+    sleep(fraction() * min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(attempt, _DOUBLINGS)))
 
 
 def is_transient(error: BaseException) -> bool:
