@@ -1,7 +1,7 @@
 """Values that Arrow takes as they are, and that are none of their type.
 
 Reading a column does not look for them: for texts that takes as long again. Streams, which other
-libraries read, look for decimals.
+libraries read, look for decimals and times.
 """
 
 from __future__ import annotations
@@ -12,9 +12,16 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow import compute as pc
 from glaive.errors import CorruptFileError
 
-__all__ = ["check_arrays", "check_decimals", "damaged_text", "has_decimals", "wild_length"]
+__all__ = [
+    "check_arrays",
+    "check_numbers",
+    "damaged_text",
+    "has_checked_numbers",
+    "wild_length",
+]
 
 _VIEW_WORDS: Final = 4
 """Numbers of 32 bits in a view, of which the first is its length."""
@@ -22,10 +29,16 @@ _VIEW_WORDS: Final = 4
 _MOST_OF_NULLS: Final = 4096
 """What a view that is null may have for its length, whatever bytes there are."""
 
+_DAY: Final = {
+    unit: 86_400 * per_second
+    for unit, per_second in {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}.items()
+}
+"""How long a day is. A time may be its end, 24:00, which Arrow has none for, but others do."""
+
 
 def damaged_text(array: Any) -> str | None:
     """What Arrow says of a text, at any depth of the array, that is not UTF-8; None: all are."""
-    return _invalid(array, _is_text)
+    return _fault(array, _text_fault)
 
 
 def check_arrays(rows: pa.RecordBatch | pa.Table) -> None:
@@ -73,57 +86,87 @@ def wild_length(array: Any) -> str | None:
     return next(filter(None, map(wild_length, parts)), None)
 
 
-def check_decimals(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, if its decimals have no more digits than their types.
+def check_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch, if its decimals have no more digits than their types, and its times are of a day.
 
-    Others do not fit the numbers that DuckDB holds them in: its result would have what was in its
-    memory there before.
+    DuckDB does not look. Other decimals do not fit the numbers that it holds them in: its result
+    would have what was in its memory there before. Digits of other times are looked up in a table
+    of fewer, in versions before 2: the result has what lies elsewhere in memory, or the process
+    ends.
 
     Raises
     ------
     CorruptFileError
-        One has more digits.
+        A decimal has more digits, or a time is of no day.
     """
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        found = _invalid(column, pa.types.is_decimal) if has_decimals(field.type) else None
-        if found is not None:
-            expected = "decimals of its type"
-            raise CorruptFileError(
-                f"column {field.name!r}", expected=expected, found=found, where="a scan"
-            )
+        for expected, fault in _NUMBERS.items():
+            found = _fault(column, fault) if has_checked_numbers(field.type) else None
+            if found is not None:
+                raise CorruptFileError(
+                    f"column {field.name!r}", expected=expected, found=found, where="a scan"
+                )
     return batch
 
 
-def has_decimals(kind: Any) -> bool:
-    """Whether there are decimals at any depth of a type."""
+def has_checked_numbers(kind: Any) -> bool:
+    """Whether there are decimals or times at any depth of a type."""
     if isinstance(kind, pa.BaseExtensionType):
-        return has_decimals(kind.storage_type)
+        return has_checked_numbers(kind.storage_type)
     if pa.types.is_dictionary(kind):
-        return has_decimals(kind.value_type)
+        return has_checked_numbers(kind.value_type)
     below = (kind.field(at).type for at in range(kind.num_fields))
-    return bool(pa.types.is_decimal(kind)) or any(map(has_decimals, below))
+    own = pa.types.is_decimal(kind) or pa.types.is_time(kind)
+    return bool(own) or any(map(has_checked_numbers, below))
 
 
-def _is_text(kind: Any) -> bool:
-    types = pa.types
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+def _text_fault(array: Any) -> str | None:
+    kind, types = array.type, pa.types
+    is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return _arrow_fault(array) if is_text else None
 
 
-def _invalid(array: Any, is_meant: Callable[[Any], bool]) -> str | None:
+def _decimal_fault(array: Any) -> str | None:
+    return _arrow_fault(array) if pa.types.is_decimal(array.type) else None
+
+
+def _arrow_fault(array: Any) -> str | None:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        return str(error)
+    return None
+
+
+def _time_fault(array: Any) -> str | None:
+    kind = array.type
+    if not pa.types.is_time(kind):
+        return None
+    numbers = array.view(pa.int64() if kind.bit_width == 64 else pa.int32())
+    ends: Any = pc.min_max(numbers).as_py()
+    wrong = (end for end in ends.values() if end is not None and not 0 <= end <= _DAY[kind.unit])
+    return next((f"{end} {kind.unit} since midnight" for end in wrong), None)
+
+
+def _fault(array: Any, leaf_fault: Callable[[Any], str | None]) -> str | None:
+    """What is wrong with a leaf at any depth of the array."""
     if isinstance(array, pa.ExtensionArray):
-        return _invalid(array.storage, is_meant)
+        return _fault(array.storage, leaf_fault)
     kind, types = array.type, pa.types
     if types.is_dictionary(kind):
-        return _invalid(array.dictionary, is_meant)
-    if is_meant(kind):
-        try:
-            array.validate(full=True)
-        except pa.ArrowInvalid as error:
-            return str(error)
-        return None
+        return _fault(array.dictionary, leaf_fault)
     if types.is_map(kind):
         array = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
         kind = array.type
     if types.is_struct(kind):
-        return next(filter(None, (_invalid(one, is_meant) for one in array.flatten())), None)
-    return _invalid(array.flatten(), is_meant) if hasattr(kind, "value_field") else None
+        members = (_fault(one, leaf_fault) for one in array.flatten())
+        return next(filter(None, members), None)
+    return (
+        _fault(array.flatten(), leaf_fault) if hasattr(kind, "value_field") else leaf_fault(array)
+    )
+
+
+_NUMBERS: Final[dict[str, Callable[[Any], str | None]]] = {
+    "decimals of its type": _decimal_fault,
+    "times from 00:00 to 24:00": _time_fault,
+}

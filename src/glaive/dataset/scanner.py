@@ -91,16 +91,17 @@ class Scanner:
     def to_reader(self) -> pa.RecordBatchReader:
         """Stream the result as an Arrow reader, which may go to DuckDB or another library.
 
-        A decimal of more digits than its type has ends it with a :class:`CorruptFileError`.
+        A decimal of more digits than its type has, or a time that no day has, ends it with a
+        :class:`CorruptFileError`.
         """
-        from glaive.arrow.invalid_values import check_decimals, has_decimals
+        from glaive.arrow.invalid_values import check_numbers, has_checked_numbers
         from glaive.arrow.struct_offsets import cut_members, nests_structs
 
         schema, batches = self._query.schema, self.to_batches()
         if nests_structs(schema):
             batches = map(cut_members, batches)
-        if any(has_decimals(field.type) for field in schema):
-            batches = map(check_decimals, batches)
+        if any(has_checked_numbers(field.type) for field in schema):
+            batches = map(check_numbers, batches)
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def to_pandas(self, *, blob_mode: str = "lazy", **kwargs: Any) -> Any:
