@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import DataFileMissingError, OptionError
+from glaive.errors import DataFileMissingError, GlaiveError, MissingDependencyError, OptionError
 
 duckdb: Any = pytest.importorskip("duckdb", reason="install the 'interop' group")
 
@@ -78,3 +78,29 @@ def test_a_query_that_failed_over_a_file_holds_nothing_afterwards(tmp_path: Path
     del dataset
     gc.collect()
     assert held() is None  # nor are the threads and the memory of DuckDB, which held it
+
+
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize("text", [b"a" * 20 + b"\xf0", b"\xe2\x82", b"e\xcc" * 15])
+@pytest.mark.parametrize(
+    "word", ["a", "upper(a)", "reverse(a)", "substr(a, 2, 30)", "nfc_normalize(a)"]
+)
+def test_texts_that_are_not_utf8_give_their_own_bytes_or_an_error(
+    tmp_path: Path, text: bytes, word: str
+) -> None:
+    rows: Any = pa.table({"a": pa.array([text]).view(pa.string())})
+    glaive.write_dataset(rows, tmp_path / "t")
+    try:
+        found: Any = glaive.sql(f"SELECT {word} AS b FROM t", t=tmp_path / "t").read_all()["b"]
+    except GlaiveError:
+        return
+    assert found.cast(pa.binary())[0].as_py() in text
+
+
+@pytest.mark.parametrize("version", ["1.5.6", "0.10.3"])
+def test_versions_of_duckdb_that_trust_texts_are_not_asked(
+    monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr(duckdb, "__version__", version)
+    with pytest.raises(MissingDependencyError, match=rf"DuckDB 2 or newer, found {version}"):
+        glaive.sql("SELECT * FROM t", t=pa.table({"a": [1]}))

@@ -27,6 +27,10 @@ settings: a log in a file that it may not write would end the process. They are 
 open: set before, they allow a query to write files that are called as a database in memory is.
 """
 
+_UNSAFE: Final = ("0.", "1.")
+"""Versions whose functions, such as ``reverse``, trust texts to be UTF-8, and read and write
+outside of others. A query may also have them write a log, whatever the settings say."""
+
 
 class SqlQueryBuilder:
     """Builder of an SQL query; returned by ``dataset.sql``. Methods change and return it."""
@@ -109,7 +113,7 @@ class SqlQuery:
         Raises
         ------
         MissingDependencyError
-            DuckDB is not installed.
+            DuckDB is not installed, or a version before 2.
         OptionError
             The query is invalid; the message is DuckDB's.
         DataFileMissingError, CorruptFileError, NotLanceError
@@ -121,6 +125,11 @@ class SqlQuery:
             raise MissingDependencyError(
                 f'sql: queries run in DuckDB ({error}). Install it: pip install "glaive[sql]"'
             ) from error
+        if duckdb.__version__.startswith(_UNSAFE):
+            raise MissingDependencyError(
+                f"sql: expected DuckDB 2 or newer, found {duckdb.__version__}, which may end the "
+                'process over texts of strangers. Update it: pip install --upgrade "glaive[sql]"'
+            )
         folder = _TemporaryFolder()
         connection = duckdb.connect(config={"temp_directory": folder.path})
         for name, value in _CONFINED.items():

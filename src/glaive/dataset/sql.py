@@ -36,7 +36,7 @@ def sql(query: str, /, *, batch_size: int = 8192, **tables: object) -> pa.Record
     Raises
     ------
     MissingDependencyError
-        DuckDB is not installed.
+        DuckDB is not installed, or a version before 2.
     OptionError
         The query is invalid, or a table is none.
 
