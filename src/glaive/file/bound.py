@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.config import MOST_IMPLIED, USUAL_RATIO
-from glaive.encodings.fetch import Fetch, join
+from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.protocol import PageReader
 from glaive.errors import CapacityError, RowIndexError
 from glaive.file.protocol import Entries, Searchable
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from glaive.arrow.conditions import Condition
     from glaive.encodings.predicate import PagePredicate
 
-__all__ = ["BoundField", "FileColumns", "Proportion"]
+__all__ = ["BoundField", "FileColumns", "Proportion", "in_proportion"]
 
 
 class Proportion:
     """A check of all that is made of so many rows: compression makes much of little.
 
-    Each page has a limit of its own, but rows read at once may have any number of pages.
+    Each page has a limit of its own, but rows read at once may have any number of pages, and any
+    number of fields: see :func:`in_proportion`.
 
     Parameters
     ----------
@@ -65,6 +66,26 @@ class Proportion:
                 f"most {MOST_IMPLIED} are made at once; read or take fewer rows at a time",
                 parts=-(-total // MOST_IMPLIED),
             )
+
+
+def in_proportion(
+    rows: int, fields: int, readers: Sequence[RangeReader]
+) -> Callable[[pa.Array], pa.Array]:
+    """A check of the arrays of several fields, which are made one after the other of so many rows.
+
+    Its ``CapacityError`` asks for fewer rows at a time: one row, or one field, always passes.
+    """
+    if rows < _DIVISIBLE or fields < _DIVISIBLE or not readers:
+        return _unchecked
+    stored = sum(reader.size for reader in readers)
+    return Proportion(rows * fields, stored, Where(readers[0].path)).array
+
+
+_DIVISIBLE = 2
+
+
+def _unchecked(array: pa.Array) -> pa.Array:
+    return array
 
 
 class BoundField(Searchable, ABC):
@@ -183,7 +204,9 @@ class FileColumns:
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value."""
-        return join([column.plan_read(start, stop) for column in self.columns], list)
+        checked = in_proportion(stop - start, len(self.columns), [self.reader])
+        steps = [and_then(column.plan_read(start, stop), checked) for column in self.columns]
+        return join(steps, list)
 
     def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``take`` as a value."""

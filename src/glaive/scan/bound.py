@@ -16,6 +16,7 @@ from glaive.arrow.build import all_null
 from glaive.arrow.widths import has_known_width
 from glaive.encodings.fetch import Fetch
 from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
+from glaive.file.bound import in_proportion
 from glaive.file.protocol import BoundColumn, BoundColumns, Searchable
 from glaive.file.run_fetch import and_then
 from glaive.format.blobs import stored
@@ -42,8 +43,7 @@ _FRAGMENT_BYTES = 2048
 class BoundFragment:
     """The columns of a projection, tied to the files of one fragment. Immutable.
 
-    Row numbers are physical: deleted rows count. ``nbytes`` is an estimate of the memory
-    held, with all columns, once everything was read from.
+    Row numbers are physical: deleted rows count. ``nbytes`` estimates the memory held at last.
     """
 
     def __init__(
@@ -99,15 +99,17 @@ class BoundFragment:
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Live rows among ``start`` to ``stop``, one array per output."""
+        sized = () if self.projection.blob_contents else self.readers  # others are elsewhere
+        checked = in_proportion(stop - start, len(self.columns), sized)
         if self.live is not None and self.mapped and self.projection.plain:
-            arrays = [self.live.read(column, start, stop) for column in self.columns]
+            arrays = [checked(self.live.read(column, start, stop)) for column in self.columns]
             self.projection.row_sizes.see_all(arrays)
             return arrays
         if self._whole is not None:
             arrays = self._whole.read(start, stop)
         else:
             columns = self.columns if self.projection.plain else self.stored
-            arrays = [column.read(start, stop) for column in columns]
+            arrays = [checked(column.read(start, stop)) for column in columns]
         self.projection.row_sizes.see_all(arrays)
         if self.live is not None:
             arrays = self.live.keep(start, stop, arrays)
@@ -181,10 +183,7 @@ class BoundFragment:
         return self._system
 
     def system(self, name: str, rows: NDArray[np.int64], *, deleted: bool = False) -> Any:
-        """Values of a system column for physical rows.
-
-        With ``deleted``, deleted rows are among them: they have neither id nor address.
-        """
+        """Values of a system column for physical rows; ``deleted`` ones lack id and address."""
         values = self.system_columns.of(name, rows)
         if deleted and self.live is not None and name in (ROW_ID, ROW_ADDRESS):
             there = pack_flags(~self.live.is_deleted(rows))

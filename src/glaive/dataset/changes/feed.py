@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.capacity import in_parts
 from glaive.arrow.widths import total_width
 from glaive.dataset.changes.columns import CHANGE_COLUMNS, ColumnHistory, fitted, sources
 from glaive.dataset.changes.commits import CommitSummary, check_range, commits
@@ -187,7 +188,11 @@ def _taken(view: BoundProjection, position: int, rows: Int64s) -> pa.Table:
         start, stop = int(rows[0]), int(rows[-1]) + 1
         live = stop - start if bound.live is None else bound.live.count_between(start, stop)
         if live == len(rows):
-            return pa.Table.from_arrays(bound.read(start, stop), schema=view.schema)
+            parts = [
+                pa.RecordBatch.from_arrays(arrays, schema=view.schema)
+                for arrays in in_parts(bound.read, start, stop)
+            ]
+            return pa.Table.from_batches(parts, view.schema)
     return take_physical(view, np.full(len(rows), position, np.int64), rows)
 
 

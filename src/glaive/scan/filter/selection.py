@@ -15,7 +15,8 @@ import pyarrow as pa
 from glaive.arrow.buffers import integer_array
 from glaive.arrow.capacity import in_parts
 from glaive.dataclass import dataclass
-from glaive.file.run_fetch import join, run_fetch
+from glaive.file.bound import in_proportion
+from glaive.file.run_fetch import and_then, join, run_fetch
 from glaive.kernels.compact import DeletionMask
 from glaive.scan.bound import BoundFragment
 from glaive.scan.deletions import without_deleted
@@ -120,9 +121,11 @@ class FragmentSelection:
         missing = [at for at in fields_of(outputs) if decoded is None or not decoded.has(at)]
         taken = [at for at in missing if self._is_taken(at, late)]
         cut_down = [at for at in missing if at not in taken]
+        sized = () if bound.projection.blob_contents else bound.readers
+        checked = in_proportion(self.count, len(missing), sized)
 
         def read(at: int) -> Any:
-            array = values(at)
+            array = checked(values(at))
             bound.projection.row_sizes.see(at, array)
             return array
 
@@ -142,10 +145,15 @@ class FragmentSelection:
             return bound.system(name, self.rows, deleted=self.deleted)
 
         columns = LazyColumns(self.count, read, system, bound.logical)
-        read_in_one_request(bound, taken, columns, lambda column: column.plan_take(self.rows))
-        read_in_one_request(
-            bound, cut_down, columns, lambda column: column.plan_read(start, stop), self._of_range
-        )
+
+        def plan_take(column: Any) -> Any:
+            return and_then(column.plan_take(self.rows), checked)
+
+        def plan_read(column: Any) -> Any:
+            return and_then(column.plan_read(start, stop), checked)
+
+        read_in_one_request(bound, taken, columns, plan_take)
+        read_in_one_request(bound, cut_down, columns, plan_read, self._of_range)
         return [columns.output(output) for output in outputs]
 
     def _is_taken(self, at: int, late: Late) -> bool:

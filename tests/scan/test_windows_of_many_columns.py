@@ -1,0 +1,63 @@
+"""Windows of a stream have a size in memory, however many columns there are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import glaive
+
+COLUMNS, ROWS, BLOCK = 16, 2048, 256
+
+STREAMS = """
+import sys, glaive
+dataset = glaive.dataset(sys.argv[1])
+streams = [
+    dataset.to_batches(),
+    dataset.to_batches(filter="id >= 0"),
+    dataset.to_batches(columns={"a": "c0 || 'x'", **{f"c{at}": f"c{at}" for at in range(16)}}),
+]
+for batches in streams:
+    sizes = [(batch.num_rows, batch.nbytes) for batch in batches]
+    print(sum(rows for rows, _ in sizes), max(size for _, size in sizes))
+    glaive.dataset(sys.argv[1], session=glaive.Session())
+"""
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize(("version", "deleted"), [("2.1", False), ("2.1", True), ("2.0", False)])
+def test_rows_of_many_columns_are_made_some_at_a_time_where_few_bytes_stand_for_them(
+    tmp_path: Path, version: str, deleted: bool
+) -> None:
+    """Each column has a limit. A batch of 16 took 4 GB of a file of 1.4 MB."""
+    text = pa.array(["x" * 20_000]).take(pa.array([0] * BLOCK))
+    names = [f"c{at}" for at in range(COLUMNS)]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for first in range(0, ROWS, BLOCK):
+            ids = pa.array(range(first, first + BLOCK))
+            yield pa.RecordBatch.from_arrays([ids, *[text] * COLUMNS], ["id", *names])
+
+    schema = pa.schema([("id", pa.int64()), *((name, pa.string()) for name in names)])
+    reader = pa.RecordBatchReader.from_batches(schema, batches())
+    dataset = glaive.write_dataset(reader, tmp_path, data_storage_version=version)
+    if deleted:
+        dataset.delete("id % 3 = 0")
+    found = subprocess.run(
+        [sys.executable, "-c", STREAMS, str(tmp_path)],
+        env={**os.environ, "GLAIVE_MAX_DECODED_BYTES_PER_PAGE": "24MiB"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    for line in found.stdout.splitlines():
+        rows, largest = map(int, line.split())
+        assert rows == dataset.count_rows()
+        assert largest <= 66_000_000, "all rows take 655 MB"
