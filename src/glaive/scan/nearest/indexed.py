@@ -202,9 +202,9 @@ class IndexSearch:
                 scanned.append(ScannedPartition(loaded.scanned, places, offset, weight))
             else:
                 kept = self._kept(places)
-                count = len(places) if kept is None else int(np.count_nonzero(kept))
+                rows = len(places) if kept is None else int(np.count_nonzero(kept))
                 distances = opened.distances(prepared, loaded, distance)
-                compared.append(_Compared(places, self._searched(distances, kept), count))
+                compared.append(_Compared(places, self._searched(distances, kept), rows))
         limit = top.limits.item(number)
         if compared:
             count += sum([part.searched for part in compared])
