@@ -162,6 +162,35 @@ def test_files_that_a_version_made_meanwhile_uses_again_stay(tmp_path: Path) -> 
     assert glaive.dataset(root).to_table() == ROWS
 
 
+@pytest.mark.spec("rel-14")
+@pytest.mark.parametrize("work", [HERE, InPieces()], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("deletions", [0, 1], ids=["planned", "begun"])
+def test_files_of_a_version_that_is_restored_after_the_plan_stay(
+    tmp_path: Path, work: CleanupWork, deletions: int
+) -> None:
+    """Another process may restore it until its manifest is deleted."""
+    root = tmp_path / "t"
+    glaive.write_dataset(ROWS, root)
+    newest = glaive.write_dataset(ROWS, root, mode="overwrite").manifest
+
+    class Restored(WrappedStore):
+        def delete(self, paths: list[str]) -> None:  # type: ignore[override]  # as it is called
+            if deletions and paths and glaive.dataset(root).version == 2:
+                glaive.dataset(root, version=1).restore()
+            super().delete(paths)
+
+    store = Restored(LocalStore(root))
+    plan = plan_cleanup(store, store, newest, EVERYTHING, work)
+    if not deletions:
+        glaive.dataset(root, version=1).restore()
+    assert (plan.versions, plan.count("data")) == ((1,), 1)
+    done = delete_planned(store, plan, work=work)
+    assert (done.versions, done.count("data")) == ((1,), 0)
+    assert glaive.dataset(root).to_table() == ROWS
+    glaive.dataset(root).validate()
+    assert [one["version"] for one in glaive.dataset(root).versions()] == [2, 3]
+
+
 @pytest.mark.parametrize("work", [HERE, InPieces()], ids=["whole", "in pieces"])
 def test_manifests_are_deleted_before_any_other_file(tmp_path: Path, work: CleanupWork) -> None:
     deleted: list[str] = []

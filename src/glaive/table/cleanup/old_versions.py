@@ -15,10 +15,9 @@ Specification: "Cleaning up" in ``docs/format/refs.md``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from typing import Final
 
 from glaive.clock import monotonic, now, sleep
@@ -115,7 +114,7 @@ class CleanupPlan:
     """The versions and files to delete, manifests first, and warnings about what is kept.
 
     ``folders`` of indices and blobs are empty already: they are removed, too, as are those that
-    become empty.
+    become empty. ``newest`` is the last version whose files are known to stay.
     """
 
     read_version: int
@@ -123,6 +122,7 @@ class CleanupPlan:
     files: PlannedFiles
     warnings: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
+    newest: int = 0
 
     @property
     def size(self) -> int:
@@ -231,7 +231,9 @@ def plan_cleanup(
         files = files.without(FileSet.of(made))
     folders = tuple(sorted(path for listing in unused for path in listing.folders))
     versions = tuple(sorted(location.version for location in old))
-    return CleanupPlan(current.version, versions, files, tuple(protection.warnings), folders)
+    newest = max((location.version for location in listed), default=newest)
+    warnings = tuple(protection.warnings)
+    return CleanupPlan(current.version, versions, files, warnings, folders, newest)
 
 
 def _refuse_tagged(store: ObjectStore, tags: Sequence[tuple[str, int]]) -> None:
@@ -257,7 +259,7 @@ def delete_planned(
 
     ``note`` gets the number of files of each call, unless the work is divided. Manifests are
     deleted by this process, other files where the work runs. Returns the plan without files that
-    were kept.
+    were kept: also those of versions made since, as one of the old versions may have been restored.
     """
     batch = BATCH if rate is None else min(BATCH, max(1, rate))
     warnings = list(plan.warnings)
@@ -271,16 +273,11 @@ def delete_planned(
                 "be deleted safely now; the next commit replaces it"
             )
     manifests = [file for file in here if file.kind == "manifest" and not file.unfinished]
-    chosen = [file for file in here if file.kind != "manifest"]
-    if manifests:
-        advance_hint(store, plan.read_version)
-    if rate is None and work.division is not None:
-        _delete_in_parts(store, manifests, chosen, plan.files, work, work.division)
-    else:
-        # A store may delete those of one call in any order, and stop at any of them.
-        drawn = (file for run in plan.files.runs if run.drawn for file in run.files)
-        left = len(plan.files) - (len(here) - len(manifests) - len(chosen))
-        for part in (*in_batches(manifests, batch), *in_batches(chain(chosen, drawn), batch)):
+    left = len(plan.files) - sum(file.unfinished for file in here)
+
+    def delete(files: Iterable[CleanupFile]) -> None:
+        nonlocal left
+        for part in in_batches(files, batch):
             began = monotonic()
             DeleteFiles((FoundFiles.of(part, drawn=False),)).run(store)
             left -= len(part)
@@ -288,30 +285,41 @@ def delete_planned(
                 note(len(part))
             if rate is not None and left:
                 sleep(max(0.0, len(part) / rate - (monotonic() - began)))
+
+    files = plan.files
+    if manifests:
+        advance_hint(store, plan.read_version)
+        # A store may delete those of one call in any order, and stop at any of them.
+        delete(manifests)
+        # Nobody can restore these versions any more; somebody may have, after the plan.
+        listed = list_versions_past(store, plan.newest)
+        made = made_meanwhile(store, listed, range(plan.newest + 1))
+        files = files.without(FileSet.of(made)) if made else files
+    if rate is None and work.division is not None:
+        _delete_in_parts(store, files, work, work.division)
+    else:
+        delete(file for file in files if file.kind != "manifest")
     store.remove_empty(plan.folders)
     for warning in warnings:
         _logger.warning("clean-up of %s: %s", store.public_uri, warning)
-    files = plan.files.without(kept) if kept else plan.files
+    files = files.without(kept) if kept else files
     return replace(plan, files=files, warnings=tuple(warnings))
 
 
 def _delete_in_parts(
-    store: ObjectStore,
-    manifests: Sequence[CleanupFile],
-    chosen: Sequence[CleanupFile],
-    files: PlannedFiles,
-    work: CleanupWork,
-    division: Division,
+    store: ObjectStore, files: PlannedFiles, work: CleanupWork, division: Division
 ) -> None:
-    """Delete files where the work runs.
+    """Delete files where the work runs, but for manifests.
 
     A part that a cluster has given up may still run, at any time. What it deletes was reachable
     from no version when it was planned, and nobody writes a file of that name again, because the
     name is random. Where it is not, for manifests and for names that users chose, a new file may
     have it by then: these are deleted here.
     """
-    for files_here in (manifests, chosen):
-        DeleteFiles((FoundFiles.of(files_here, drawn=False),)).run(store)
+    for run in files.runs:
+        if not run.drawn:
+            chosen = [file for file in run.files if file.kind != "manifest"]
+            DeleteFiles((FoundFiles.of(chosen, drawn=False),)).run(store)
     parts: list[list[FoundFiles]] = []
     count = division.deletions
     for run in files.runs:
