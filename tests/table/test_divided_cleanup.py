@@ -191,6 +191,24 @@ def test_files_of_a_version_that_is_restored_after_the_plan_stay(
     assert [one["version"] for one in glaive.dataset(root).versions()] == [2, 3]
 
 
+@pytest.mark.spec("rel-14")
+@pytest.mark.parametrize("work", [HERE, InPieces()], ids=["whole", "in pieces"])
+def test_files_of_a_detached_version_that_is_made_after_the_plan_stay(
+    tmp_path: Path, work: CleanupWork
+) -> None:
+    root = tmp_path / "t"
+    glaive.write_dataset(ROWS, root)
+    newest = glaive.write_dataset(ROWS, root, mode="overwrite").manifest
+    store = LocalStore(root)
+    plan = plan_cleanup(store, store, newest, EVERYTHING, work)
+    back = glaive.LanceOperation.Restore(1)
+    detached = glaive.LanceDataset.commit(root, back, read_version=2, detached=True)
+    assert (plan.versions, plan.count("data")) == ((1,), 1)
+    delete_planned(store, plan, work=work)
+    assert glaive.dataset(root, version=detached.version).to_table() == ROWS
+    assert glaive.dataset(root).to_table() == ROWS
+
+
 @pytest.mark.parametrize("work", [HERE, InPieces()], ids=["whole", "in pieces"])
 def test_manifests_are_deleted_before_any_other_file(tmp_path: Path, work: CleanupWork) -> None:
     deleted: list[str] = []

@@ -39,6 +39,7 @@ from glaive.table.cleanup.parts import (
     Unused,
     VersionFiles,
     made_meanwhile,
+    made_since,
     manifest_files,
 )
 from glaive.table.cleanup.protection import Protection, refuse_staged
@@ -259,7 +260,7 @@ def delete_planned(
 
     ``note`` gets the number of files of each call, unless the work is divided. Manifests are
     deleted by this process, other files where the work runs. Returns the plan without files that
-    were kept: also those of versions made since, as one of the old versions may have been restored.
+    were kept: also those of versions made since, as one may have restored an old version.
     """
     batch = BATCH if rate is None else min(BATCH, max(1, rate))
     warnings = list(plan.warnings)
@@ -292,8 +293,7 @@ def delete_planned(
         # A store may delete those of one call in any order, and stop at any of them.
         delete(manifests)
         # Nobody can restore these versions any more; somebody may have, after the plan.
-        listed = list_versions_past(store, plan.newest)
-        made = made_meanwhile(store, listed, range(plan.newest + 1))
+        made = made_since(store, plan.newest)
         files = files.without(FileSet.of(made)) if made else files
     if rate is None and work.division is not None:
         _delete_in_parts(store, files, work, work.division)

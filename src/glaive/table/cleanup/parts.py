@@ -29,7 +29,7 @@ from glaive.table.cleanup.found_files import CleanupFile, FoundFiles
 from glaive.table.cleanup.packed_files import PackedFiles
 from glaive.table.load import each_manifest, load_manifest
 from glaive.table.references import FileSet, IdRange, is_own_folder, kind_of
-from glaive.table.versions import ManifestLocation
+from glaive.table.versions import ManifestLocation, list_manifests, list_versions_past
 
 __all__ = [
     "HERE",
@@ -42,6 +42,7 @@ __all__ = [
     "Unused",
     "VersionFiles",
     "made_meanwhile",
+    "made_since",
     "manifest_files",
 ]
 
@@ -350,6 +351,18 @@ def made_meanwhile(
             f"{store.full(VERSIONS)}: later ones are not listed yet. Try again later"
         )
     return list(found.values())
+
+
+def made_since(store: ObjectStore, newest: int) -> list[Manifest]:
+    """Manifests of versions after one, and of all detached ones, which any version may precede.
+
+    Two listings, a request for each manifest, and three for versions that listings may not show
+    yet. Errors as for :func:`made_meanwhile`.
+    """
+    manifests = list_manifests(store)
+    detached = [location for location, meta in manifests if meta.size and location.is_detached]
+    listed = [*detached, *list_versions_past(store, newest)]
+    return made_meanwhile(store, listed, range(newest + 1))
 
 
 def _is_missing(store: ObjectStore, path: str) -> bool:
