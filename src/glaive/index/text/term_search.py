@@ -122,11 +122,14 @@ class SearchedPartition(NamedTuple):
         Numbers of the rows of its documents, by which equal scores are ordered.
     allowed
         ``uint8`` for each document, 0: it is not found; None: all are.
+    ascending
+        Whether rows ascend; not where some moved since the index was built.
     """
 
     partition: Partition
     rows: RowNumbers
     allowed: UInt8s | None
+    ascending: bool = True
 
 
 class Hits(NamedTuple):
@@ -189,7 +192,7 @@ def search_terms(
     for number, one in enumerate(searched):
         terms = _Terms(query, groups[number], {token: lists[token][number] for token in tokens})
         search = Search(one.partition.size, _at_most(most, one), one.allowed, floor)
-        found = terms.find(rare, one.partition, search)
+        found = terms.best(rare, one, search)
         parts.append(Hits(one.rows[found.documents], found.scores))
         if most and len(searched) > 1:
             together = np.concatenate([part.scores for part in parts])
@@ -234,6 +237,12 @@ def _groups(query: TermQuery, partitions: Sequence[Partition]) -> list[list[str]
     return groups
 
 
+def _by_rows(found: Found, one: SearchedPartition) -> Found:
+    """The best documents first, of equal ones that of the lower row."""
+    order = np.lexsort((one.rows[found.documents], -found.scores))
+    return Found(found.documents[order], found.scores[order])
+
+
 class _Terms:
     """The tokens of a query in one partition, with their lists."""
 
@@ -244,8 +253,21 @@ class _Terms:
         # A token that is there twice counts twice.
         self._counts = Counter(token for group in groups for token in group)
 
+    def best(self, rare: dict[str, float], one: SearchedPartition, search: Search) -> Found:
+        """The best documents of the partition; of equal ones those of the lowest rows."""
+        most = search.most
+        if one.ascending or not 0 < most < search.limit:
+            return self.find(rare, one.partition, search)
+        found = _by_rows(self.find(rare, one.partition, search._replace(most=most + 1)), one)
+        scores = found.scores
+        if len(scores) > most and scores[most - 1] == scores[most]:
+            floor = max(search.floor, float(np.nextafter(scores[most], np.float32(0))))
+            every = search._replace(most=search.limit, floor=floor)
+            found = _by_rows(self.find(rare, one.partition, every), one)
+        return Found(found.documents[:most], found.scores[:most])
+
     def find(self, rare: dict[str, float], partition: Partition, search: Search) -> Found:
-        """The best documents of the partition."""
+        """The best documents of the partition; of equal ones the lowest numbers."""
         query = self._query
         present = [token for token in self._counts if len(self._lists[token].documents)]
         factors = np.array([rare[token] * self._counts[token] for token in present], np.float32)

@@ -179,7 +179,7 @@ class TextColumn:
         if among is not None:
             inside = _inside(rows, among)
             allowed = inside if allowed is None else inside & allowed
-        return SearchedPartition(partition, rows.addresses, allowed)
+        return SearchedPartition(partition, rows.addresses, allowed, rows.ascending)
 
     def _rows(
         self, segment: IndexedSegment, partition: OpenedPartition | JoinedPartitions

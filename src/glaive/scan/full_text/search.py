@@ -338,7 +338,7 @@ def _unindexed(
     """Rows in fragments that the index does not know, whose texts were read."""
     indexed = [partition for _, opened in column.segments for partition in opened.partitions]
     return search_terms(
-        [SearchedPartition(texts, texts.rows, None)],
+        [SearchedPartition(texts, texts.rows, None, texts.ascending)],
         terms,
         TextStatistics.sum_of([column.statistics, texts.statistics]),
         most,

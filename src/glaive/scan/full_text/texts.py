@@ -74,6 +74,11 @@ class TextsInMemory:
         return len(self.rows)
 
     @property
+    def ascending(self) -> bool:
+        """Whether rows ascend: fragments need not, nor has a row of several texts one place."""
+        return bool((self.rows[1:] > self.rows[:-1]).all())
+
+    @property
     def statistics(self) -> TextStatistics:
         """Documents and their tokens."""
         documents = self.size if self._with_empty else int((self._lengths > 0).sum())
