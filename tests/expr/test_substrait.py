@@ -112,3 +112,59 @@ def test_a_reference_names_a_column(reference: bytes) -> None:
         return
     with pytest.raises(FilterError, match="damaged: a reference names no column"):
         bind_filter(whole, schema)
+
+
+@pytest.mark.parametrize(("field", "bits"), [(2, 8), (3, 16), (5, 32), (16, 32)])
+def test_a_number_has_the_bits_of_its_type(field: int, bits: int) -> None:
+    half = 1 << (bits - 1)
+    fits = is_equal_to_itself(number(field, varint(half - 1)))
+    assert bind_filter(fits, SCHEMA).mask(pa.record_batch({"a": [1]})).to_pylist() == [True]
+    with pytest.raises(FilterError, match=f"damaged: a constant of {bits} bits is {half}"):
+        bind_filter(is_equal_to_itself(number(field, varint(half))), SCHEMA)
+
+
+def test_items_of_a_list_have_one_type() -> None:
+    one, text, null = number(7, b"\1"), part(12, b"x"), part(29, part(7, b""))
+    right = is_equal_to_itself(part(30, part(1, null) + part(1, one)))
+    assert bind_filter(right, SCHEMA).mask(pa.record_batch({"a": [1]})).to_pylist() == [True]
+    with pytest.raises(FilterError, match="damaged: items of a list differ in type"):
+        bind_filter(is_equal_to_itself(part(30, part(1, one) + part(1, text))), SCHEMA)
+
+
+def test_a_column_of_rows_around_a_subquery_is_no_column() -> None:
+    columns = part(4, part(1, b"a") + part(2, part(1, part(1, b""))))
+    for root in (3, 5, 6):
+        column = part(2, part(1, part(2, b"")) + part(root, b""))
+        whole = columns + part(3, part(1, column) + part(3, b"x"))
+        schema = LanceSchema.from_arrow(pa.schema([("a", pa.bool_())]))
+        with pytest.raises(FilterError, match="only columns and members"):
+            bind_filter(whole, schema)
+
+
+@pytest.mark.parametrize(
+    ("options", "fits"),
+    [
+        ({"overflow": ["ERROR"]}, True),
+        ({"case_sensitivity": ["CASE_SENSITIVE"]}, True),
+        ({"case_sensitivity": ["CASE_INSENSITIVE", "CASE_SENSITIVE"]}, True),
+        ({"case_sensitivity": ["CASE_INSENSITIVE"]}, False),
+        ({"overflow": ["SILENT"], "null_handling": ["IGNORE_NULLS"]}, False),
+    ],
+)
+def test_a_function_is_not_computed_otherwise_than_its_options_say(
+    options: dict[str, list[str]], *, fits: bool
+) -> None:
+    declared = part(2, part(3, number(2, b"\1") + part(3, b"starts_with")))
+    text = part(4, part(3, part(1, part(12, b"A"))))
+    given = b"".join(
+        part(5, part(1, name.encode()) + b"".join(part(2, one.encode()) for one in wanted))
+        for name, wanted in options.items()
+    )
+    columns = part(4, part(1, b"a") + part(2, part(1, part(7, b""))))
+    call = part(3, number(1, b"\1") + text + text + given)
+    whole = declared + columns + part(3, part(1, call) + part(3, b"x"))
+    if fits:
+        assert bind_filter(whole, SCHEMA).mask(pa.record_batch({"a": [1]})).to_pylist() == [True]
+        return
+    with pytest.raises(FilterError, match="do not have the function 'starts_with' with"):
+        bind_filter(whole, SCHEMA)

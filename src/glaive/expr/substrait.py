@@ -13,7 +13,7 @@ from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import FilterError
 from glaive.expr import tree
 from glaive.expr.convert import choice
-from glaive.expr.substrait_functions import called
+from glaive.expr.substrait_functions import called, check_option
 from glaive.expr.tree import MAX_DEPTH, MAX_NODES, MAX_TEXT, Literal, Node
 from glaive.expr.wire import (
     Message,
@@ -46,6 +46,10 @@ _TYPES: dict[int, Any] = {
 _STRUCT, _LIST, _MAP = 25, 27, 28
 _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 _DECIMAL_BYTES = 16
+_BITS = {2: 8, 3: 16, 5: 32, 7: 64, 16: 32}
+"""Of integers and dates, which the wire format writes as numbers of any size."""
+_NO_COLUMN = frozenset((3, 5, 6))
+"""References into other expressions, to rows around a subquery, and to parameters."""
 _LISTED = {"and": tree.both, "or": tree.either}
 
 
@@ -154,7 +158,7 @@ class _Reader:
         return [self.read(read_message(entry)) for entry in message.get(number, [])]
 
     def _column(self, selection: Message) -> Node:
-        if 1 not in selection or 3 in selection:
+        if 1 not in selection or not _NO_COLUMN.isdisjoint(selection):
             raise FilterError("only columns and members of structs can be referred to")
         among: Columns | None = self.columns
         parts: list[str] = []
@@ -175,6 +179,8 @@ class _Reader:
 
     def _function(self, call: Message) -> Node:
         name = self._name(call)
+        for option in map(read_message, call.get(5, [])):
+            check_option(name, as_text(option, 1), [_text(one) for one in option.get(2, [])])
         if name in _LISTED:
             return _LISTED[name](*(self.read(entry) for entry in self._chain(call, name)))
         return called(name, [self.read(argument) for argument in _arguments(call)])
@@ -252,7 +258,7 @@ def _literal(message: Message, depth: int = 0) -> Literal:
         return Literal(bool(as_int(message, 1)), pa.bool_())
     for number, kind in _INTEGERS.items():
         if number in message:
-            return Literal(as_int(message, number), kind)
+            return Literal(_whole(message, number), kind)
     for number in (10, 11):
         if number in message:
             return Literal(as_float(message, number), _TYPES[number])
@@ -268,15 +274,29 @@ def _literal(message: Message, depth: int = 0) -> Literal:
     if 30 in message:
         parts = as_message(message, 30).get(1, [])
         items = [_literal(read_message(part), depth + 1) for part in parts]
-        item: Any = items[0].type if items else pa.null()
+        kinds = [item.type for item in items if not item.is_null]
+        item: Any = kinds[0] if kinds else items[0].type if items else pa.null()
+        if any(kind != item for kind in kinds):
+            raise FilterError("the Substrait bytes are damaged: items of a list differ in type")
         return Literal(tuple(item.value for item in items), pa.list_(item))
     return _timed(message)
+
+
+def _whole(message: Message, number: int) -> int:
+    """The integer in a field, which has the bits of its type."""
+    value = as_int(message, number)
+    half = 1 << (_BITS.get(number, 64) - 1)
+    if not -half <= value < half:
+        raise FilterError(
+            f"the Substrait bytes are damaged: a constant of {_BITS[number]} bits is {value}"
+        )
+    return value
 
 
 def _timed(message: Message) -> Literal:
     for number, type_number in ((14, 14), (16, 16), (17, 17), (27, 29)):
         if number in message:
-            return Literal(as_int(message, number), _TYPES[type_number])
+            return Literal(_whole(message, number), _TYPES[type_number])
     for number, zone in ((34, None), (35, "UTC")):
         if number in message:
             timestamp = as_message(message, number)

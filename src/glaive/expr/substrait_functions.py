@@ -12,7 +12,7 @@ from glaive.expr import tree
 from glaive.expr.source_position import close_names
 from glaive.expr.tree import Literal, Node
 
-__all__ = ["called"]
+__all__ = ["called", "check_option"]
 
 _COMPARED = {
     "equal": "=",
@@ -62,6 +62,36 @@ _ALSO = frozenset(
     """.split()  # noqa: SIM905  # words are easier to read than a list
 )
 """Functions with the same name in the filter language."""
+
+
+_OTHERWISE = {
+    "case_sensitivity": {"CASE_INSENSITIVE", "CASE_INSENSITIVE_ASCII"},
+    "division_type": {"FLOOR"},
+    "negative_start": {"WRAP_FROM_END"},
+    "null_handling": {"IGNORE_NULLS"},
+    "overflow": {"SATURATE"},
+}
+"""Options of Substrait, and what functions of the filter language do not do."""
+
+
+def check_option(function: str, option: str, wanted: Sequence[str]) -> None:
+    """See that a function is wanted as the filter language has it.
+
+    Parameters
+    ----------
+    wanted
+        What the option may be, any of these.
+
+    Raises
+    ------
+    FilterError
+        It would compute something else.
+    """
+    others = _OTHERWISE.get(option, set())
+    if wanted and others.issuperset(wanted):
+        raise FilterError(
+            f"filters do not have the function {function!r} with {option} {wanted[0]}"
+        )
 
 
 def called(name: str, arguments: Sequence[Node]) -> Node:
