@@ -354,6 +354,9 @@ def test_expressions_of_pyarrow(expression: pc.Expression, kept: list[int]) -> N
         pc.ascii_lower(pc.field("s")) == "éa",
         pc.ascii_upper(pc.field("s")) == "ÉA",
         pc.utf8_lower(pc.field("s")) == "éa",
+        pc.utf8_trim_whitespace(pc.field("t")) == "a b",
+        pc.utf8_ltrim_whitespace(pc.field("t")) == "a b\n",
+        pc.utf8_rtrim_whitespace(pc.field("t")) == "\u2003a b",
     ],
     ids=str,
 )
@@ -364,12 +367,33 @@ def test_expressions_select_the_rows_that_arrow_selects(expression: pc.Expressio
             "a": truths * 3,
             "b": [truth for truth in truths for _ in truths],
             "s": ["ÉA", "éa", "Éa", "éA", None, "", "A", "é", "ÉÀ"],
+            "t": [
+                "a b",
+                " a b",
+                "\ta b\n",
+                "\u2003a b\x1f",
+                None,
+                "",
+                "ab",
+                "\u3000a b\n",
+                "\u200ba b",
+            ],
             "row": range(9),
         }
     )
     (batch,) = table.to_batches()
     mask = bind_filter(expression, LanceSchema.from_arrow(batch.schema)).mask(batch)
     assert table.filter(mask).equals(table.filter(expression))
+
+
+def test_spaces_are_those_of_arrow() -> None:
+    letters = [chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000]
+    (batch,) = pa.table({"s": [f"a{letter}" for letter in letters]}).to_batches()
+    expression = pc.utf8_rtrim_whitespace(pc.field("s")) == "a"
+    mask = bind_filter(expression, LanceSchema.from_arrow(batch.schema)).mask(batch)
+    assert batch.filter(mask).equals(
+        pa.Table.from_batches([batch]).filter(expression).to_batches()[0]
+    )
 
 
 def test_long_expressions_of_pyarrow_are_quick() -> None:

@@ -46,9 +46,6 @@ _NAMED = {
     "utf8_length": "char_length",
     "binary_length": "octet_length",
     "utf8_reverse": "reverse",
-    "utf8_trim_whitespace": "btrim",
-    "utf8_ltrim_whitespace": "ltrim",
-    "utf8_rtrim_whitespace": "rtrim",
     "trim": "btrim",
     "ceiling": "ceil",
     "sign": "signum",
@@ -152,6 +149,16 @@ def _replacing(old: str, new: str) -> Callable[[Node], Node]:
     return lambda node: tree.Call("translate", (node, *letters))
 
 
+def _trimming(side: str) -> Callable[[Node], Node]:
+    """A function that takes spaces of all kinds off texts; those of SQL take off one kind."""
+    letters = Literal(_SPACES, pa.string())
+    return lambda node: tree.Call(side, (node, letters))
+
+
+_SPACES = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
+    "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
 _UNKNOWN = Literal(None, pa.bool_())
 _ONE: dict[str, Callable[[Node], Node]] = {
     "not": tree.Not,
@@ -169,6 +176,9 @@ _ONE: dict[str, Callable[[Node], Node]] = {
     "negate": tree.Negative,
     "ascii_lower": _replacing(ascii_uppercase, ascii_lowercase),
     "ascii_upper": _replacing(ascii_lowercase, ascii_uppercase),
+    "utf8_trim_whitespace": _trimming("btrim"),
+    "utf8_ltrim_whitespace": _trimming("ltrim"),
+    "utf8_rtrim_whitespace": _trimming("rtrim"),
     "is_finite": _finite,
     "is_infinite": _infinite,
     "is_inf": _infinite,
