@@ -101,14 +101,14 @@ __all__ = [
 _LONGEST: Final = 10_000  # characters of a message
 _MAX_OFFSET: Final = 2**31 - 1  # bytes or items that 32-bit offsets can count in one Arrow array
 
-_SECRETS: Final = (
-    r"(?i)(?:(?<=://)|(?<=[a-z]:/))([^/\s:@]*):(?:[^/\s]+|(?<!\[:)(?!\d+/)[^\s\"']{1,512})(?=@)"
+SECRETS: Final = (
+    r"(?i:(?:(?<=://)|(?<=[a-z]:/))([^/\s:@]*):(?:[^/\s]+|(?<!\[:)(?!\d+/)[^\s\"']{1,512})(?=@)"
     r"|(?:(?<=http://)|(?<=https://))[^/\s@:]+(?=@)"
     r"|((?:[?&#;]|%3F|%26|%23|%3B)"
     r"(?:[\w.-]*?(?:sig|signature|token|secret|passw(?:or)?d|pwd|passphrase|auth|authorization|jwt|key"
-    r"|credential|sessionid)|x-amz-[a-z-]+)(?:=|%3D))[^&\s'\")]+?(?=[&\s'\")]|/_|/data/|/tree/|$)"
+    r"|credential|sessionid)|x-amz-[a-z-]+)(?:=|%3D))[^&\s'\")]+?(?=[&\s'\")]|/_|/data/|/tree/|$))"
 )
-"""Passwords or tokens before the host of a URL, and keys among its parameters; slashes, too."""
+"""Passwords or tokens before the host of a URL, and keys among its parameters; in Java, too."""
 
 
 class GlaiveError(Exception):
@@ -127,7 +127,7 @@ class GlaiveError(Exception):
     @staticmethod
     def without_secrets(text: str) -> str:
         """The text without passwords and keys in its URLs: for logs, and for ``repr``."""
-        return re.sub(_SECRETS, _starred, text) if ":/" in text else text
+        return re.sub(SECRETS, _starred, text) if ":/" in text else text
 
 
 def _for_logs(message: str) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,26 @@ def test_plans_do_not_show_options_of_stores(
     assert "MARKED" not in "".join([*plans, capsys.readouterr().out])
 
 
+@pytest.mark.spark
+@pytest.mark.spec("rel-27", "sec-16")
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://me:MARKED@host/t.lance",
+        "https://MARKED@host/t.lance",
+        "https://host/t.lance?X-Amz-Expires=1&X-Amz-Signature=MARKED&sig=MARKED",
+    ],
+)
+def test_plans_do_not_show_passwords_and_keys_of_urls(spark: SparkSession, uri: str) -> None:
+    """As they show the paths of views, and of writes."""
+    view = f"CREATE TEMPORARY VIEW marked USING lance OPTIONS (path '{uri}', columns 'id')"
+    for mode in ("FORMATTED", "EXTENDED"):
+        (row,) = spark.sql(f"EXPLAIN {mode} {view}").collect()
+        assert "columns" in row[0]
+        assert "host/t.lance" in row[0]
+        assert "MARKED" not in row[0]
+
+
 KEYS = [
     "plain",
     "a\\",
@@ -140,13 +161,37 @@ def test_requests_are_shown_without_options_of_stores(key: str) -> None:
     assert "MAR" not in cut
 
 
+@pytest.mark.spec("rel-27", "sec-16")
+@pytest.mark.parametrize("rest", ["", "?sig=MARKED", "?a=b&X-Amz-Signature=MARKED"])
+def test_requests_are_shown_without_passwords_and_keys_of_urls(rest: str) -> None:
+    uri = f"http://me:MARKED@host/t.lance{rest}"
+    read = proto.Relation(
+        read=proto.Read(data_source=proto.Read.DataSource(format="lance", paths=[uri]))
+    )
+    command = proto.Relation(sql=proto.SQL(query=f"select * from lance.`{uri}` where id = 1"))
+    for plan in (read, command):
+        shown = re.sub(IN_TEXTS, "***", str(plan))
+        assert "MARKED" not in shown
+        assert "@host/t.lance" in shown
+
+
 def test_other_texts_are_shown_as_they_are() -> None:
     for text in (
         r"""sql: "select storage.a, base_store_params from storage.b where x = \'y\'" """,
         'options {\n  key: "columns"\n  value: "storage.a"\n}',
         "select 'storage.a' as b, \"x\"",
+        "Filter (isnotnull(key#12L) AND (key#12L = 3))",
+        "BatchScan lance[id#1, token#2] http://host:8080/t.lance?versionId=3",
     ):
         assert re.sub(IN_TEXTS, "***", text) == text
+
+
+@pytest.mark.parametrize("name", ["storage.", "namespace.a-", "://", "#a", "x://a:"])
+def test_long_names_of_columns_take_no_time(name: str) -> None:
+    """Plans show them, and a stranger may have chosen them."""
+    started = time.process_time()
+    re.sub(IN_TEXTS, "***", name * (100_000 // len(name)))
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.spark

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from glaive.errors import MissingDependencyError, OptionError
+from glaive.errors import SECRETS, MissingDependencyError, OptionError
 from glaive.spark.java import ensure_java
 
 if TYPE_CHECKING:
@@ -46,11 +46,12 @@ OF_STORES = r"(?i)^(?:storage|namespace)[.]|^base_store_params$"
 """Names of options that may be credentials. Spark knows some by itself, no keys of accounts."""
 
 REDACTED_TEXTS = "spark.sql.redaction.string.regex"
-"""Setting: what Spark Connect does not show of the requests in its page and event log.
+"""Setting: what plans do not show, nor the requests in the page and event log of Spark Connect.
 
-It shows them as they came, with all options: names and values, or the text of SQL.
+Plans show the paths of views and writes as they were given. Connect shows requests as they came,
+with all options: names and values, or the text of SQL.
 """
-_OF_STORES = r"(?:(?:storage|namespace)[.][\w.-]+|base_store_params)"
+_OF_STORES = r"(?:(?:(?<![\w.-])|(?<=\\[nrt]))(?:storage|namespace)[.][\w.-]++|base_store_params)"
 _REST = r'[^"\\]*+(?:(?:\\\\(?:\\.|[^\\"])|(?!\\{0})\\[^\\])[^"\\]*+)*+(?:\\{0})?'
 """A value of SQL after its first quote; perhaps cut off, then without the last one."""
 
@@ -58,8 +59,9 @@ IN_TEXTS = (
     rf'(?i:key: "{_OF_STORES}"\s*value: "[^"\\]*+(?:\\.[^"\\]*+)*+"?'
     rf"|{_OF_STORES}(?:\\?['\"`])?(?:\s|\\[nrt]|=)*\\"
     "(?:'" + _REST.replace("{0}", "'") + '|"' + _REST.replace("{0}", '"') + "))"
+    rf"|{SECRETS}"
 )
-"""Options of stores in such a text, where quotes within quotes have a backslash."""
+"""Options of stores in such a text, where quotes within quotes have a backslash; keys of URLs."""
 
 PASSED_ON = (
     "GLAIVE_KERNEL_CACHE",
@@ -173,7 +175,7 @@ def register(spark: SparkSession) -> None:
     Spark finds the source by itself if glaive is installed for its workers (through the module
     ``pyspark_glaive``). The second name is for sessions in which ``lance`` is a JVM connector.
     Options of stores are added to those that Spark does not show, with Spark Connect also in the
-    requests that its page and event log have.
+    requests that its page and event log have, and passwords and keys of URLs to the texts.
     """
     from glaive.spark.source import GlaiveDataSource, LanceDataSource
 
@@ -184,8 +186,8 @@ def register(spark: SparkSession) -> None:
     hidden = spark.conf.get(REDACTED)  # those of Spark (urls), unless somebody chose others
     if OF_STORES not in (hidden or ""):
         spark.conf.set(REDACTED, f"{hidden}|{OF_STORES}" if hidden else OF_STORES)
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        texts = spark.conf.get(REDACTED_TEXTS)
+    texts = spark.conf.get(REDACTED_TEXTS)
+    if IN_TEXTS not in (texts or ""):
         spark.conf.set(REDACTED_TEXTS, f"{texts}|{IN_TEXTS}" if texts else IN_TEXTS)
     found = importlib.util.find_spec("pyspark_glaive") is not None
     if not found or _has_other_driver_python() or not _is_local(spark):
