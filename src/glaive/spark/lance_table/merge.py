@@ -21,7 +21,9 @@ from glaive.spark.lance_table.merge_keys import (
     equalities,
     evaluated_once,
     key_columns,
+    may_be_lost,
     one_row_per_key,
+    same_keys,
     source_keys,
 )
 from glaive.spark.lance_table.merge_small import (
@@ -172,7 +174,8 @@ class MergeBuilder:
         and for rows that no source row matches, Spark reads and joins all rows, of the columns that
         the condition and the clauses
         name. Tasks read the other columns of updated rows by address, and write updated and
-        inserted rows to new files. The source is evaluated once per attempt.
+        inserted rows to new files. The source is evaluated once per attempt; where executors are
+        lost with its rows, and it gives others then, once more, with all rows of the table.
         """
         if not self.clauses:
             raise OptionError("the merge has no clauses: add some, such as whenMatchedUpdateAll()")
@@ -227,7 +230,14 @@ class MergeBuilder:
             return self._joined(opened, clauses, commit, None)
         with evaluated_once(self.source):
             keys = source_keys(self.source, pairs, opened.manifest.schema)
-            return self._joined(opened, clauses, commit, keys)
+            parts = self._joined(opened, clauses, commit, keys)
+            if keys is None or not may_be_lost(self.spark):
+                return parts
+            again = source_keys(self.source, pairs, opened.manifest.schema)
+        if same_keys(keys, again):
+            return parts
+        # An executor was lost, and with it rows whose keys were looked for: others were joined.
+        return self._joined(opened, clauses, commit, None)
 
     def _joined(
         self,

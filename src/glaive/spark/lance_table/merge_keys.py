@@ -23,7 +23,7 @@ from glaive.spark.jobs.small_merge import possible_keys
 from glaive.spark.types import spark_arrow_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from glaive.format.fields import LanceSchema
 
@@ -33,7 +33,9 @@ __all__ = [
     "equalities",
     "evaluated_once",
     "key_columns",
+    "may_be_lost",
     "one_row_per_key",
+    "same_keys",
     "source_keys",
 ]
 
@@ -215,6 +217,23 @@ def evaluated_once(source: DataFrame) -> Iterator[None]:
         yield
     finally:
         source.unpersist()
+
+
+def may_be_lost(spark: SparkSession) -> bool:
+    """Whether rows that are kept in the cluster may be lost: not those in the driver's process.
+
+    Spark makes them again then, and a source that is not the same each time gives others.
+    """
+    master = spark.conf.get("spark.master", None) or ""
+    return re.fullmatch(r"local(?:\[.*\])?", master) is None
+
+
+def same_keys(first: pa.Table, second: pa.Table | None) -> bool:
+    """Whether the keys of a source are the same, in any order."""
+    if second is None or first.num_rows != second.num_rows:
+        return False
+    by: Any = [(name, "ascending") for name in first.column_names]
+    return bool(first.equals(second) or first.sort_by(by).equals(second.sort_by(by)))
 
 
 def _columns(stored: LanceSchema) -> Mapping[str, Any]:
