@@ -6,6 +6,7 @@ megabytes may rightly hold gigabytes of them. What was decoded last says it for 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -14,7 +15,15 @@ import pyarrow as pa
 from glaive.arrow.dictionaries import has_dictionary
 from glaive.named_tuple import NamedTuple
 
-__all__ = ["RowSizes", "Width", "has_known_width", "total_width", "value_bytes", "width_of"]
+__all__ = [
+    "RowSizes",
+    "Width",
+    "has_known_width",
+    "most_bytes",
+    "total_width",
+    "value_bytes",
+    "width_of",
+]
 
 _STRING_BYTES: Final = 32
 """Estimate for a string or a binary value."""
@@ -92,6 +101,14 @@ def has_known_width(kind: Any) -> bool:
     return not width_of(kind).variable
 
 
+def most_bytes(kinds: Iterable[Any]) -> float:
+    """Bytes of one value of each type, at most; infinite where that is not known."""
+    kinds = list(kinds)
+    width = total_width(kinds)
+    # Any rows may have all of a dictionary.
+    return math.inf if width.variable or any(map(has_dictionary, kinds)) else width.known
+
+
 class RowSizes:
     """Bytes of a decoded row: known, guessed, and as they were seen.
 
@@ -104,13 +121,15 @@ class RowSizes:
     ----------
     width
         What the types say.
+    most
+        At most, or infinite.
     """
 
-    __slots__ = ("_others", "_seen", "width")
+    __slots__ = ("_others", "_seen", "most", "width")
 
     def __init__(self, kinds: Iterable[pa.DataType]) -> None:
         kinds = list(kinds)
-        self.width = total_width(kinds)
+        self.width, self.most = total_width(kinds), most_bytes(kinds)
         # All rows that share a dictionary are counted with all of it: no measure of them.
         self._seen = {
             at: 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.widths import most_bytes
 from glaive.config import MOST_IMPLIED, USUAL_RATIO
 from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.protocol import PageReader
@@ -69,13 +70,14 @@ class Proportion:
 
 
 def in_proportion(
-    rows: int, fields: int, readers: Sequence[RangeReader]
+    rows: int, fields: int, most: float, readers: Sequence[RangeReader]
 ) -> Callable[[pa.Array], pa.Array]:
     """A check of the arrays of several fields, which are made one after the other of so many rows.
 
     Its ``CapacityError`` asks for fewer rows at a time: one row, or one field, always passes.
+    ``most`` is what a row takes at most.
     """
-    if rows < _DIVISIBLE or fields < _DIVISIBLE or not readers:
+    if rows < _DIVISIBLE or fields < _DIVISIBLE or not readers or rows * most <= MOST_IMPLIED:
         return _unchecked
     stored = sum(reader.size for reader in readers)
     return Proportion(rows * fields, stored, Where(readers[0].path)).array
@@ -154,13 +156,14 @@ class BoundField(Searchable, ABC):
 class FileColumns:
     """Several fields of one file (a ``BoundColumns``)."""
 
-    __slots__ = ("columns", "num_rows", "reader", "schema")
+    __slots__ = ("_most", "columns", "num_rows", "reader", "schema")
 
     def __init__(self, columns: Sequence[BoundField], rows: int, reader: RangeReader) -> None:
         self.columns = columns
         self.num_rows = rows
         self.schema = pa.schema([column.field for column in columns])
         self.reader = reader
+        self._most: float | None = None
 
     @property
     def nbytes(self) -> int:
@@ -204,7 +207,9 @@ class FileColumns:
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value."""
-        checked = in_proportion(stop - start, len(self.columns), [self.reader])
+        if self._most is None:
+            self._most = most_bytes(self.schema.types)
+        checked = in_proportion(stop - start, len(self.columns), self._most, [self.reader])
         steps = [and_then(column.plan_read(start, stop), checked) for column in self.columns]
         return join(steps, list)
 

@@ -100,17 +100,18 @@ class BoundFragment:
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Live rows among ``start`` to ``stop``, one array per output."""
         sized = () if self.projection.blob_contents else self.readers  # others are elsewhere
-        checked = in_proportion(stop - start, len(self.columns), sized)
+        sizes = self.projection.row_sizes
+        checked = in_proportion(stop - start, len(self.columns), sizes.most, sized)
         if self.live is not None and self.mapped and self.projection.plain:
             arrays = [checked(self.live.read(column, start, stop)) for column in self.columns]
-            self.projection.row_sizes.see_all(arrays)
+            sizes.see_all(arrays)
             return arrays
         if self._whole is not None:
             arrays = self._whole.read(start, stop)
         else:
             columns = self.columns if self.projection.plain else self.stored
             arrays = [checked(column.read(start, stop)) for column in columns]
-        self.projection.row_sizes.see_all(arrays)
+        sizes.see_all(arrays)
         if self.live is not None:
             arrays = self.live.keep(start, stop, arrays)
         if self.projection.plain:

@@ -122,7 +122,8 @@ class FragmentSelection:
         taken = [at for at in missing if self._is_taken(at, late)]
         cut_down = [at for at in missing if at not in taken]
         sized = () if bound.projection.blob_contents else bound.readers
-        checked = in_proportion(self.count, len(missing), sized)
+        most = bound.projection.row_sizes.most
+        checked = in_proportion(self.count, len(missing), most, sized)
 
         def read(at: int) -> Any:
             array = checked(values(at))
