@@ -18,7 +18,13 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.tasks import InProcess, Job, SharingTask, Task
 from glaive.dataset.version import OpenedVersion
 from glaive.dataset.versions.publish import publish_branch
-from glaive.errors import CommitConflictError, OptionError, RefNotFoundError, VersionNotFoundError
+from glaive.errors import (
+    CommitConflictError,
+    CorruptFileError,
+    OptionError,
+    RefNotFoundError,
+    VersionNotFoundError,
+)
 from glaive.table.load import open_latest
 from glaive.table.named_jobs import MOST, NamedJob, forgotten_until, made_version
 from glaive.testing.simulated_bucket import Bucket
@@ -374,3 +380,27 @@ def test_commits_that_a_stale_listing_of_the_branch_lacks_are_published() -> Non
     main, _ = published_in_a_simulation(Faults(wait=1.0, stale=1.0, stale_seconds=60.0))
     assert main.count_rows() == 20
     assert 3 not in main.to_table()["id"].to_pylist()
+
+
+@pytest.mark.spec("sec-6", "rel-16")
+@pytest.mark.parametrize("rows", [3, 3000], ids=["of its size", "of another size"])
+def test_the_files_of_a_branch_replace_none_that_a_link_leads_to(tmp_path: Path, rows: int) -> None:
+    """Their names are in a manifest, which may be a stranger's."""
+    other = glaive.write_dataset(pa.table({"id": [1, 2, 3]}), tmp_path / "other")
+    branch = glaive.write_dataset(pa.table({"id": [9]}), tmp_path / "t").create_branch("dev")
+    branch.insert(pa.table({"id": range(4, 4 + rows)}))
+    (theirs,) = (tmp_path / "other/data").iterdir()
+    (own,) = (tmp_path / "t/tree/dev/data").iterdir()
+    manifest = Path(open_latest(branch.store).where)
+    name, new = own.name.encode(), theirs.name.encode()
+    manifest.write_bytes(manifest.read_bytes().replace(name, new))
+    own.rename(own.with_name(theirs.name))
+    shutil.rmtree(tmp_path / "t/data")
+    (tmp_path / "t/data").symlink_to(tmp_path / "other/data")
+    old = time.time() - 5 * 24 * 3600
+    os.utime(theirs, (old, old))
+    before = theirs.read_bytes()
+    with pytest.raises(CorruptFileError, match="found another one, which stays"):
+        glaive.dataset(tmp_path / "t").branches.publish("dev")
+    assert theirs.read_bytes() == before
+    assert other.to_table()["id"].to_pylist() == [1, 2, 3]

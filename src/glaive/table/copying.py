@@ -83,7 +83,8 @@ def copy_files(
         Which files; default: all.
     kept
         Files that the newest version of the target has. If given, files that are there with the
-        same size are not copied again, unless a clean-up may delete them before they are committed.
+        same size are not copied again, unless a clean-up may delete them before they are committed,
+        and no other file is replaced.
 
     Raises
     ------
@@ -91,7 +92,8 @@ def copy_files(
         The caller has not allowed a base path: nothing was copied. Or a file is a link that leads
         out of the dataset, and its kind cannot be checked.
     CorruptFileError
-        The contents of a file do not match its name, or two files have the same name.
+        The contents of a file do not match its name, or two files have the same name; with
+        ``kept``, also where one of them is in the target.
 
     Notes
     -----
@@ -146,14 +148,46 @@ def _copy(copied: _Copy, target: ObjectStore) -> None:
 
 
 def _is_there(copied: _Copy, target: ObjectStore, kept: FileSet) -> bool:
-    """Whether the target has a file of this name and size, and will have it until the commit."""
+    """Whether the target has the file, and will have it until the commit.
+
+    Raises
+    ------
+    CorruptFileError
+        It has another file of this name, which may be of somebody else: the folder may be a link.
+    """
     try:
         there = target.head(copied.to)
-        if there.size != copied.store.head(copied.path).size:
-            return False
     except ObjectNotFoundError:
         return False
-    return copied.to in kept or can_be_committed(there)
+    same_size = there.size == copied.store.head(copied.path).size
+    if same_size and (copied.to in kept or can_be_committed(there)):
+        return True
+    if not (same_size and _are_equal(copied.store, copied.path, target, copied.to)):
+        source = copied.store.full(copied.path)
+        raise CorruptFileError(
+            copied.kind,
+            expected=f"none of this name, or one with the bytes of {source}",
+            found="another one, which stays",
+            where=target.full(copied.to),
+        )
+    return False
+
+
+def _are_equal(one: ObjectStore, path: str, other: ObjectStore, to: str) -> bool:
+    """Whether two files of one size have the same bytes, a window at a time."""
+    first, second = one.open(path), other.open(to)
+    try:
+        return all(
+            first.read([window])[0].equals(second.read([window])[0])
+            for window in _windows(first.size)
+        )
+    finally:
+        first.close()
+        second.close()
+
+
+def _windows(size: int) -> list[ByteRange]:
+    return [ByteRange(start, min(_WINDOW, size - start)) for start in range(0, size, _WINDOW)]
 
 
 def _check_bases(source: ObjectStore, manifest: Manifest, base_ids: set[int]) -> None:
@@ -243,9 +277,7 @@ def _copy_content(copied: _Copy, target: ObjectStore) -> None:
     try:
         last = reader.tail(_WINDOW)
         before = reader.size - last.size
-        windows = [
-            ByteRange(start, min(_WINDOW, before - start)) for start in range(0, before, _WINDOW)
-        ]
+        windows = _windows(before)
         first = reader.read(windows[:1])[0] if windows else last
         _check_content(copied, first, last)
         if not windows:
