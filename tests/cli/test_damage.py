@@ -18,6 +18,7 @@ from click.testing import Result
 from tests.dataset.test_claimed_rows import rewrite
 
 import glaive
+from glaive.events import listen, stop_listening
 
 Call = Callable[..., Result]
 
@@ -57,6 +58,26 @@ def test_repair_restores_the_newest_sound_version_if_asked(call: Call, things: s
     (facts,) = told(call("repair", things, "--apply", "--json"))
     assert (facts["sound_version"], facts["restored_as"]) == (1, 3)
     assert glaive.dataset(things).to_table().num_rows == 3
+
+
+def test_repair_undoes_no_version_that_is_committed_while_it_looks_for_damage(
+    call: Call, things: str
+) -> None:
+    damage(things)
+    rows = glaive.dataset(things, version=1).to_table()
+
+    def others(_: str, event: dict[str, str]) -> None:
+        if event.get("status") == "success":  # the newest version was opened
+            stop_listening()
+            glaive.write_dataset(rows, things, mode="overwrite")
+
+    listen(others)
+    result = call("repair", things, "--apply")
+    assert result.exit_code == 1
+    assert "version 3 was committed while version 2 was looked at" in result.stderr
+    assert glaive.dataset(things).version == 3
+    assert "nothing to do" in call("repair", things, "--apply").stdout
+    assert glaive.dataset(things).to_table() == rows
 
 
 def test_repair_says_if_nothing_is_sound(call: Call, tmp_path: Path) -> None:

@@ -117,6 +117,12 @@ def _apply(at: LanceDataset, facts: dict[str, Any]) -> None:
     if not facts["damaged"]:
         return
     if facts["sound_version"] != at.version:
+        newest = at.latest_version
+        if newest > at.version:
+            raise click.ClickException(
+                f"version {newest} was committed while version {at.version} was looked "
+                "at, and its changes would be undone. Nothing was changed: try again"
+            )
         at = at.checkout_version(facts["sound_version"])
         at.restore()
     for name in facts["dropped_indices"]:
