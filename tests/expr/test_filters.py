@@ -396,6 +396,34 @@ def test_spaces_are_those_of_arrow() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "constant",
+    [
+        pa.scalar(b"0123456789abcdef", pa.uuid()),
+        pa.array(["a"]).dictionary_encode()[0],
+        pa.scalar([("a", 1)], pa.map_(pa.string(), pa.int64())),
+        pa.scalar({"x": 1}),
+    ],
+    ids=lambda constant: str(constant.type)[:6],
+)
+def test_what_is_no_list_is_not_compared_with_lists(constant: pa.Scalar) -> None:
+    schema = LanceSchema.from_arrow(pa.schema([("l", pa.list_(pa.int64()))]))
+    for expression in (pc.field("l") == constant, pc.scalar(constant) < pc.field("l")):
+        with pytest.raises(FilterError, match=r"does not fit the column's type|cannot be compared"):
+            bind_filter(expression, schema)
+
+
+@pytest.mark.parametrize("index", [-1, -2, pa.scalar(2**64 - 1, pa.uint64()), True])
+def test_items_of_lists_have_numbers_from_0(index: Any) -> None:
+    schema = LanceSchema.from_arrow(pa.schema([("l", pa.list_(pa.int64()))]))
+    first = bind_filter(pc.list_element(pc.field("l"), 0) == 7, schema)
+    assert first.mask(pa.record_batch({"l": [[7, 1], [1, 7], [], None]})).to_pylist() == [
+        True, False, False, False,
+    ]  # fmt: skip
+    with pytest.raises(FilterError, match="list_element: expected the number of an item, from 0"):
+        bind_filter(pc.list_element(pc.field("l"), pc.scalar(index)) == 7, schema)
+
+
 def test_long_expressions_of_pyarrow_are_quick() -> None:
     long = pc.field("a") != -1
     for i in range(2000):

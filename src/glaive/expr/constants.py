@@ -80,7 +80,7 @@ def _float(value: float, target: Any) -> float | None:
 
 def _list(literal: Literal, target: Any) -> Any:
     types = pa.types
-    if not is_list(target, fixed=True):
+    if not (is_list(target, fixed=True) and is_list(literal.type, fixed=True)):
         return None
     if types.is_fixed_size_list(target) and len(literal.value) != target.list_size:
         return None

@@ -61,6 +61,7 @@ _ALSO = frozenset(
 """Functions with the same name in the filter language."""
 
 
+_MOST_ITEMS = (1 << 63) - 1
 _OTHERWISE = {
     "case_sensitivity": {"CASE_INSENSITIVE", "CASE_INSENSITIVE_ASCII"},
     "division_type": {"FLOOR"},
@@ -126,12 +127,19 @@ def _operator(name: str, arguments: tuple[Node, ...]) -> Node | None:
             return tree.Like(left, pattern)
         case (value, low, high) if name == "between":
             return tree.Between(value, low, high)
-        case (lists, Literal(int() as index)) if name == "list_element":
-            return tree.Subscript(lists, Literal(index + 1, pa.int64()))
+        case (lists, Literal(int() as index, kind)) if name == "list_element":
+            return _element(lists, index, kind)
         case (first, *more) if name in {"and", "or"}:
             return (tree.both if name == "and" else tree.either)(first, *more)
         case _:
             return None
+
+
+def _element(lists: Node, index: int, kind: pa.DataType) -> Node:
+    """An item of a list, counted from 0."""
+    if not (pa.types.is_integer(kind) and 0 <= index < _MOST_ITEMS):
+        raise FilterError(f"list_element: expected the number of an item, from 0, found {index}")
+    return tree.Subscript(lists, Literal(index + 1, pa.int64()))
 
 
 def _infinite(node: Node) -> Node:
