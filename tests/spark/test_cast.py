@@ -159,6 +159,49 @@ def test_nulls_are_refused_within_a_struct_but_not_under_a_null_struct() -> None
         conform(one(pa.array([{"a": 1}, {"a": None}], loose)), to(strict), writing=True)
 
 
+REQUIRED = pa.field("item", pa.int64(), nullable=False)
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pa.array([1, None]), pa.int64()),
+        (pa.array([[1], [2, None]]), pa.list_(REQUIRED)),
+        (pa.array([[1], [None]], pa.list_(pa.int64(), 1)), pa.list_(REQUIRED)),
+        (pa.array([{"item": None}]), pa.struct([REQUIRED])),
+        (pa.array([[{"item": None}]]), pa.list_(pa.struct([REQUIRED]))),
+        (pa.array([[("a", None)]], pa.map_("string", "int64")), pa.map_("string", REQUIRED)),
+    ],
+    ids=str,
+)
+def test_spark_gets_no_nulls_where_it_is_said_that_there_are_none(
+    values: pa.Array, kind: pa.DataType
+) -> None:
+    """It does not look there: a filter for nulls would find nothing."""
+    wanted = to(kind, nullable=pa.types.is_nested(kind))
+    with pytest.raises(SchemaError, match=r"column 'x': '\w+' is not nullable"):
+        conform(one(values), wanted, writing=False)
+    rest = conform(one(values.slice(0, 0)), wanted, writing=False)
+    assert rest.schema == wanted
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([None, {"item": 1}], pa.struct([REQUIRED])),
+        ([[1], None, [2, 3]], pa.list_(REQUIRED)),
+        ([None, [("a", 1)], []], pa.map_("string", REQUIRED)),
+        ([[{"item": 1}], None, [None]], pa.list_(pa.struct([REQUIRED]))),
+    ],
+    ids=str,
+)
+def test_parts_of_nulls_have_no_values(values: list[object], kind: pa.DataType) -> None:
+    made = pa.array(values, kind)
+    for part in (made, made.slice(1), made.slice(1, 1)):
+        assert conform(one(part), to(kind), writing=False).column("x").equals(part)
+
+
 def test_decimals_are_moved_to_addresses_a_kernel_can_use() -> None:
     numbers = pa.array([0, 1, 0, 2, 0, 3, 0, 4, 0]).buffers()[1]
     assert numbers is not None

@@ -37,20 +37,20 @@ def conform(
     allow_truncation
         Truncate times to the target unit.
     writing
-        Check that non-nullable columns have no nulls, and align decimals to 16 bytes, as batches
-        from Spark may only be aligned to 8.
+        Align decimals to 16 bytes, as batches from Spark may only be aligned to 8.
 
     Raises
     ------
     SchemaError
-        A value does not fit: truncation, overflow, a list of another length, a null.
+        A value does not fit: truncation, overflow, a list of another length, or a null where a
+        column or a part of it has none. Spark would not look for it.
     """
-    columns = [
-        _Caster(field.name, allow_truncation=allow_truncation, writing=writing).field(
-            batch.column(field.name), field
-        )
-        for field in schema
-    ]
+    columns = []
+    for field in schema:
+        caster = _Caster(field.name, allow_truncation=allow_truncation, writing=writing)
+        columns.append(caster.field(batch.column(field.name), field))
+        if not writing:
+            _refuse_nulls(columns[-1], field, field.name)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -203,6 +203,30 @@ class _Caster:
 # ------------------------------------------------------------------------- parts of arrays
 
 
+def _refuse_nulls(array: Any, field: Any, column: str) -> None:
+    """Refuse nulls that the schema of a dataset excludes."""
+    if not _has_required(field):
+        return
+    if array.null_count:
+        if not field.nullable:
+            raise SchemaError(
+                f"column {column!r}: {field.name!r} is not nullable in the schema that is read, "
+                f"found {array.null_count:,} null values. If that was changed since, start the "
+                "query again; else read it with glaive.dataset, and write it again as nullable"
+            )
+        array = array.drop_null()
+    types, kind = pa.types, array.type
+    if types.is_struct(kind):
+        for at in range(kind.num_fields):
+            _refuse_nulls(array.field(at), kind.field(at), column)
+    elif types.is_map(kind):
+        _, first, last = _offsets(array)
+        for part, inner in ((array.keys, kind.key_field), (array.items, kind.item_field)):
+            _refuse_nulls(part.slice(first, last - first), inner, column)
+    elif is_list(kind, fixed=True):
+        _refuse_nulls(array.flatten(), kind.value_field, column)
+
+
 def _plain(array: Any) -> Any:
     """The storage of an extension array or the values of a dictionary; None for other arrays."""
     if isinstance(array.type, pa.BaseExtensionType):
@@ -254,6 +278,13 @@ def _aligned(array: pa.Array) -> pa.Array:
     copy = pa.allocate_buffer(data.size)
     memoryview(copy)[:] = memoryview(data)
     return pa.Array.from_buffers(array.type, len(array), [validity, copy], offset=array.offset)
+
+
+@lru_cache(maxsize=256)
+def _has_required(field: Any) -> bool:
+    """Whether a field, or a part of it, has no nulls."""
+    kind = field.type
+    return not field.nullable or any(_has_required(kind.field(at)) for at in range(kind.num_fields))
 
 
 @lru_cache(maxsize=256)
