@@ -61,3 +61,42 @@ def test_rows_of_many_columns_are_made_some_at_a_time_where_few_bytes_stand_for_
         rows, largest = map(int, line.split())
         assert rows == dataset.count_rows()
         assert largest <= 66_000_000, "all rows take 655 MB"
+
+
+MEMBERS = """
+import sys, glaive
+
+def peak():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
+
+dataset = glaive.dataset(sys.argv[1])
+dataset.head(2)
+before = peak()
+sizes = [(batch.num_rows, batch.nbytes) for batch in dataset.to_batches()]
+print(sum(rows for rows, _ in sizes), peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says how much was held")
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize("kind", ["texts", "dictionary"])
+def test_members_of_a_struct_are_not_all_made_before_they_are_counted(
+    tmp_path: Path, kind: str
+) -> None:
+    """Each leaf has a page, and each page a limit: 96 of them took 96 times that."""
+    values = ["x" * 20_000] if kind == "texts" else ["x" * 20_000, "y" * 20_000]
+    text = pa.array(values).take(pa.array([at % len(values) for at in range(ROWS // 8)]))
+    struct = pa.StructArray.from_arrays([text] * 96, [f"m{at}" for at in range(96)])
+    dataset = glaive.write_dataset(pa.table({"s": struct}), tmp_path, data_storage_version="2.1")
+    found = subprocess.run(
+        [sys.executable, "-c", MEMBERS, str(tmp_path)],
+        env={**os.environ, "GLAIVE_MAX_DECODED_BYTES_PER_PAGE": "12MiB"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    rows, made = map(int, found.stdout.split())
+    assert rows == dataset.count_rows()
+    assert made < 250_000_000, "all members take 492 MB"

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.blocks import Variable
 from glaive.arrow.buffers import align_bits, integer_array, inverse_permutation, join_bits
 from glaive.arrow.dictionaries import concat_arrays
-from glaive.arrow.widths import value_bytes
+from glaive.arrow.widths import has_known_width, value_bytes
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.protocol import PageReader
@@ -28,12 +29,14 @@ from glaive.file.v2.reading.columns import Node
 from glaive.file.v2.reading.resolved import Resolved
 from glaive.file.v2.reading.unshred import (
     Shapes,
+    build,
     resolve_page,
     unshred,
     unshred_flat,
     unshred_pages,
 )
 from glaive.io.store import RangeReader
+from glaive.memory import items_of
 from glaive.types import Int64s, Where
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ class FieldColumns(BoundField):
 
     __slots__ = (
         "_apart",
+        "_counts_leaves",
         "_cuts",
         "_flat",
         "_joins_pages",
@@ -94,6 +98,8 @@ class FieldColumns(BoundField):
             preferred = {*cuts, *max((column.cuts for column in present), key=len, default=[])}
         self._preferred_cuts = np.array(sorted(preferred), np.int64)
         self._flat = not node.children and bool(present)
+        # Values of any size: each page has a limit, and what all leaves have is counted.
+        self._counts_leaves = len(present) > 1 and not has_known_width(self.field.type)
         self._pages: Sequence[PageReader] = present[0].pages if self._flat else ()
 
     @property
@@ -151,21 +157,46 @@ class FieldColumns(BoundField):
             step = self._pages[at].read(start - starts[at], stop - starts[at])
             return and_then(step, self._finish_flat)
         steps: list[Any] = []
+        counts = self._counts_leaves and stop - start > 1
+        count = self._count_leaf(stop - start) if counts else None
         for column in self.leaf_columns:
             if column is None:
                 steps.append(None)
                 continue
             at = bisect_right(column.starts, start) - 1
             base = column.starts[at]
-            steps.append(column.pages[at].read(start - base, stop - base))
-        return join(steps, partial(self._finish, stop - start))
+            step = column.pages[at].read(start - base, stop - base)
+            steps.append(step if count is None else and_then(step, count))
+        finish = self._finish if count is None else self._finish_counted
+        return join(steps, partial(finish, stop - start))
+
+    def _proportion(self, rows: int) -> Proportion:
+        """A check of what all leaves have of so many rows."""
+        present = sum(column is not None for column in self.leaf_columns)
+        return Proportion(rows * present, self.reader.size, self._where)
+
+    def _count_leaf(self, rows: int) -> Callable[[Leaf], Leaf]:
+        proportion = self._proportion(rows)
+
+        def count(leaf: Leaf) -> Leaf:
+            proportion.count(_text_bytes(leaf), rows)
+            return leaf
+
+        return count
+
+    def _finish_counted(self, rows: int, leaves: Sequence[Leaf | None]) -> pa.Array:
+        """``_finish``, which makes much more of leaves that are equal, or have a dictionary."""
+        resolve = partial(self._resolve_page, proportion=self._proportion(rows), rows=rows)
+        resolved = [
+            None if leaf is None else resolve(at, leaf=leaf) for at, leaf in enumerate(leaves)
+        ]
+        return build(self.node, resolved, rows, self._where)
 
     def _by_leaf(
         self, rows: int, parts: Callable[[Column], Iterable[tuple[int, Fetch[Leaf] | Leaf]]]
     ) -> Fetch[pa.Array] | pa.Array:
         """Each leaf page by page: its pages are not divided where those of others end."""
-        present = sum(column is not None for column in self.leaf_columns)
-        proportion = Proportion(rows * present, self.reader.size, self._where)
+        proportion = self._proportion(rows)
         steps: list[Any] = []
         for at, column in enumerate(self.leaf_columns):
             if column is None:
@@ -331,6 +362,16 @@ class FieldColumns(BoundField):
             at = bisect_right(column.starts, begin) - 1
             steps.append(column.pages[at].take(rows - column.starts[at]))
         return join(steps, partial(self._finish, len(rows)))
+
+
+def _text_bytes(leaf: Leaf) -> int:
+    """Bytes of texts that were made; those of a dictionary, and of one text, are made later."""
+    block = leaf.values
+    if not isinstance(block, Variable) or not block.count:
+        return 0
+    dtype = np.int64 if block.offset_bits == 64 else np.int32
+    ends = items_of(block.offsets, dtype, block.count + 1)
+    return int(ends[-1]) - int(ends[0])
 
 
 def _restore(order: Int64s | None, arrays: list[pa.Array]) -> Any:

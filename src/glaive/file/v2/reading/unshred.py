@@ -34,7 +34,7 @@ from glaive.memory import as_buffer
 from glaive.named_tuple import NamedTuple
 from glaive.types import MAX_OFFSET, UInt16s, Where
 
-__all__ = ["Shapes", "resolve_page", "unshred", "unshred_flat", "unshred_pages"]
+__all__ = ["Shapes", "build", "resolve_page", "unshred", "unshred_flat", "unshred_pages"]
 
 
 def unshred_flat(node: Node, leaf: Leaf, where: Where) -> pa.Array:
@@ -121,6 +121,11 @@ def unshred(
         None if leaf is None else _resolve(at, leaf, claim, rows, where)
         for at, leaf, claim in zip(shapes.nodes, leaves, shapes.claims, strict=True)
     ]
+    return build(node, resolved, rows, where)
+
+
+def build(node: Node, resolved: Sequence[Resolved | None], rows: int, where: Where) -> pa.Array:
+    """Build the array of a top-level field from its leaves, each resolved."""
     array = _build(node, resolved, 0, where)
     if len(array) != rows:
         raise _count_mismatch(rows, len(array), where)
@@ -144,10 +149,7 @@ def unshred_pages(
         for leaf, pages in zip(node.leaves(), leaves, strict=True)
     ]
     check_page_ends(node, leaves, resolved, where)
-    array = _build(node, resolved, 0, where)
-    if len(array) != rows:
-        raise _count_mismatch(rows, len(array), where)
-    return array
+    return build(node, resolved, rows, where)
 
 
 def _lists(node: Node, child: Node, leaf: Leaf, rows: int, where: Where) -> pa.Array:
