@@ -8,6 +8,7 @@ import pickle
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -310,9 +311,32 @@ class _Repeating(BaseHTTPRequestHandler):
         pass
 
 
+class _RepeatingAsS3(_Repeating):
+    """Refuses each request as S3 does."""
+
+    def do_GET(self) -> None:
+        token = self.headers["x-amz-security-token"]
+        signed = f"GET x-amz-security-token:{token}"
+        body = (
+            f"<Error><Code>InvalidToken</Code><Token-0>{token}</Token-0><CanonicalRequestBytes>"
+            f"{signed.encode().hex(' ')}</CanonicalRequestBytes></Error>"
+        ).encode()
+        self.send_response(400)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
 @pytest.fixture
 def repeating() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Repeating)
+    with answering_with(_Repeating) as url:
+        yield url
+
+
+@contextmanager
+def answering_with(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=[0.01])
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -345,6 +369,26 @@ def test_no_error_has_the_credentials_that_a_server_repeats(
     assert "AccessDenied" in message
     check(message)
     check(printed.lines)
+
+
+def test_no_error_has_a_session_token_that_no_option_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One of a profile, as of an instance: S3 repeats it under a name of its own, and signed."""
+    profile = tmp_path / "credentials"
+    names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+    lines = (f"{name}={value}" for name, value in zip(names, SECRETS, strict=False))
+    profile.write_text("\n".join(["[default]", *lines]))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(profile))
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(variable, raising=False)
+    with answering_with(_RepeatingAsS3) as url:
+        given = {"aws_region": "us-east-1", "aws_endpoint": url, "allow_http": "true"}
+        given["client_max_retries"] = "0"
+        message = failure_of(lambda: open_store("s3://b/t", given).get("x"))
+    assert "InvalidToken" in message
+    check(message)
+    assert SECRETS[2].encode().hex(" ") not in message
 
 
 def test_no_error_has_the_credentials_that_a_register_repeats(repeating: str) -> None:

@@ -60,12 +60,14 @@ _UNANSWERED = re.compile(r"HTTP error|after [1-9]\d* retries|status code: 50[24]
 """In messages of clients: no answer came to a request, perhaps to one before it was repeated, or to
 a proxy that says so."""
 _NAMED_SECRETS = re.compile(
-    r"(?i)((?:authorization|cookie|api-?key|accesskeyid|[-_](?:token|secret|password|key(?:_base64)?))"
+    r"(?i)((?:authorization|cookie|api-?key|accesskeyid|token-\d|[-_](?:token|secret|password|key(?:_base64)?))"
     r"[\\\"'\s]{0,9}[:=>][\\\"'\s]{0,9}"
     r"(?:(?:basic|bearer|negotiate|sharedkey|token|aws4-hmac-sha256)\s+(?:credential=)?)?)"
     r"[^\s<>,;&\"'\\]+"
 )
 """Headers of a request, and storage options, which servers and proxies have in their answers."""
+_SIGNED_BYTES = re.compile(r"(?i)(bytes>)[0-9a-f]{2}(?: [0-9a-f]{2})+")
+"""What was signed, as S3 shows it: with the session token, in hexadecimal digits."""
 _SECRET_OPTION = re.compile(r"(?i)(?!.*_file$).*(?:key|secret|token|password|sas)")
 """Names of storage options with credentials, and of variables of the environment."""
 _OF_STORES = ("aws_", "azure_", "google_")
@@ -169,7 +171,7 @@ def first_line_of(error: BaseException, options: Mapping[str, str] | None = None
 
 def without_named_secrets(answer: str) -> str:
     """What a server answered, without the credentials in it: of the request, or for a store."""
-    return _NAMED_SECRETS.sub(r"\1***", answer)
+    return _NAMED_SECRETS.sub(r"\1***", _SIGNED_BYTES.sub(r"\1***", answer))
 
 
 def without_values(answer: str, values: Iterable[str]) -> str:
