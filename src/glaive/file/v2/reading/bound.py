@@ -52,6 +52,9 @@ OFFSET_BYTES = 8
 _APART: Final = 4
 """Reads of segments for each page, from which on leaves are taken from page by page."""
 
+_FEW_LEAVES: Final = 2
+"""Leaves whose pages make no more at a time than may be made: each has half as its limit."""
+
 _SEGMENT_BYTES: Final = 16_384
 """Bytes of the file for each read of a segment, from which on a read costs less than a copy."""
 
@@ -98,8 +101,8 @@ class FieldColumns(BoundField):
             preferred = {*cuts, *max((column.cuts for column in present), key=len, default=[])}
         self._preferred_cuts = np.array(sorted(preferred), np.int64)
         self._flat = not node.children and bool(present)
-        # Values of any size: each page has a limit, and what all leaves have is counted.
-        self._counts_leaves = len(present) > 1 and not has_known_width(self.field.type)
+        # Each page has a limit. Of more leaves with values of any size, what all have is counted.
+        self._counts_leaves = sum(map(_has_any_size, node.leaves())) > _FEW_LEAVES
         self._pages: Sequence[PageReader] = present[0].pages if self._flat else ()
 
     @property
@@ -362,6 +365,11 @@ class FieldColumns(BoundField):
             at = bisect_right(column.starts, begin) - 1
             steps.append(column.pages[at].take(rows - column.starts[at]))
         return join(steps, partial(self._finish, len(rows)))
+
+
+def _has_any_size(leaf: Node) -> bool:
+    """Whether a row may have any number of bytes in this leaf."""
+    return bool(leaf.layers) or not has_known_width(leaf.type)
 
 
 def _text_bytes(leaf: Leaf) -> int:
