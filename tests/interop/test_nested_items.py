@@ -55,3 +55,19 @@ def test_extremes_of_structs_compare_member_by_member(tmp_path: Path) -> None:
     mine = glaive.dataset(path).to_table(columns=columns).to_pylist()
     assert mine == theirs.to_table(columns=columns).to_pylist()
     assert mine == [{"most": items[0], "least": items[2]}]
+
+
+def test_nulls_within_lists_are_neither_the_greatest_nor_the_least(tmp_path: Path) -> None:
+    lists = [None, [], [1], [2, 1], [1, 2], [None], [1, None], [None, 1]]
+    pairs = [(left, right) for left in lists for right in lists]
+    table: Any = pa.table(
+        {
+            name: pa.array(side, LISTS)
+            for name, side in zip("ab", zip(*pairs, strict=True), strict=True)
+        }
+    )
+    path = str(tmp_path / "d")
+    theirs = lance.write_dataset(table, path, data_storage_version="2.2")
+    columns = {"most": "greatest(a, b)", "least": "least(a, b)"}
+    mine = glaive.dataset(path).to_table(columns=columns).to_pylist()
+    assert mine == theirs.to_table(columns=columns).to_pylist()

@@ -33,16 +33,18 @@ _FUNCTIONS: dict[str, str] = {
 _WORDS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
-def compare(op: str, left: Any, right: Any) -> Any:
+def compare(op: str, left: Any, right: Any, *, nulls_last: bool = False) -> Any:
     """``left op right``; null where one of them is.
 
     Parameters
     ----------
     left, right
         Arrays or scalars of one type, at least one of them an array.
+    nulls_last
+        Nulls within lists come after other items; else before them.
     """
     if pa.types.is_nested(left.type):
-        return _nested(op, left, right)
+        return _nested(op, left, right, 1 if nulls_last else -1)
     return getattr(pc, _FUNCTIONS[op])(comparable(left), comparable(right))
 
 
@@ -98,7 +100,7 @@ def floats_of(ordered: Any, kind: Any) -> Any:
     return pa.array(bits.view(f"f{kind.bit_width // 8}"), kind, mask=nulls)
 
 
-def _nested(op: str, left: Any, right: Any) -> Any:
+def _nested(op: str, left: Any, right: Any, null: int) -> Any:
     rows = len(left) if isinstance(left, pa.Array) else len(right)
     arrays: list[Any] = [left, right]
     left, right = (side if isinstance(side, pa.Array) else repeat(side, rows) for side in arrays)
@@ -108,7 +110,7 @@ def _nested(op: str, left: Any, right: Any) -> Any:
         return pc.if_else(both, same if op == "=" else pc.invert(same), None)
     if pa.types.is_struct(left.type):
         raise FilterError(f"structs have no order: {op} is not for {left.type}; compare members")
-    sizes = _ordering(left, right)
+    sizes = _ordering(left, right, null)
     result = getattr(pc, _FUNCTIONS[op])(pa.array(sizes), pa.scalar(0, pa.int8()))
     return pc.if_else(both, result, None)
 
@@ -136,36 +138,37 @@ def _same(left: Any, right: Any) -> NDArray[np.bool_]:
     return matching
 
 
-def _ordering(left: Any, right: Any) -> NDArray[np.int8]:
-    """-1, 0, 1: by the first item that differs, then by length; nulls come first."""
+def _ordering(left: Any, right: Any, null: int) -> NDArray[np.int8]:
+    """-1, 0, 1: by the first item that differs, then by length; ``null``: -1 where it is first."""
     first, second = list_spans(left), list_spans(right)
     shared = np.minimum(first[1], second[1])
     rows = np.arange(len(left), dtype=np.int64)
     owner, at = _within(rows, first, shared)
     other = _within(rows, second, shared)[1]
     mine, theirs = left.values.take(pa.array(at)), right.values.take(pa.array(other))
-    signs = _signs(mine, theirs)
+    signs = _signs(mine, theirs, null)
     ordering: NDArray[np.int8] = np.sign(first[1] - second[1]).astype(np.int8)
     differing = np.flatnonzero(signs)[::-1]
     ordering[owner[differing]] = signs[differing]  # the first of a row is written last
     return ordering
 
 
-def _signs(mine: Any, theirs: Any) -> NDArray[np.int8]:
-    """-1, 0, 1 for each two items; structs by the first member that differs; nulls come first."""
+def _signs(mine: Any, theirs: Any, null: int) -> NDArray[np.int8]:
+    """-1, 0, 1 for each two items; structs by the first member that differs."""
     kind = mine.type
     signs = np.zeros(len(mine), np.int8)
     if pa.types.is_struct(kind):
         for i in range(kind.num_fields):
-            signs = np.where(signs, signs, _signs(mine.field(i), theirs.field(i)))
+            signs = np.where(signs, signs, _signs(mine.field(i), theirs.field(i), null))
     elif pa.types.is_nested(kind):
-        signs = _ordering(mine, theirs)
+        signs = _ordering(mine, theirs, null)
     else:
         less = pc.fill_null(compare("<", mine, theirs), FALSE).to_numpy(zero_copy_only=False)
         more = pc.fill_null(compare(">", mine, theirs), FALSE).to_numpy(zero_copy_only=False)
         signs = more.astype(np.int8) - less.astype(np.int8)
     here, there = _valid(mine), _valid(theirs)
-    return np.where(here == there, np.where(here, signs, 0), np.where(here, 1, -1)).astype(np.int8)
+    alone = np.where(here, -null, null)
+    return np.where(here == there, np.where(here, signs, 0), alone).astype(np.int8)
 
 
 def _valid(array: Any) -> NDArray[np.bool_]:

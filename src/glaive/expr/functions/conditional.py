@@ -203,7 +203,7 @@ def _extreme(name: str, choose: Any, *values: Any) -> Any:
 
 def _better(op: str, left: Any, right: Any) -> Any:
     """Of each two lists the one that is not null, or else the one that ``op`` selects."""
-    first = pc.fill_null(compare(op, left, right), False)
+    first = pc.fill_null(compare(op, left, right, nulls_last=op == "<="), False)
     return _choose(pc.if_else(pc.is_valid(right), first, True), left, right)
 
 
