@@ -305,6 +305,22 @@ def test_representations_have_no_options_of_stores() -> None:
     assert shown == ["glaive/table/operations/overwrite.py: Overwrite.config"]  # of a table
 
 
+@pytest.mark.spec("rel-27")
+def test_representations_have_no_uris_that_were_given() -> None:
+    """They may have passwords or keys."""
+    shown = [
+        f"{name_of(path)}: {node.name}"
+        for path in sources()
+        for node in nodes(path)
+        if isinstance(node, ast.ClassDef)
+        and any(ast.unparse(one).startswith("dataclass") for one in node.decorator_list)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and ast.unparse(field.target) == "uri"
+        if ast.unparse(field.annotation) == "str" and "repr=False" not in ast.unparse(field)
+    ]
+    assert not shown, f"add repr=False: {shown}"
+
+
 EXPRESSIONS = sorted((PACKAGE / "expr").rglob("*.py"))
 NO_ROWS = {"expr/constant_list.py": "the constants of an IN list"}
 """Where expressions make Python values of arrays that have no row each, and what these are."""

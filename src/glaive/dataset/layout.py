@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from itertools import islice
 from typing import Any
 
@@ -86,7 +87,7 @@ class FragmentLayout:
 class DatasetLayout:
     """One version of a dataset."""
 
-    uri: str
+    uri: str = field(repr=False)  # a URL may have a password
     version: int
     timestamp: str
     data_storage_version: str

@@ -31,7 +31,7 @@ class FoundTable:
         Gives out its versions, if the catalogue manages them.
     """
 
-    uri: str
+    uri: str = field(repr=False)  # a URL may have a password
     storage_options: Mapping[str, str] | None = field(repr=False)
     manifest_store: ManifestStore | None
 

@@ -43,7 +43,7 @@ class OpenedVersion:
     """
 
     views: Views
-    uri: str
+    uri: str = field(repr=False)  # a URL may have a password
     storage_options: Mapping[str, str] | None = field(repr=False)
     scan_defaults: Mapping[str, Any]
 

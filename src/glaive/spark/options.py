@@ -146,7 +146,7 @@ class Options:
         Reading: what ``version`` was recognised by when it was pinned; none of Spark's options.
     """
 
-    uri: str
+    uri: str = field(repr=False)  # a URL may have a password
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     columns: tuple[str, ...] | Mapping[str, str] | None = None
     filter: str | None = None

@@ -27,7 +27,7 @@ class CommitTarget:
     """The dataset of a commit: its store, and the opened version if there is one."""
 
     store: ObjectStore
-    uri: str
+    uri: str = field(repr=False)  # a URL may have a password
     storage_options: Mapping[str, str] | None = field(repr=False)
     dataset: OpenedVersion | None
 
