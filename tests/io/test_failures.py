@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from glaive.errors import ObjectNotFoundError, StoreError
-from glaive.io.failures import as_store_errors, from_system, without_values
+from glaive.io.failures import (
+    as_store_errors,
+    from_object_store,
+    from_system,
+    without_values,
+)
 from glaive.io.local import LocalStore
 
 
@@ -36,6 +41,14 @@ def test_errors_of_glaive_are_not_translated_once_more(tmp_path: Path) -> None:
         with pytest.raises(StoreError) as found:
             read("zero")
         assert str(found.value).count("cannot read") == 1
+
+
+def test_a_store_that_refuses_conditions_has_a_remedy() -> None:
+    said = "Server returned non-2xx status code: 501 Not Implemented"
+    failed = from_object_store(Exception(said), "s3://bucket/x", "write")
+    assert failed.is_unsupported
+    assert "commits need a commit_lock or a manifest store" in str(failed)
+    assert "Check storage_options" not in str(failed)
 
 
 def test_an_error_of_glaive_within_names_what_it_named() -> None:

@@ -54,6 +54,10 @@ _NOT_IMPLEMENTED = "status code: 501"
 """How a client, and a server, say that this kind of store cannot do what it was asked."""
 PANIC = "PanicException"
 """What clients written in Rust raise at a state that was not expected; it is no ``Exception``."""
+_WITHOUT_CONDITIONS = (
+    "The store does not have this request; if it cannot put an object only where there is none, "
+    "commits need a commit_lock or a manifest store"
+)
 _LONGEST = 2000
 """Characters of a message of a client, which may have all that a server answered."""
 _UNANSWERED = re.compile(r"HTTP error|after [1-9]\d* retries|status code: 50[24]")
@@ -153,6 +157,8 @@ def from_object_store(
         return ObjectExistsError(f"cannot {doing} {path}: another writer was first.")
     first_line = first_line_of(error, options)
     remedy = _OBJECT_REMEDIES.get(name, "Check storage_options and the network, then try again")
+    if _NOT_IMPLEMENTED in str(error):
+        remedy = _WITHOUT_CONDITIONS
     failed = StoreError(f"cannot {doing} {path}: {first_line}. {remedy}.")
     failed.is_unanswered = name == PANIC or _UNANSWERED.search(str(error)) is not None
     failed.is_unsupported = name in _UNSUPPORTED or _NOT_IMPLEMENTED in str(error)
