@@ -553,6 +553,17 @@ def test_importing_is_cheap(module: str, heavy: tuple[str, ...]) -> None:
     assert done.stdout.split() == []
 
 
+def test_types_of_numbers_need_no_pandas() -> None:
+    """Before pyarrow 26 ``to_pandas_dtype`` imports it, and it may not be installed."""
+    found = [
+        name_of(path)
+        for path in sources()
+        for node in nodes(path)
+        if isinstance(node, ast.Attribute) and node.attr == "to_pandas_dtype"
+    ]
+    assert found == []
+
+
 def test_classes_compile_no_methods_while_modules_load() -> None:
     home = PACKAGE / "dataclass.py"
     found = [

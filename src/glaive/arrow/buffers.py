@@ -5,7 +5,7 @@ Bits are counted from the least significant bit of each byte.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from glaive.types import Flags, Int64s
 
 __all__ = [
     "MAX_IMPLIED_POSITIONS",
+    "NUMPY_TYPES",
     "align_bits",
     "all_set",
     "ascending",
@@ -36,8 +37,26 @@ __all__ = [
 ]
 
 
+NUMPY_TYPES: Final[Mapping[pa.DataType, np.dtype[Any]]] = {
+    pa.int8(): np.dtype(np.int8),
+    pa.int16(): np.dtype(np.int16),
+    pa.int32(): np.dtype(np.int32),
+    pa.int64(): np.dtype(np.int64),
+    pa.uint8(): np.dtype(np.uint8),
+    pa.uint16(): np.dtype(np.uint16),
+    pa.uint32(): np.dtype(np.uint32),
+    pa.uint64(): np.dtype(np.uint64),
+    pa.float16(): np.dtype(np.float16),
+    pa.float32(): np.dtype(np.float32),
+    pa.float64(): np.dtype(np.float64),
+}
+"""NumPy's types of numbers, whose values lie in memory in the same way, by Arrow's types.
+
+``to_pandas_dtype`` says them, too, but before pyarrow 26 imports pandas, which may be missing.
+"""
+
 _STORED_AS: Final = {
-    np.dtype(kind.to_pandas_dtype()): kind
+    NUMPY_TYPES[kind]: kind
     for kind in (pa.int32(), pa.int64(), pa.uint64(), pa.float32(), pa.float64())
 }
 """Types whose values lie in memory as NumPy's do."""
@@ -61,7 +80,7 @@ def integer_array(numbers: NDArray[Any]) -> pa.Array:
 def number_array(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
     """An Arrow array of a type of numbers over their memory, without ``pyarrow.array``, too."""
     if _STORED_AS.get(numbers.dtype) is not kind or not numbers.flags.c_contiguous:
-        numbers = np.ascontiguousarray(numbers, kind.to_pandas_dtype())
+        numbers = np.ascontiguousarray(numbers, NUMPY_TYPES[kind])
     return pa.Array.from_buffers(kind, len(numbers), [None, as_buffer(numbers)])
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import flags_of, integer_array, inverse_permutation
+from glaive.arrow.buffers import NUMPY_TYPES, flags_of, integer_array, inverse_permutation
 from glaive.arrow.capacity import MAX_OFFSET, row_weights, weight
 from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
 from glaive.errors import CapacityError
@@ -95,7 +95,7 @@ def as_numpy(column: Any) -> NDArray[Any]:
         return flags_of(array.buffers()[1], len(array), array.offset)
     if array.null_count or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return np.asarray(array.to_numpy(zero_copy_only=False))
-    dtype = np.dtype(kind.to_pandas_dtype())
+    dtype = NUMPY_TYPES[kind]
     return items_of(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 

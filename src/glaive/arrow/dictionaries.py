@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.buffers import NUMPY_TYPES
 from glaive.errors import CapacityError, SchemaError
 
 __all__ = [
@@ -159,7 +160,7 @@ def concat_arrays(arrays: Sequence[Any]) -> Any:
 def _drop_unused(array: Any) -> Any:
     kind = array.type
     encoded = array.dictionary_decode().dictionary_encode()
-    if len(encoded.dictionary) > np.iinfo(kind.index_type.to_pandas_dtype()).max:
+    if len(encoded.dictionary) > np.iinfo(NUMPY_TYPES[kind.index_type]).max:
         return array
     return pa.DictionaryArray.from_arrays(
         encoded.indices.cast(kind.index_type), encoded.dictionary, ordered=kind.ordered

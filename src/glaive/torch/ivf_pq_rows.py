@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from glaive.arrow.buffers import NUMPY_TYPES
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset as open_dataset
 from glaive.dataset.write import write_dataset
@@ -68,7 +69,7 @@ def device_of(accelerator: Any) -> Any:
 def number_type(dataset: LanceDataset, column: str) -> Any:
     """NumPy type of the numbers of a column of vectors."""
     kind: Any = dataset.lance_schema.find(column)[-1].to_arrow().type
-    return np.dtype(kind.value_type.to_pandas_dtype())
+    return NUMPY_TYPES[kind.value_type]
 
 
 def sample_of(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.buffers import NUMPY_TYPES
 from glaive.arrow.conditions import float_order
 from glaive.index.scalar.ordering import is_number, sort_keys, values_of_keys
 from glaive.index.scalar.zones import ZoneBatch
@@ -81,8 +82,7 @@ class Extremes:
         if nans.any():
             import pyarrow.compute as pc
 
-            dtype: Any = self._kind.to_pandas_dtype()
-            nan: Any = pa.array(np.array([np.nan], dtype))[0]
+            nan: Any = pa.array(np.array([np.nan], NUMPY_TYPES[self._kind]))[0]
             high = pc.if_else(pa.array(nans > 0), nan, high)
         return low, high, nans
 

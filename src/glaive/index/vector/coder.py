@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import NUMPY_TYPES
 from glaive.format.pb import index_pb2
 from glaive.index.segment import IndexFileWriter
 from glaive.index.vector.storage import DETAILS
@@ -64,10 +65,9 @@ class Coder(ABC):
         for field in self.fields:
             kind: Any = field.type
             if pa.types.is_fixed_size_list(kind):
-                number = kind.value_type.to_pandas_dtype()
-                members.append((field.name, number, (kind.list_size,)))
+                members.append((field.name, NUMPY_TYPES[kind.value_type], (kind.list_size,)))
             else:
-                members.append((field.name, kind.to_pandas_dtype()))
+                members.append((field.name, NUMPY_TYPES[kind]))
         return members
 
     @abstractmethod

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import NUMPY_TYPES
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.index.row_set import RowNumbers
@@ -108,7 +109,7 @@ class VectorColumn:
     @property
     def dtype(self) -> np.dtype[Any]:
         """NumPy type of a number."""
-        return np.dtype(self.kind.to_pandas_dtype())
+        return NUMPY_TYPES[self.kind]
 
     @property
     def trained_dimension(self) -> int:
