@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 
 import glaive
 from glaive.errors import OptionError
 from glaive.file import LanceFileWriter
+
+pd = pytest.importorskip("pandas")
 
 HALF = "a\ud800"
 TEXTS = pa.schema([("id", pa.int64()), ("t", pa.string())])

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import lance
 import pyarrow as pa
 import pytest
 
@@ -30,6 +29,8 @@ from glaive.table.named_jobs import MOST, NamedJob, forgotten_until, made_versio
 from glaive.testing.simulated_bucket import Bucket
 from glaive.testing.simulated_store import SimulatedStore
 from glaive.testing.simulation import Actor, Faults, Simulation
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
 ROWS = pa.table({"id": list(range(20)), "x": [1] * 20})
 ADDED = pa.table({"id": [50], "x": [5]})

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pytest
 from tests.damaged_views import views
@@ -38,6 +37,8 @@ from glaive.ingestion.journal import JOBS, Journal
 from glaive.io.uri import open_store
 from glaive.pipeline.runs import RunRecord
 from glaive.table.publishing import PUBLISHED, Published
+
+pd = pytest.importorskip("pandas")
 
 DEEP = "[" * 100_000
 ROWS = pa.table({"id": [1, 2]})

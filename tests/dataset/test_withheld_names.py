@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pytest
 
 import glaive
 from glaive.format.fields import LanceSchema
+
+pd = pytest.importorskip("pandas")
 
 NAME, SAID = b"ARROW:extension:name", b"ARROW:extension:metadata"
 VARIANT: Any = pa.struct([

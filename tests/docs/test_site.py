@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from tools.site_docstrings import plain
-from tools.site_pages import on_page_markdown
+import pytest
 
 import glaive.errors
+
+pytest.importorskip("griffe", reason="install the 'docs' group")
+plain = pytest.importorskip("tools.site_docstrings").plain
+on_page_markdown = pytest.importorskip("tools.site_pages").on_page_markdown
 
 
 def test_references_are_shown_as_names() -> None:

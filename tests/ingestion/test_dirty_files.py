@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import lance
 import pyarrow as pa
 import pytest
 from pyarrow import orc, parquet
@@ -15,6 +14,8 @@ import glaive
 from glaive.errors import FormatError, OptionError, SchemaError, StoreError
 from glaive.ingestion import ingest
 from glaive.ingestion.sources import COMPRESSIONS, list_sources
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
 pytestmark = pytest.mark.interop
 

@@ -10,7 +10,6 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -29,6 +28,8 @@ from glaive.ingestion import FORMATS, ingest
 from glaive.ingestion.job import commit_ingest
 from glaive.ingestion.plan import find_sources, plan_ingest
 from glaive.table.root import open_root
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
 pytestmark = pytest.mark.interop
 

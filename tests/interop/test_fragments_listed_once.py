@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import lance
 import pyarrow as pa
 import pytest
 
 import glaive
 from glaive.errors import OptionError
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
 ROWS = pa.table({"a": [1, 2]})
 LIBRARIES = [pytest.param(lance, id="pylance"), pytest.param(glaive, id="glaive")]

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import glaive
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
 ROWS = 3000
 WORDS = ["ape", "bear", "cat", "dog", "eel", "fox", "gnu", "hare"]

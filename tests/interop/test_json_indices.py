@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import lance
-import lance.indices
 import pyarrow as pa
 import pytest
 from tests.index.scalar.built import segments
@@ -16,6 +14,9 @@ import glaive
 import glaive.indices
 from glaive.format.pb import json_details_pb2
 from glaive.table.index_coverage import kind_name
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+pytest.importorskip("lance.indices")
 
 
 @pytest.mark.spec("json-index-5", "rel-12", "rel-38")

@@ -6,11 +6,12 @@ import random
 from pathlib import Path
 from typing import Any
 
-import lance
 import pyarrow as pa
 import pytest
 
 import glaive
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
 pytestmark = pytest.mark.interop
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
-import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import glaive
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
 ROWS = 3000
 
