@@ -137,6 +137,46 @@ def test_an_object_takes_the_place_of_a_link_to_a_folder(tmp_path: Path) -> None
     assert files(tmp_path) == ["name"]
 
 
+CHAINS = ("simplecache", "filecache", "blockcache")
+
+
+@pytest.mark.spec("sec-6")
+@pytest.mark.parametrize("chain", CHAINS)
+def test_an_object_takes_the_place_of_a_link_through_what_works_through_local_disks(
+    chain: str, tmp_path: Path
+) -> None:
+    """A cache says that its files wait to be committed, and writes them over as they are closed."""
+    (tmp_path / "outside" / "folder").mkdir(parents=True)
+    (tmp_path / "outside" / "mine").write_bytes(b"precious")
+    (tmp_path / "t").mkdir()
+    for name in ("mine", "none", "made", "folder"):
+        (tmp_path / "t" / name).symlink_to(tmp_path / "outside" / name)
+    store = open_store(f"fsspec+{chain}::file://{tmp_path}/t")
+    store.put("mine", [b"new"])
+    store.put("none", [b"new"])
+    store.put("folder", [b"new"])
+    store.put("made", [b"new"], mode="create")
+    for name in ("mine", "none", "made", "folder"):
+        written = tmp_path / "t" / name
+        assert written.read_bytes() == b"new"
+        assert not written.is_symlink()
+    assert files(tmp_path / "outside") == ["mine"]
+    assert (tmp_path / "outside" / "mine").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_what_is_given_up_is_not_written_by_what_works_through_local_disks(
+    chain: str, tmp_path: Path
+) -> None:
+    store = open_store(f"fsspec+{chain}::file://{tmp_path}")
+    store.put("x", [b"old"])
+    sink = store.create("x")
+    sink.write([b"new"])
+    sink.abort()
+    assert (tmp_path / "x").read_bytes() == b"old"
+    assert files(tmp_path) == ["x"]
+
+
 class DisconnectedError(Exception):
     """As aiohttp has it."""
 

@@ -27,7 +27,7 @@ from glaive.errors import (
 )
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_values
-from glaive.io.fsspec_sink import FsspecSink, begin_writing, failed
+from glaive.io.fsspec_sink import FsspecSink, begin_writing, failed, is_of_this_machine
 from glaive.io.object_path import check_object_path
 from glaive.io.pool import ordered_map
 from glaive.io.ranges import aligned, coalesce, split
@@ -379,11 +379,13 @@ def _split_secret(uri: str) -> tuple[str, str]:
 def _creates(system: Any) -> bool:
     """Whether the file system itself has a put-if-absent.
 
-    The base class checks first and then writes in place, where readers see half of it.
+    The base class checks first and then writes in place, where readers see half of it, and into
+    what a link leads to; so does what works through that of local disks, such as a cache.
     """
     from fsspec.spec import AbstractFileSystem
 
-    return type(system).pipe_file is not AbstractFileSystem.pipe_file
+    own = type(system).pipe_file is not AbstractFileSystem.pipe_file
+    return own and not is_of_this_machine(system)
 
 
 def _time(entry: Mapping[str, Any]) -> datetime | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from glaive.errors import StoreError
 from glaive.io.failures import (
@@ -25,12 +25,16 @@ from glaive.io.remote import RemoteSink
 from glaive.io.stats import IoCounters
 from glaive.io.temporary import temporary_path
 
-__all__ = ["FsspecSink", "begin_writing", "failed"]
+__all__ = ["FsspecSink", "begin_writing", "failed", "is_of_this_machine"]
 
 T = TypeVar("T")
 
-_commits: dict[type, bool] = {}
-"""Whether files of a type of file system stay hidden until they are committed, if known."""
+_MOST_THROUGH: Final = 8
+"""File systems of a chained URI that are looked at."""
+
+_commits: dict[tuple[type, ...], bool] = {}
+"""Whether files of a type of file system, and of those that it works through, stay hidden until
+they are committed, if known."""
 
 
 class _SinkStore(Protocol):
@@ -62,31 +66,70 @@ def begin_writing(store: _SinkStore, system: Any, key: str, full: str) -> Fsspec
 def _mover(system: Any) -> Callable[[str, str], object]:
     """How an object takes the place of another one, or of a link.
 
-    That of local disks would go into a folder that a link leads to.
+    That of local disks would go into a folder that a link leads to; that of a file system which
+    works through theirs, such as a cache, may also write over what a link leads to.
     """
     from fsspec.implementations.local import LocalFileSystem
 
+    if isinstance(system, LocalFileSystem):
+        return os.replace
     mover: Callable[[str, str], object] = system.mv
-    return os.replace if isinstance(system, LocalFileSystem) else mover
+    if not is_of_this_machine(system):
+        return mover
+
+    def move(temporary: str, key: str) -> None:
+        with suppress(FileNotFoundError):
+            system.invalidate_cache(key.rpartition("/")[0])
+            if system.info(key).get("islink"):
+                system.rm_file(key)
+        mover(temporary, key)
+
+    return move
+
+
+def is_of_this_machine(system: Any) -> bool:
+    """Whether its files are those of local disks, also if it works through another file system."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    return any(isinstance(one, LocalFileSystem) for one in _through(system))
+
+
+def _through(system: Any) -> list[Any]:
+    """A file system, and those that it works through: of a chained URI, for example."""
+    found = [system]
+    while len(found) < _MOST_THROUGH:
+        below = getattr(found[-1], "fs", None) or getattr(found[-1], "sync_fs", None)
+        if below is None:
+            break
+        found.append(below)
+    return found
 
 
 def _has_commit(system: Any, temporary: str) -> bool:
     """Whether files stay hidden until committed: some systems accept the option and ignore it."""
-    system_type = type(system)
-    if system_type not in _commits:
+    types = tuple(map(type, _through(system)))
+    if types not in _commits:
         try:
             file = system.open(temporary, "wb", autocommit=False)
         except (NotImplementedError, TypeError):
-            _commits[system_type] = False
+            _commits[types] = False
             return False
         own = hasattr(file, "commit") and hasattr(file, "discard")
-        _commits[system_type] = own and not _waits_elsewhere(file)
         file.close()
+        # Of some the file has both, and is there as soon as it is closed.
+        visible = own and _is_there(system, temporary)
+        _commits[types] = own and not visible and not _waits_elsewhere(file)
         if own:
-            file.discard()
+            with suppress(FileNotFoundError):  # what is there already waits nowhere
+                file.discard()
         with suppress(Exception):  # the file exists only if the option was ignored
             system.rm_file(temporary)
-    return _commits[system_type]
+    return _commits[types]
+
+
+def _is_there(system: Any, key: str) -> bool:
+    system.invalidate_cache(key.rpartition("/")[0])
+    return bool(system.exists(key))
 
 
 def _waits_elsewhere(file: Any) -> bool:
