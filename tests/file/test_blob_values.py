@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from glaive.blob import blob_array, blob_field
 from glaive.errors import SchemaError
+from glaive.file.files import LanceFileWriter
 from glaive.file.v2.blob_files import BlobFiles
 from glaive.file.v2.writing.blob_values import BlobValues
 from glaive.format.paths import blob_file_path
@@ -76,3 +80,49 @@ def test_offsets_that_leave_the_data_are_refused() -> None:
     column = pa.Array.from_buffers(pa.large_binary(), 2, [None, offsets, pa.py_buffer(b"abcdefgh")])
     with pytest.raises(SchemaError, match="must ascend within"):
         BlobValues.of(column, None)
+
+
+def blob_files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes()[:1] for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.spec("blob-file-4")
+def test_a_file_that_is_given_up_leaves_the_blobs_of_the_one_of_its_name(tmp_path: Path) -> None:
+    schema = pa.schema([blob_field("b")])
+    path = tmp_path / "x.lance"
+
+    def batch(value: bytes) -> pa.RecordBatch:
+        return pa.record_batch([blob_array([value * (5 << 20), value * (1 << 18)])], schema=schema)
+
+    with LanceFileWriter(path, schema) as writer:
+        writer.write_batch(batch(b"a"))
+    before = blob_files(tmp_path / "x")
+    assert set(before.values()) == {b"a"}
+    given_up = LanceFileWriter(path, schema)
+    given_up.write_batch(batch(b"b"))
+    assert blob_files(tmp_path / "x").items() >= before.items()
+    given_up.abort()
+    assert blob_files(tmp_path / "x") == before
+    with LanceFileWriter(path, schema) as writer:
+        writer.write_batch(batch(b"b"))
+    after = blob_files(tmp_path / "x")
+    assert set(after.values()) == {b"b"}
+    assert not before.keys() & after.keys()
+
+
+@pytest.mark.spec("sec-6", "blob-file-4")
+def test_no_blob_file_behind_a_link_is_replaced_or_deleted(tmp_path: Path) -> None:
+    schema = pa.schema([blob_field("b")])
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    names = [Path(blob_file_path("x.lance", number)).name for number in (1, 2)]
+    for name in names:
+        (theirs / name).write_bytes(b"precious")
+    (tmp_path / "x").symlink_to(theirs)
+    for complete in (False, True):
+        with LanceFileWriter(tmp_path / "x.lance", schema) as writer:
+            values = blob_array([b"b" * (5 << 20)])
+            writer.write_batch(pa.record_batch([values], schema=schema))
+            if not complete:
+                writer.abort()
+        assert [(theirs / name).read_bytes() for name in names] == [b"precious"] * 2

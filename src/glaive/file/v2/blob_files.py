@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.file.v2.writing.blob_values import BlobValues
-from glaive.format.paths import blob_file_path
+from glaive.format.names import is_blob_file_name
+from glaive.format.paths import blob_file_path, blob_folder
+from glaive.io.new_files import NewFiles
 from glaive.io.sink import AlignedSink
 from glaive.io.store import ObjectStore, Sink
 from glaive.types import Int64s
@@ -22,12 +24,17 @@ _NAMED_IDS = 1 << 32
 
 
 class BlobFiles:
-    """The blob files of one data file. Nothing refers to them before that file is visible."""
+    """The blob files of one data file. Nothing refers to them before that file is visible.
+
+    A data file whose name a user chose may take the place of another one. The blob files of that
+    one stay until then: those of the new one have other ids.
+    """
 
     def __init__(self, store: ObjectStore, data_file: str) -> None:
         self._store = store
         self._data_file = data_file
-        self._ids: Iterator[int] = iter(range(1, _NAMED_IDS))
+        self._ids: Iterator[int] | None = None
+        self._replaced: list[str] = []
         self._done: list[str] = []
         self._pack: AlignedSink | None = None
         self._pack_id = 0
@@ -48,7 +55,7 @@ class BlobFiles:
                 if stop <= first:
                     self._finish_pack()
             if self._pack is None:
-                self._pack_id = next(self._ids)
+                self._pack_id = self._next_id()
                 self._pack = AlignedSink(self._begin(self._pack_id))
                 stop = max(first + 1, self._fitting(ends, before, limit))
             positions[first:stop] = ends[first:stop] - values.sizes[first:stop]
@@ -65,7 +72,7 @@ class BlobFiles:
 
     def put_alone(self, value: pa.Buffer) -> int:
         """Write a file for one value; returns its id."""
-        number = next(self._ids)
+        number = self._next_id()
         sink = self._begin(number)
         try:
             sink.write([value])
@@ -79,12 +86,36 @@ class BlobFiles:
         """Make what was written visible."""
         self._finish_pack()
 
+    def published(self) -> None:
+        """Remove the files of a data file that this one took the place of, if that is possible."""
+        # A folder that is a link may be that of another file.
+        if self._replaced and not self._store.is_link(blob_folder(self._data_file)):
+            self._store.discard(self._replaced, own=False)
+        self._replaced = []
+
     def abort(self) -> None:
         """Discard the files, as far as possible."""
         if self._pack is not None:
             self._pack.abort()
             self._pack = None
         self._store.discard(self._done)
+
+    def _next_id(self) -> int:
+        """An id that no file has. One listing, unless the name of the data file is a new one."""
+        if self._ids is None:
+            if not isinstance(self._store, NewFiles):
+                found = [meta.path for meta in self._store.list(blob_folder(self._data_file))]
+                self._replaced = [
+                    path for path in found if is_blob_file_name(path.rpartition("/")[2])
+                ]
+            taken = frozenset(self._replaced)
+            numbers = range(1, _NAMED_IDS)
+            self._ids = (
+                number
+                for number in numbers
+                if not taken or blob_file_path(self._data_file, number) not in taken
+            )
+        return next(self._ids)
 
     def _begin(self, number: int) -> Sink:
         path = blob_file_path(self._data_file, number)

@@ -84,6 +84,10 @@ class BlobWriter:
         """Make the blob files visible."""
         self._files.finish()
 
+    def published(self) -> None:
+        """Remove the blob files of a data file that this one took the place of."""
+        self._files.published()
+
     def abort(self) -> None:
         """Discard the blob files."""
         self._files.abort()

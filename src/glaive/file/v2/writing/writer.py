@@ -184,6 +184,8 @@ class FileV2Writer:
         if self._blobs is not None:
             self._blobs.finish()
         size = self._write_footer()
+        if self._blobs is not None:
+            self._blobs.published()
         return WrittenFile(
             path=self.path,
             size=size,
