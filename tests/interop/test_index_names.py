@@ -71,6 +71,20 @@ def test_parts_of_workers_become_one_text_index(path: str, workers: Any, merging
     assert "index t_idx of 3 fragments" in plan
 
 
+def test_parts_of_a_late_worker_do_not_replace_the_index_that_was_made(path: str) -> None:
+    uuid, dataset = str(uuid4()), glaive.dataset(path)
+    build = {"fragment_ids": [0, 1, 2], "index_uuid": uuid}
+    dataset.create_scalar_index("t", "INVERTED", **build)
+    dataset.merge_index_metadata(uuid, "INVERTED")
+    index = glaive.Index(uuid, "t_idx", [1], 1, {0, 1, 2}, 0)
+    glaive.LanceDataset.commit(path, glaive.LanceOperation.CreateIndex([index], []), read_version=1)
+    before = found(glaive, path)
+    dataset.create_scalar_index("t", "INVERTED", **build | {"fragment_ids": [2]})
+    with pytest.raises(OptionError, match="is the index 't_idx' already"):
+        dataset.merge_index_metadata(uuid, "INVERTED")
+    assert found(glaive, path) == before
+
+
 def test_parts_that_differ_are_not_merged(path: str) -> None:
     uuid, dataset = str(uuid4()), glaive.dataset(path)
     for fragment, stem in ((0, True), (1, False)):

@@ -17,6 +17,7 @@ from glaive.errors import OptionError
 from glaive.format.pb import table_pb2
 from glaive.index.segment import SegmentWriter
 from glaive.table.checksums import wants_checksums
+from glaive.table.load import open_latest
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -68,7 +69,8 @@ def merge_parts(
     Raises
     ------
     OptionError
-        There are no parts, or the kind has none.
+        There are no parts, or the kind has none; or an index has this id, whose files would be
+        replaced.
     UnsupportedFeatureError
         The parts were built with different parameters.
     """
@@ -83,6 +85,12 @@ def merge_parts(
     from glaive.index.text.parts import merge_parts as merge
 
     chosen = uuid_of("index_uuid", uuid)
+    for index in open_latest(dataset.store).indices:  # that of this handle may be an older one
+        if index.uuid.uuid == chosen.bytes:
+            raise OptionError(
+                f"index_uuid: {chosen} is the index {index.name!r} already. Build the parts under "
+                "another id"
+            )
     entry = table_pb2.IndexMetadata(name=str(chosen))
     entry.uuid.uuid = chosen.bytes
     out = SegmentWriter(
