@@ -227,6 +227,27 @@ def test_a_taken_number_is_a_conflict_and_a_foreign_manifest_is_refused(
         assert list(versions.glob("*.manifest")) == [manifest]
 
 
+@pytest.mark.spec("sec-6")
+def test_a_staged_manifest_behind_a_link_stays(
+    catalogue: DirectoryNamespace, tmp_path: Path
+) -> None:
+    glaive.write_dataset(ROWS, **place(catalogue))
+    versions, other = tmp_path / "t.lance" / "_versions", tmp_path / "other.lance" / "_versions"
+    (manifest,) = versions.glob("*.manifest")
+    staged = versions / f"{manifest.name}-1b671a64-40d5-491e-99b0-da01ff1f3341"
+    staged.write_bytes(manifest.read_bytes())
+    other.parent.mkdir()
+    versions.rename(other)
+    versions.symlink_to(other)
+    with pytest.raises(failures.ConcurrentModificationError, match="version 1"):
+        call(catalogue, "create_table_version", TABLE, version=1, manifest_path=str(staged))
+    assert (other / staged.name).exists()
+    (other / manifest.name).unlink()
+    call(catalogue, "create_table_version", TABLE, version=1, manifest_path=str(staged))
+    assert (other / staged.name).exists()
+    assert (other / manifest.name).exists()
+
+
 @pytest.mark.interop
 @pytest.mark.parametrize("server", ["glaive", "pylance"])
 def test_versions_of_branches_are_given_out_by_the_catalogue(tmp_path: Path, server: str) -> None:

@@ -394,6 +394,25 @@ class TestCrashes:
         assert place.open().count_rows() == 30
 
 
+@pytest.mark.spec("sec-6")
+def test_what_another_process_staged_stays_behind_a_link(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "t"), SqliteManifestStore(tmp_path / "m.sqlite"))
+    place.write("create")
+    register = Faulty(place.register)
+    register.before = {"put_if_exists": StoreError("killed")}
+    dataset = glaive.LanceDataset.of(
+        store := RootStore(open_root(place.uri), register=register), open_latest(store)
+    )
+    glaive.write_dataset(ROWS, dataset, mode="append")
+    (staged,) = place.staged()
+    versions, other = tmp_path / "t" / "_versions", tmp_path / "other" / "_versions"
+    other.parent.mkdir()
+    versions.rename(other)
+    versions.symlink_to(other)
+    assert place.open().count_rows() == 20
+    assert (other / Path(staged).name).exists()
+
+
 class TestDynamo:
     @pytest.mark.spec("external-4")
     def test_the_uri_of_lance_is_understood(self, server: Server) -> None:

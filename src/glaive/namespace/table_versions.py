@@ -129,12 +129,12 @@ class TableVersions(ABC):
         try:
             table.put(final, [data], mode="create")
         except ObjectExistsError:
-            table.discard([staged])
+            table.discard([staged], own=False)
             raise ConcurrentModificationError(
                 f"Concurrent modification: version {version} of {table.uri} exists already. Read "
                 "it, and commit the next one"
             ) from None
-        table.discard([staged])
+        table.discard([staged], own=False)  # the folder may be a link to that of another table
 
     def batch_delete_table_versions(self, request: Any) -> Any:
         """Delete the manifests of ranges of versions, which end before their last number.

@@ -243,7 +243,7 @@ def _finalised(store: ObjectStore, register: ManifestStore, entry: ManifestEntry
         return final
     refuse_others(data, entry.version, store.full(entry.path))
     try:
-        _finish(store, register, entry, [data])
+        _finish(store, register, entry, [data], own=False)
     except ObjectNotFoundError:
         raise
     except StoreError as error:  # a reader without write permission uses the staged manifest
@@ -278,15 +278,20 @@ def refuse_others(data: pa.Buffer, version: int, where: str) -> None:
 
 
 def _finish(
-    store: ObjectStore, register: ManifestStore, entry: ManifestEntry, data: Sequence[BytesLike]
+    store: ObjectStore,
+    register: ManifestStore,
+    entry: ManifestEntry,
+    data: Sequence[BytesLike],
+    *,
+    own: bool = True,
 ) -> None:
-    """Steps 3 and 4."""
+    """Steps 3 and 4; what another process has staged (``own``) may lie behind a link."""
     final = _final(entry.path)
     store.put(final, data)
     register.put_if_exists(
         store.uri, ManifestEntry(version=entry.version, path=final, size=entry.size)
     )
-    store.discard([entry.path])
+    store.discard([entry.path], own=own)
 
 
 def _final(staged: str) -> str:
