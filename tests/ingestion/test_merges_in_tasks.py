@@ -431,6 +431,24 @@ def test_a_job_that_was_stopped_before_its_commit_runs_again_after_a_clean_up(
     assert len(rows_of(uri)) == 10 + 3 + 2  # of the table, new ones, and those whose key is null
 
 
+@pytest.mark.spec("sec-6")
+def test_files_that_a_journal_names_behind_a_link_stay(tmp_path: Path, source: Path) -> None:
+    uri, others = target(tmp_path / "t.lance", stable=True), tmp_path / "others"
+
+    class Stopped(Runner):
+        def run(self, dataset: OpenedVersion, tasks: Sequence[Any], *shared: Any) -> list[Any]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        by_tasks(source, uri, merge_runner=Stopped(), job_id="j")
+    (uri / "data").rename(others)
+    (uri / "data").symlink_to(others)
+    before = set(others.iterdir())
+    assert not by_tasks(source, uri, job_id="j").repeated
+    assert len(rows_of(uri)) == 10 + 3 + 2
+    assert before <= set(others.iterdir())
+
+
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("stable", [False, True])
 def test_a_job_killed_at_any_step_merges_once(tmp_path: Path, *, stable: bool) -> None:

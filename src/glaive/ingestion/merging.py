@@ -170,7 +170,9 @@ def merge_staged(
             manifest = commit_operation(opened, operation, properties=recorded, once=job.once)
         mine = manifest.version == version_of(plan, manifest)
         if mine and any(done.written is not None for done in merge.completed.values()):
-            discard_fragments(plan.write, _unused(fragments, opened.manifest, manifest))
+            unused = _unused(fragments, opened.manifest, manifest)
+            # A journal, which a stranger may have written, may name files behind a link.
+            discard_fragments(plan.write, unused, own=plan.journal is None)
         return manifest, merge.inserted + merge.updated
 
     return with_retries(dataset, change)

@@ -116,8 +116,11 @@ class RollingWriter:
         discard_fragments(self.plan, self.fragments)
 
 
-def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
-    """Remove files that no version refers to, if that is possible."""
+def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment], *, own: bool = True) -> None:
+    """Remove files that no version refers to, if that is possible.
+
+    Behind links, only files of this run (``own``).
+    """
     files = [file for fragment in fragments for file in fragment.files]
     for location in plan.locations:
         paths = [location.path_of(file.path) for file in files if file.base_id == location.base_id]
@@ -127,7 +130,7 @@ def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
                 found = [blob.path for folder in folders for blob in location.store.list(folder)]
                 # A folder may be a link to one of somebody else.
                 paths += [path for path in found if is_blob_file_name(path.rpartition("/")[2])]
-        location.store.discard(paths)
+        location.store.discard(paths, own=own)
 
 
 def _fragment(name: str, written: WrittenFile, base_id: int | None) -> Fragment:
