@@ -277,13 +277,23 @@ def test_the_mode_says_what_becomes_of_other_files(opened: OpenedVersion, tmp_pa
 
 @pytest.mark.parametrize(
     "name",
-    ["mine.txt", "part-time staff.xlsx", "part-2.csv", "part-00001 b\n", ".mine.crc", "_started-x"],
+    [
+        "mine.txt",
+        "part-time staff.xlsx",
+        "part-2.csv",
+        "part-00001 b\n",
+        ".mine.crc",
+        "_started-x",
+        f"_started-mine/a-{'0' * 16}",
+        f"_started-mine a-{'0' * 16}",
+    ],
 )
 def test_no_file_is_overwritten_that_no_export_wrote(
     opened: OpenedVersion, tmp_path: Path, name: str
 ) -> None:
     folder = tmp_path / "out"
     export_files(opened, str(folder), "csv")
+    (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("mine")
     with pytest.raises(OptionError, match="out is no file of an export"):
         export_files(opened, str(folder), "csv", "overwrite")

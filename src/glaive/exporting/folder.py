@@ -48,14 +48,17 @@ ExportMode: TypeAlias = Literal["errorifexists", "ignore", "append", "overwrite"
 _DONE: Final = "_SUCCESS"
 """The mark, named as Spark's."""
 
+_JOB: Final = r"[A-Za-z0-9._-]+"
+"""Never a path: what lies in a folder below is of somebody else."""
+
 _ROWS: Final = r"part-(?:[mr]-)?[0-9]{5,}(?:[-_.][-A-Za-z0-9_.]*)?"
 _EXPORTED: Final = re.compile(
-    rf"{_ROWS}|_SUCCESS|_started-.+-[0-9a-f]{{16}}|\.(?:{_ROWS}|_SUCCESS)\.crc"
+    rf"{_ROWS}|_SUCCESS|_started-{_JOB}-[0-9a-f]{{16}}|\.(?:{_ROWS}|_SUCCESS)\.crc"
 )
 """Files that exports write, glaive's and Spark's."""
 
-_PART: Final = re.compile(r"part-\d+-(.+)-([0-9a-f]{16})\.\w+")
-_CLAIM: Final = re.compile(r"_started-(.+)-([0-9a-f]{16})")
+_PART: Final = re.compile(rf"part-\d+-({_JOB})-([0-9a-f]{{16}})\.\w+")
+_CLAIM: Final = re.compile(rf"_started-({_JOB})-([0-9a-f]{{16}})")
 
 
 @dataclass(frozen=True, slots=True)
