@@ -15,6 +15,7 @@ import pytest
 
 import glaive
 from glaive.errors import IndexNotFoundError, OptionError
+from glaive.index.segment import SegmentWriter
 from glaive.indices import IndexConfig
 
 lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")
@@ -83,6 +84,35 @@ def test_parts_of_a_late_worker_do_not_replace_the_index_that_was_made(path: str
     with pytest.raises(OptionError, match="is the index 't_idx' already"):
         dataset.merge_index_metadata(uuid, "INVERTED")
     assert found(glaive, path) == before
+
+
+@pytest.mark.parametrize("attempt", ["part", "merge"])
+def test_an_attempt_that_fails_removes_nothing_of_one_that_ended_well(
+    path: str, monkeypatch: pytest.MonkeyPatch, attempt: str
+) -> None:
+    """A cluster stops the slower one of two attempts, or its driver runs again."""
+    uuid, dataset = str(uuid4()), glaive.dataset(path)
+    build = {"fragment_ids": [0, 1, 2], "index_uuid": uuid}
+    dataset.create_scalar_index("t", "INVERTED", **build)
+    finish = SegmentWriter.finish
+
+    def stopped(_: SegmentWriter) -> object:
+        monkeypatch.setattr(SegmentWriter, "finish", finish)
+        if attempt == "merge":  # the other driver is faster
+            dataset.merge_index_metadata(uuid, "INVERTED")
+        raise InterruptedError
+
+    monkeypatch.setattr(SegmentWriter, "finish", stopped)
+    if attempt == "merge":
+        with pytest.raises(InterruptedError):
+            dataset.merge_index_metadata(uuid, "INVERTED")
+    else:
+        with pytest.raises(InterruptedError):
+            dataset.create_scalar_index("t", "INVERTED", **build)
+        dataset.merge_index_metadata(uuid, "INVERTED")
+    index = glaive.Index(uuid, "t_idx", [1], 1, {0, 1, 2}, 0)
+    glaive.LanceDataset.commit(path, glaive.LanceOperation.CreateIndex([index], []), read_version=1)
+    assert len(found(glaive, path)) == 201
 
 
 def test_parts_that_differ_are_not_merged(path: str) -> None:

@@ -293,9 +293,14 @@ class SegmentWriter:
             table_pb2.IndexFile(path=name, size_bytes=size) for name, size in self._sizes.items()
         ]
 
-    def abort(self) -> None:
-        """Remove what was written, if that is possible."""
+    def abort(self, *, finished: bool = True) -> None:
+        """Remove what was written, if that is possible.
+
+        Not the ``finished`` files where other processes write such of the same names: these may be
+        theirs.
+        """
         for file in self._open.values():
             file.abort()
-        self.store.discard([f"{self.folder}/{name}" for name in self._sizes])
+        if finished:
+            self.store.discard([f"{self.folder}/{name}" for name in self._sizes])
         self._open, self._sizes = {}, {}

@@ -57,7 +57,7 @@ def write_part(dataset: OpenedVersion, task: IndexTask, progress: ProgressCallba
             build_part(source, parameters, out)
             out.finish()
         except BaseException:
-            out.abort()
+            out.abort(finished=False)  # another attempt may have ended well
             raise
 
 
@@ -104,6 +104,6 @@ def merge_parts(
             merged = merge(StagedSegment(dataset.store, entry), out)
             out.finish()
         except BaseException:
-            out.abort()
+            out.abort(finished=False)  # another process may have merged and removed the parts
             raise
         dataset.store.discard(merged, own=False)
