@@ -17,7 +17,7 @@ import pytest
 
 import glaive
 from glaive.dataset.columns.checkpoint_folder import CheckpointFolder
-from glaive.errors import StoreError
+from glaive.errors import OptionError, StoreError
 from glaive.udf import BatchUDFCheckpoint, batch_udf
 
 
@@ -43,6 +43,27 @@ def test_results_from_another_column_of_the_same_name_are_not_taken(tmp_path: Pa
     dataset.add_columns(doubled, read_columns=["a"])
     assert calls == [1, 2, 10, 20, 30]
     assert dataset.to_table()["doubled"].to_pylist() == [20, 40, 60]
+
+
+def test_a_database_of_something_else_is_no_checkpoint_and_stays(tmp_path: Path) -> None:
+    """A checkpoint is deleted when the columns are committed."""
+    mine = tmp_path / "mine.sqlite"
+    with closing(sqlite3.connect(mine)) as connection, connection:
+        connection.execute("CREATE TABLE orders (id INT)")
+        connection.execute("INSERT INTO orders VALUES (7)")
+    dataset = glaive.write_dataset({"a": [1]}, tmp_path / "t")
+
+    @batch_udf(output_schema=pa.schema([("b", pa.int64())]), checkpoint_file=mine)
+    def same(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({"b": batch["a"]})
+
+    with pytest.raises(OptionError, match="other tables, such as 'orders'"):
+        dataset.add_columns(same)
+    with pytest.raises(OptionError, match="other tables, such as 'orders'"):
+        BatchUDFCheckpoint(mine)
+    with closing(sqlite3.connect(mine)) as connection:
+        assert connection.execute("SELECT * FROM orders").fetchall() == [(7,)]
+        assert len(connection.execute("SELECT * FROM sqlite_master").fetchall()) == 1
 
 
 def test_a_checkpoint_in_a_folder_removes_its_own_files_only(tmp_path: Path) -> None:

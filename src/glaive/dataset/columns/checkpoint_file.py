@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Final
 
 import pyarrow as pa
 
@@ -19,6 +20,9 @@ __all__ = ["checkpoint_file", "read_batch"]
 _WAIT_SECONDS = 5.0
 """How long to wait for another process that is writing."""
 
+_OWN: Final = frozenset({"batches", "files", "kept_batches", "kept_fragments"})
+"""Tables that checkpoints have."""
+
 
 @contextmanager
 def checkpoint_file(path: str | os.PathLike[str], tables: str) -> Iterator[sqlite3.Connection]:
@@ -29,11 +33,13 @@ def checkpoint_file(path: str | os.PathLike[str], tables: str) -> Iterator[sqlit
     Raises
     ------
     OptionError
-        The file cannot be used.
+        The file cannot be used, or is a database of something else: a checkpoint is deleted in the
+        end.
     """
     check_root(os.fsdecode(path), is_local=True)
     try:
         with closing(connect_checked(path, _WAIT_SECONDS, "DEFERRED")) as connection, connection:
+            _refuse_others(connection, path)
             if not has_tables(connection, tables):
                 connection.executescript(tables)
             yield connection
@@ -42,6 +48,16 @@ def checkpoint_file(path: str | os.PathLike[str], tables: str) -> Iterator[sqlit
         raise OptionError(
             f"checkpoint_file {path}: {error}. Choose another file, or delete this one."
         ) from error
+
+
+def _refuse_others(connection: sqlite3.Connection, path: str | os.PathLike[str]) -> None:
+    query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+    for (name,) in connection.execute(query):
+        if str(name).lower() not in _OWN and not str(name).startswith("sqlite_"):
+            raise OptionError(
+                f"checkpoint_file {path}: it is a database with other tables, such as "
+                f"{name!r:.60}, which would be deleted with it. Choose another file"
+            )
 
 
 def read_batch(data: object, path: object, subject: object) -> pa.RecordBatch:
