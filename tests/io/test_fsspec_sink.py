@@ -164,6 +164,12 @@ def test_an_object_takes_the_place_of_a_link_through_what_works_through_local_di
     assert (tmp_path / "outside" / "mine").read_bytes() == b"precious"
 
 
+def test_what_writes_nothing_says_so(tmp_path: Path) -> None:
+    """The wrapper opens files of fsspec's base class, which keep nothing."""
+    with pytest.raises(StoreError, match="cannot write"):
+        glaive.write_dataset(pa.table({"a": [1]}), f"fsspec+async_wrapper::file://{tmp_path}/t")
+
+
 @pytest.mark.parametrize("chain", CHAINS)
 def test_what_is_given_up_is_not_written_by_what_works_through_local_disks(
     chain: str, tmp_path: Path

@@ -114,7 +114,7 @@ def _has_commit(system: Any, temporary: str) -> bool:
         except (NotImplementedError, TypeError):
             _commits[types] = False
             return False
-        own = hasattr(file, "commit") and hasattr(file, "discard")
+        own = _commits_itself(file)
         file.close()
         # Of some the file has both, and is there as soon as it is closed.
         visible = own and _is_there(system, temporary)
@@ -125,6 +125,14 @@ def _has_commit(system: Any, temporary: str) -> bool:
         with suppress(Exception):  # the file exists only if the option was ignored
             system.rm_file(temporary)
     return _commits[types]
+
+
+def _commits_itself(file: Any) -> bool:
+    """Whether a file can be committed: the method that it inherits of fsspec's does nothing."""
+    from fsspec.spec import AbstractBufferedFile
+
+    commit = getattr(type(file), "commit", None)
+    return commit not in (None, AbstractBufferedFile.commit) and hasattr(file, "discard")
 
 
 def _is_there(system: Any, key: str) -> bool:
