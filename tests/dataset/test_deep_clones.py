@@ -250,6 +250,28 @@ def test_a_file_of_blobs_that_is_a_link_to_a_key_is_not_copied(
     assert SECRET[:20] in contents_of(tmp_path / "other")
 
 
+@pytest.mark.spec("rel-46", "sec-5")
+def test_a_base_path_that_is_a_link_upwards_brings_no_key_along_as_a_blob(
+    home: Path, tmp_path: Path
+) -> None:
+    place = home / "d"
+    below_base(place, str(place / "up"), blobs([BIG]), name="d/other/0.lance", is_root=False)
+    (place / "up").symlink_to("..")
+    (file,) = (place / "data").glob("*.lance")
+    (blob,) = file.with_suffix("").iterdir()
+    folder = place / "other" / "0"
+    folder.mkdir(parents=True)
+    shutil.copy(file, folder.with_suffix(".lance"))
+    (folder / blob.name).symlink_to(home / "id_rsa")
+    with pytest.raises(AccessError, match=r"\.blob was not copied: .* no file of blobs"):
+        glaive.dataset(place).deep_clone(tmp_path / "clone")
+    assert SECRET[:20] not in contents_of(tmp_path / "clone")
+    (folder / blob.name).unlink()
+    (folder / blob.name).symlink_to(blob)
+    clone = glaive.dataset(place).deep_clone(tmp_path / "own")
+    assert [value for _, value in clone.read_blobs("v", indices=[0, 1])] == [BIG, BIG]
+
+
 REWRITES: dict[str, Any] = {
     "compact": lambda dataset: dataset.optimize.compact_files(),
     "update": lambda dataset: dataset.update({"id": "id + 10"}),

@@ -29,6 +29,7 @@ from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
 from glaive.named_tuple import NamedTuple
 from glaive.table.bases import base_of, find_base
+from glaive.table.externals import link_to_others
 from glaive.table.references import FileKind, FileSet, VersionFile, files_of
 from glaive.table.refs import root_store
 from glaive.table.root import access_of
@@ -106,12 +107,13 @@ def copy_files(
     for file in files:
         if file.kind == "data" and not file.is_folder and not file.path.endswith(".lance"):
             raise _not_copied("data file", "a name that ends in .lance", file.path, manifest.where)
+    branch = manifest.wire.branch or None
     _check_bases(source, manifest, {file.base_id for file in files if file.base_id is not None})
 
     def copy(copied: _Copy) -> int:
         if kept is not None and _is_there(copied, target, kept):
             return 0
-        _copy(copied, target)
+        _copy(copied, target, source, branch)
         return 1
 
     copies = _copies(source, manifest, files)
@@ -138,12 +140,13 @@ def copy_data_file(store: ObjectStore, path: str, to: str) -> None:
     blobs = _files_in("data", store, blob_folder(path), blob_folder(to))
     copies = [_Copy("data file", store, path, to), *blobs]
     workers = min(_COPIES, settings.io_concurrency)
-    for _ in ordered_map(partial(_copy, target=store), copies, workers=workers, in_order=False):
+    copy = partial(_copy, target=store, home=store, branch=None)
+    for _ in ordered_map(copy, copies, workers=workers, in_order=False):
         pass
 
 
-def _copy(copied: _Copy, target: ObjectStore) -> None:
-    _check_link(copied)
+def _copy(copied: _Copy, target: ObjectStore, home: ObjectStore, branch: str | None) -> None:
+    _check_link(copied, home, branch)
     _copy_content(copied, target)
 
 
@@ -251,14 +254,16 @@ def _files_in(kind: FileKind, store: ObjectStore, folder: str, to: str) -> Itera
             yield _Copy(f"file of {kind}", store, f"{folder}/{name}", f"{to}/{name}")
 
 
-def _check_link(copied: _Copy) -> None:
+def _check_link(copied: _Copy, home: ObjectStore, branch: str | None) -> None:
     """Refuse a link that leads out of the dataset to a file whose first and last bytes do not tell.
+
+    A base path below the dataset may itself be a link, so those in it are looked at as in reads.
 
     Others than those of deleted rows begin like these, such as tables of Arrow.
     """
     if copied.path.endswith(_LANCE_ENDS):
         return
-    reason = copied.store.file_link_out(copied.path)
+    reason = link_to_others(home, branch, copied.store, copied.path)
     if reason is None:
         return
     where = copied.store.full(copied.path)

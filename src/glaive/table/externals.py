@@ -29,7 +29,7 @@ from glaive.table.bases import base_of
 from glaive.table.refs import root_store
 from glaive.table.root import access_of
 
-__all__ = ["ExternalValues", "refuse_link_out"]
+__all__ = ["ExternalValues", "link_to_others", "refuse_link_out"]
 
 
 class ExternalValues:
@@ -201,13 +201,11 @@ def refuse_link_out(
     AccessError
         There is such a link, and it may not be read.
     """
-    why = store.file_link_out(path)
-    if not store.is_local and why is not None:
-        raise AccessError(f"{subject}: {store.full(path)} was not read: {why}")
-    if why is None and store.is_local and store.uri != home.uri and store.is_link(path):
-        why = _leads_to_others(home, branch, store.full(path))
+    why = link_to_others(home, branch, store, path)
     if why is None:
         return None
+    if not store.is_local:
+        raise AccessError(f"{subject}: {store.full(path)} was not read: {why}")
     access = access_of(home)
     real = Location.parse(_real_path(store.full(path)))
     if access.allows_external(real) or _is_downloaded(Location.parse(store.uri), real):
@@ -216,6 +214,19 @@ def refuse_link_out(
         f"{subject}: {store.full(path)} was not read: {why}. To read what is there, open the "
         f"dataset with allow_external_blobs=[{real.uri!r}], or a location above it. {AS_OPTION}"
     )
+
+
+def link_to_others(
+    home: ObjectStore, branch: str | None, store: ObjectStore, path: str
+) -> str | None:
+    """Why a file may be one of somebody else: it is a link out of the root, or below a base path.
+
+    ``None`` for any other file. Arguments as for :func:`refuse_link_out`.
+    """
+    why = store.file_link_out(path)
+    if why is None and store.is_local and store.uri != home.uri and store.is_link(path):
+        why = _leads_to_others(home, branch, store.full(path))
+    return why
 
 
 def _leads_to_others(home: ObjectStore, branch: str | None, full: str) -> str | None:
