@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -340,6 +341,35 @@ def test_values_below_a_base_path_are_fetched_where_the_caller_names_it(
                 glaive.dataset(place, **refused).read_blobs("b", indices=[4])
 
 
+@pytest.mark.spec("rel-46", "sec-5")
+def test_a_relative_base_path_is_looked_at_where_it_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the working directory of the dataset it would lie within the dataset."""
+    home, place = tmp_path / "home", tmp_path / "d"
+    home.mkdir()
+    (home / "id_rsa").write_bytes(SECRET)
+    monkeypatch.chdir(tmp_path)
+    base = glaive.DatasetBasePath("home", "home", id=7)
+    glaive.write_dataset(rows([b"here", "home/id_rsa"]), place, initial_bases=[base])
+    own = glaive.dataset(place).get_fragments()[0].metadata
+    (file,) = own.files
+    (place / "data" / file.path).rename(home / file.path)
+    changed = glaive.LanceOperation.Overwrite(
+        glaive.dataset(place).schema, [replace(own, files=[replace(file, base_id=7)])]
+    )
+    glaive.LanceDataset.commit(place, changed, read_version=1)
+    dataset = glaive.dataset(place)
+    assert [value for _, value in dataset.read_blobs("b", indices=[0])] == [b"here"]
+    for folder in (place, tmp_path):
+        monkeypatch.chdir(folder)
+        with pytest.raises(AccessError, match=f"'{home}/id_rsa', below base path 7"):
+            dataset.read_blobs("b", indices=[1])
+    allowed = glaive.dataset(tmp_path / "d", allow_external_blobs=[str(home)])
+    monkeypatch.chdir(tmp_path)
+    assert [value for _, value in allowed.read_blobs("b", indices=[1])] == [SECRET]
+
+
 def test_absolute_uris_within_the_dataset_need_no_allowance(tmp_path: Path) -> None:
     where, media = tmp_path / "d", tmp_path / "media"
     (where / "own").mkdir(parents=True)
@@ -391,6 +421,22 @@ def test_a_path_below_a_base_path_does_not_lead_out_of_it(path: str, tmp_path: P
     file.write_bytes(content.replace(name.encode(), path.encode()))
     with pytest.raises(CorruptFileError, match=r"column 'b': .* expected a path below its folder"):
         glaive.dataset(where, allow_external_blobs=True).take_blobs("b", indices=[0])
+
+
+def test_a_value_below_a_base_path_that_there_is_not_is_damage(tmp_path: Path) -> None:
+    media = tmp_path / "media"
+    media.mkdir()
+    (media / "m.bin").write_bytes(b"media")
+    base = glaive.DatasetBasePath(str(media), id=9)
+    value = rows([(media / "m.bin").as_uri()])
+    made = glaive.write_dataset(value, tmp_path / "d", initial_bases=[base])
+    fragments = [fragment.metadata for fragment in made.get_fragments()]
+    (tmp_path / "e").mkdir()
+    (tmp_path / "d" / "data").rename(tmp_path / "e" / "data")
+    changed = glaive.LanceOperation.Overwrite(made.schema, fragments)
+    other = glaive.LanceDataset.commit(tmp_path / "e", changed)
+    with pytest.raises(CorruptFileError, match=r"base path of a file: expected one of \[\]"):
+        other.take_blobs("b", indices=[0])
 
 
 def test_the_allowance_travels_with_the_dataset(place: Path, key: Path) -> None:

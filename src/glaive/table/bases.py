@@ -12,6 +12,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
 from glaive.io.access import open_named
+from glaive.io.location import Location
 from glaive.io.store import ObjectStore
 from glaive.table.root import access_of
 
@@ -22,6 +23,7 @@ __all__ = [
     "locate_data_file",
     "locate_in_base",
     "open_base",
+    "place_opened",
 ]
 
 _NAMED = 20
@@ -92,6 +94,12 @@ def base_of(store: ObjectStore, manifest: Manifest, base_id: int) -> tuple[Objec
 def open_base(store: ObjectStore, base: table_pb2.BasePath, where: str) -> ObjectStore:
     """Open a base path of the dataset at ``store``; errors as for :func:`base_of`."""
     return open_named(store, base.path, access_of(store), subject=f"base path {base.id} of {where}")
+
+
+def place_opened(location: Location, opened: ObjectStore) -> Location:
+    """Where a base path was opened: a relative one, perhaps, in another working directory."""
+    moved = location.is_local and location.path != opened.uri
+    return Location.parse(opened.uri) if moved else location
 
 
 def find_base(manifest: Manifest, base_id: int) -> table_pb2.BasePath:

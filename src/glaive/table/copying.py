@@ -28,7 +28,7 @@ from glaive.io.location import Location
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
 from glaive.named_tuple import NamedTuple
-from glaive.table.bases import base_of, find_base
+from glaive.table.bases import base_of, find_base, place_opened
 from glaive.table.externals import link_to_others
 from glaive.table.references import FileKind, FileSet, VersionFile, files_of
 from glaive.table.refs import root_store
@@ -202,6 +202,8 @@ def _check_bases(source: ObjectStore, manifest: Manifest, base_ids: set[int]) ->
     for number in sorted(base_ids):
         base = find_base(manifest, number)
         location = Location.parse(base.path, f"base path {number} of {manifest.where}: ")
+        if location.is_local:
+            location = place_opened(location, base_of(source, manifest, number)[0])
         allowed = policy.options_for(location) is not None
         if location.is_local and not home.contains(location) and not allowed:
             raise AccessError(

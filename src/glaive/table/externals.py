@@ -25,7 +25,7 @@ from glaive.io.location import Location
 from glaive.io.storage_options import read_switch
 from glaive.io.store import ObjectStore
 from glaive.table.base_locations import BaseLocations
-from glaive.table.bases import base_of
+from glaive.table.bases import base_of, place_opened
 from glaive.table.refs import root_store
 from glaive.table.root import access_of
 
@@ -89,10 +89,11 @@ class ExternalValues:
     def below_base(self, base_id: int | None, path: str, source: str) -> tuple[ObjectStore, str]:
         """The same for a path below a base path, or below the root (``None``)."""
         path = check_file_name(path, source, self._manifest.where)
-        store = self._store
-        if base_id is not None:
-            store, _ = base_of(store, self._manifest, base_id)
-        base = self._own[base_id]
+        if base_id is None:
+            store, base = self._store, self._own[None]
+        else:
+            store, _ = base_of(self._store, self._manifest, base_id)
+            base = place_opened(self._own[base_id], store)
         folder = f"{base.path.rstrip('/')}/" if base.path else ""
         location = replace(base, path=f"{folder}{path}")
         listed = self._access.listed_place_of(location)
