@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive import DatasetBasePath
 from glaive.errors import OptionError, StoreError
 from glaive.io.local import LocalStore
 from glaive.io.uri import open_store
@@ -134,3 +135,24 @@ def test_a_dataset_in_memory_without_a_name_can_be_opened_again() -> None:
     second = glaive.write_dataset(pa.table({"a": [2]}), "memory://")
     assert glaive.dataset(first.uri).to_table()["a"].to_pylist() == [1]
     assert glaive.dataset(second.uri).to_table()["a"].to_pylist() == [2]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows removes no working directory")
+@pytest.mark.spec("rel-42")
+def test_a_relative_place_without_a_working_directory_is_an_option_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, removed = tmp_path / "d", tmp_path / "removed"
+    removed.mkdir()
+    monkeypatch.chdir(tmp_path)
+    glaive.write_dataset(
+        {"a": [1]}, place, initial_bases=[DatasetBasePath("b", "b")], target_bases=["b"]
+    )
+    dataset = glaive.dataset(place)
+    monkeypatch.chdir(removed)
+    removed.rmdir()
+    for use in (lambda: glaive.dataset("d"), dataset.to_table):
+        with pytest.raises(OptionError, match="is relative, and the working directory cannot be"):
+            use()
+    monkeypatch.chdir(tmp_path)
+    assert dataset.to_table()["a"].to_pylist() == [1]

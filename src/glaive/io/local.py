@@ -32,7 +32,7 @@ from glaive.io.listing import (
     unfinished_below,
 )
 from glaive.io.local_sink import LocalSink, joined_if_small, put_small, write_new
-from glaive.io.object_path import ALWAYS_CHECKED, check_object_path, check_root
+from glaive.io.object_path import ALWAYS_CHECKED, absolute_path, check_object_path, check_root
 from glaive.io.positioned import open_file
 from glaive.io.stats import IoCounters
 from glaive.io.storage_options import read_switch
@@ -65,7 +65,8 @@ class LocalStore(ObjectStore):
     Raises
     ------
     OptionError
-        One of these is neither true nor false.
+        One of these is neither true nor false; or the directory is relative to a working directory
+        that was removed.
     """
 
     __slots__ = ("anchor", "counters", "fsync", "options", "root", "through_links")
@@ -75,7 +76,7 @@ class LocalStore(ObjectStore):
     def __init__(
         self, root: str | os.PathLike[str], options: Mapping[str, str] | None = None
     ) -> None:
-        self.root = os.path.abspath(os.fspath(root))
+        self.root = absolute_path(os.fspath(root))
         check_root(self.root, is_local=True)
         self.options: Mapping[str, str] = options or {}
         self.fsync, self.through_links = settings.fsync, False

@@ -13,6 +13,7 @@ from typing import Final, Self
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
+from glaive.io.object_path import absolute_path
 
 __all__ = [
     "FABRIC",
@@ -141,7 +142,8 @@ class Location:
         Raises
         ------
         OptionError
-            It names no location, or parsers would disagree about which.
+            It names no location, or parsers would disagree about which; or it is relative, and
+            the working directory was removed.
         """
         text = with_slashes(text, prefix)
         scheme, mark, rest = text.partition("://")
@@ -176,7 +178,7 @@ class Location:
     def _local(cls, path: str, prefix: str) -> Self:
         if "\0" in path:
             raise OptionError(f"{prefix}{path!r} has a null character, which no file's name has")
-        full = os.path.abspath(path).replace(os.sep, "/")
+        full = absolute_path(path, prefix).replace(os.sep, "/")
         # Opening one sends a hash of the user's password there. On other systems there are none.
         share = re.match(_SHARE, full) if os.sep == "\\" else None
         return cls(_FILE, "" if share is None else share[0].lower(), full)

@@ -13,7 +13,7 @@ from typing import Final
 
 from glaive.errors import OptionError, StoreError
 
-__all__ = ["ALWAYS_CHECKED", "check_object_path", "check_root"]
+__all__ = ["ALWAYS_CHECKED", "absolute_path", "check_object_path", "check_root"]
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _OTHER_SEPARATORS: Final = os.sep != "/"
@@ -21,6 +21,23 @@ _OTHER_SEPARATORS: Final = os.sep != "/"
 
 ALWAYS_CHECKED: Final = _OTHER_SEPARATORS or sys.getfilesystemencoding() != "utf-8"
 """Whether printable paths of this machine are checked, too: names of its files are no UTF-8."""
+
+
+def absolute_path(path: str, prefix: str = "") -> str:
+    """A path from the root of the disk on.
+
+    Raises
+    ------
+    OptionError
+        It is relative, and the working directory of this process was removed.
+    """
+    try:
+        return os.path.abspath(path)
+    except OSError as error:
+        raise OptionError(
+            f"{prefix}{path!r} is relative, and the working directory cannot be found: "
+            f"{error.strerror}. Give an absolute path, or change to a directory that exists."
+        ) from None
 
 
 def check_object_path(path: str, root: str, *, is_local: bool = False) -> None:
