@@ -127,3 +127,16 @@ def test_the_root_of_a_disk_is_told_from_other_directories() -> None:
     assert Location.parse("/a/..").is_whole_disk
     assert not Location.parse("/a").is_whole_disk
     assert not Location.parse("s3://bucket").is_whole_disk
+
+
+@pytest.mark.parametrize("uri", ["local://", "local:///", "ftp:///", "ftp://h/", "s3://b/", "/"])
+def test_the_uri_of_a_location_leads_to_it(uri: str) -> None:
+    """Permissions travel as URIs to the workers of a cluster."""
+    location = Location.parse(uri)
+    assert Location.parse(location.uri) == location
+
+
+@pytest.mark.parametrize("uri", ["s3://key@/a", "http://joe@/a", "memory://a@"])
+def test_a_user_is_no_bucket_or_host(uri: str) -> None:
+    with pytest.raises(OptionError, match="expected a bucket or host after"):
+        Location.parse(uri)

@@ -156,7 +156,8 @@ class Location:
         by_fsspec = scheme not in SCHEMES
         ambiguous = re.search(_AMBIGUOUS, authority) is not None
         if not by_fsspec:  # in addresses of objects a bucket is a part of the path
-            ambiguous |= not (authority and _UPWARDS.isdisjoint(re.split("[@:]", authority)))
+            named = bool(authority) and not authority.endswith("@")
+            ambiguous |= not (named and _UPWARDS.isdisjoint(re.split("[@:]", authority)))
         if ambiguous:
             raise OptionError(
                 f"{prefix}{text!r}: expected a bucket or host after {scheme}://, of letters, "
@@ -272,4 +273,5 @@ class Location:
         scheme = self.scheme
         if scheme == "az" and "@" in self.authority:
             scheme = "abfss"
-        return f"{scheme}://{self.authority}/{self.path}".rstrip("/")
+        named = f"{self.authority}/{self.path}".rstrip("/")
+        return f"{scheme}://{named or '/'}"
