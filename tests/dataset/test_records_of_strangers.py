@@ -19,6 +19,7 @@ from tests.proof.wire_mutations import section_of, with_section
 import glaive
 from glaive.arrow.images import ImageArray
 from glaive.dataset.columns.udf import Checkpoint
+from glaive.dataset.writing.base_paths import DataLocation
 from glaive.errors import (
     CorruptFileError,
     DataFileMissingError,
@@ -163,7 +164,7 @@ def test_a_journal_that_says_anything_says_nothing(tmp_path: Path, text: str) ->
     for name in ("committed", "1"):
         (folder / f"{name}.json").write_text(text)
     assert journal.committed() is None
-    assert journal.finished("1", bad_records=None) is None
+    assert journal.finished("1", rows=(), bad_records=()) is None
 
 
 @pytest.mark.spec("rel-16")
@@ -179,7 +180,9 @@ def test_a_journal_names_no_files_but_those_that_tasks_write(tmp_path: Path, pat
         renamed = replace(fragment, files=(replace(fragment.files[0], path=known),))
         pieces = IngestedPieces(packed_fragments([renamed]), (), 0, 0)
         journal.finish("1", pieces)
-        assert journal.finished("1", bad_records=None) == (None if number else pieces)
+        places = (DataLocation(journal.store),)
+        found = journal.finished("1", rows=places, bad_records=())
+        assert found == (None if number else pieces)
 
 
 @pytest.mark.parametrize("text", [DEEP, "{", "[]", '{"path": "../x", "fields": [0]}', "null"])

@@ -14,11 +14,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, Literal, TypeAlias
 
 from glaive.dataclass import dataclass
+from glaive.dataset.writing.base_paths import DataLocation
 from glaive.entropy import random_bytes
 from glaive.errors import (
     CommitError,
@@ -29,7 +30,6 @@ from glaive.errors import (
 )
 from glaive.format.fragment_list import unpacked_fragments
 from glaive.format.names import is_generated_data_file_name
-from glaive.format.paths import data_file_path
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.io.store import ObjectStore
 from glaive.table.unverified import can_be_committed
@@ -87,10 +87,13 @@ class Journal:
         """The file that says which version the job made."""
         return f"{self._folder}/committed.json"
 
-    def finished(self, key: str, *, bad_records: ObjectStore | None) -> IngestedPieces | None:
+    def finished(
+        self, key: str, *, rows: Sequence[DataLocation], bad_records: Sequence[DataLocation]
+    ) -> IngestedPieces | None:
         """What a task wrote, if it is finished and its files are still there, and will be.
 
-        One request for a task that is not finished; else one more for each file.
+        ``rows`` and ``bad_records`` are the places to which tasks write these. One request for a
+        task that is not finished; else one more for each file.
         """
         entry = self._read(f"{self._folder}/{key}.json")
         if entry is None:
@@ -105,11 +108,8 @@ class Journal:
             result = IngestedPieces(
                 _decoded(entry["fragments"]), _decoded(entry["bad_fragments"]), count, dropped
             )
-            places = [(self.store, path) for path in _paths(result.fragments)]
-            if result.bad_fragments:
-                if bad_records is None:
-                    return None
-                places += [(bad_records, path) for path in _paths(result.bad_fragments)]
+            places = [*_places(result.fragments, rows)]
+            places += _places(result.bad_fragments, bad_records)
         except (KeyError, TypeError, ValueError):
             return None
         try:
@@ -219,10 +219,14 @@ def _decoded(texts: object) -> tuple[bytes, ...]:
     return tuple(base64.b64decode(text, validate=True) for text in texts)
 
 
-def _paths(fragments: tuple[bytes, ...]) -> list[str]:
-    files = [
-        file for fragment in unpacked_fragments(fragments, "the journal") for file in fragment.files
-    ]
-    if not all(is_generated_data_file_name(file.path) for file in files):
-        raise ValueError(files)  # the files of no task
-    return [data_file_path(file.path) for file in files if file.base_id is None]
+def _places(
+    fragments: tuple[bytes, ...], locations: Sequence[DataLocation]
+) -> Iterator[tuple[ObjectStore, str]]:
+    """Where the files of a task are; no task has written files of other names, or elsewhere."""
+    known = {location.base_id: location for location in locations}
+    for fragment in unpacked_fragments(fragments, "the journal"):
+        for file in fragment.files:
+            if not is_generated_data_file_name(file.path):
+                raise ValueError(file)
+            location = known[file.base_id]
+            yield location.store, location.path_of(file.path)

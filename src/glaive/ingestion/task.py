@@ -65,7 +65,7 @@ class IngestTask:
 
     @property
     def key(self) -> str:
-        """The same for tasks that read the same bytes into the same columns."""
+        """The same for tasks that read the same bytes into the same columns and places."""
         digest = hashlib.sha256()
         for piece in self.pieces:
             file = piece.file
@@ -76,6 +76,15 @@ class IngestTask:
         digest.update(f"{self.write.version} {self.bad_records is not None}".encode())
         digest.update(repr(self.expectations).encode())
         digest.update(repr([entry.id for entry in self.write.schema.walk()]).encode())
+        for location in self.write.locations:
+            if location.base_id is not None:  # runs may give other base paths the same numbers
+                digest.update(
+                    f"{location.base_id} {location.store.uri} {location.is_root}".encode()
+                )
+        if self.write.blobs.bases:
+            digest.update(repr(sorted(self.write.blobs.bases.items())).encode())
+        for number, values in sorted(self.write.dictionaries.items()):
+            digest.update(f"{number} {values.to_pylist()}".encode(errors="surrogatepass"))
         return digest.hexdigest()[:32]
 
     def rows(self, rejects: Rejects) -> Iterator[Rows]:
@@ -112,7 +121,8 @@ class IngestTask:
         """
         journal, aside = self.journal, self.bad_records
         if journal is not None:
-            done = journal.finished(self.key, bad_records=None if aside is None else aside.store)
+            places = () if aside is None else aside.locations
+            done = journal.finished(self.key, rows=self.write.locations, bad_records=places)
             if done is not None:
                 return done
         rejects = Rejects(keep=aside is not None, job_id=self.job_id)
