@@ -224,6 +224,9 @@ def test_renaming_that_is_stopped_anywhere_leaves_the_newest_version_and_can_be_
             migrate_manifest_names(store)
         opened = glaive.dataset(path)
         assert (opened.version, opened.count_rows()) == (versions, 2 * versions)
+        if {len(name) for name in names(path)} > {29}:
+            with pytest.raises(CorruptFileError, match="was stopped, call it again"):
+                opened.versions()
         added = glaive.write_dataset(ROWS, path, mode="append")
         added.migrate_manifest_paths_v2()
         assert [one["version"] for one in added.versions()] == list(range(1, versions + 2))

@@ -394,7 +394,6 @@ def _manifests(metas: Iterable[ObjectMeta]) -> Iterator[tuple[ManifestLocation, 
 
 
 def _mixed(store: ObjectStore, one: ManifestLocation, other: ManifestLocation) -> CorruptFileError:
+    wanted = "one naming scheme (if migrate_manifest_paths_v2 was stopped, call it again)"
     found = f"{one.path} and {other.path}"
-    return CorruptFileError(
-        "names of manifests", expected="one naming scheme", found=found, where=store.uri
-    )
+    return CorruptFileError("names of manifests", expected=wanted, found=found, where=store.uri)
