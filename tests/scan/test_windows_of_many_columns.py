@@ -100,3 +100,46 @@ def test_members_of_a_struct_are_not_all_made_before_they_are_counted(
     rows, made = map(int, found.stdout.split())
     assert rows == dataset.count_rows()
     assert made < 250_000_000, "all members take 492 MB"
+
+
+TOGETHER = """
+import sys, glaive
+
+def peak():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
+
+dataset = glaive.dataset(sys.argv[1])
+dataset.head(2)
+before = peak()
+sizes = "length(concat(" + ", ".join(f"c{at}" for at in range(96)) + "))"
+if sys.argv[2] == "filter":
+    rows = dataset.count_rows(f"{sizes} > 3")
+else:
+    dataset.add_columns({"size": sizes})
+    rows = dataset.count_rows()
+print(rows, peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says how much was held")
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize("use", ["filter", "new column"])
+def test_columns_of_a_filter_or_of_a_new_column_are_not_all_made_before_they_are_counted(
+    tmp_path: Path, use: str
+) -> None:
+    """Filters and expressions read all columns that they need of a window of rows."""
+    text = pa.array(["x" * 20_000]).take(pa.array([0] * BLOCK))
+    rows = pa.table({f"c{at}": text for at in range(96)})
+    dataset = glaive.write_dataset(rows, tmp_path, data_storage_version="2.1")
+    found = subprocess.run(
+        [sys.executable, "-c", TOGETHER, str(tmp_path), use],
+        env={**os.environ, "GLAIVE_MAX_DECODED_BYTES_PER_PAGE": "12MiB"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    count, made = map(int, found.stdout.split())
+    assert count == dataset.count_rows()
+    assert made < 400_000_000, "all columns took 670 MB, and joined"

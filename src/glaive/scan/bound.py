@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BoundFragment", "bind_fragment"]
 
-
 _FRAGMENT_BYTES = 2048
 """Bytes of memory of a fragment beside its columns."""
 
@@ -70,6 +69,7 @@ class BoundFragment:
         self.fragment = _with_fields_read(fragment, projection)
         self.projection = projection
         self.columns = columns
+        self._made = columns if projection.plain else self.stored
         self.readers = readers
         self.mapped = all(reader.mapped for reader in readers)
         self.rows = fragment.physical_rows
@@ -99,9 +99,8 @@ class BoundFragment:
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Live rows among ``start`` to ``stop``, one array per output."""
-        sized = () if self.projection.blob_contents else self.readers  # others are elsewhere
         sizes = self.projection.row_sizes
-        checked = in_proportion(stop - start, len(self.columns), sizes.most, sized)
+        checked = self.in_proportion(stop - start, len(self.columns))
         if self.live is not None and self.mapped and self.projection.plain:
             arrays = [checked(self.live.read(column, start, stop)) for column in self.columns]
             sizes.see_all(arrays)
@@ -109,8 +108,7 @@ class BoundFragment:
         if self._whole is not None:
             arrays = self._whole.read(start, stop)
         else:
-            columns = self.columns if self.projection.plain else self.stored
-            arrays = [checked(column.read(start, stop)) for column in columns]
+            arrays = [checked(column.read(start, stop)) for column in self._made]
         sizes.see_all(arrays)
         if self.live is not None:
             arrays = self.live.keep(start, stop, arrays)
@@ -119,6 +117,11 @@ class BoundFragment:
         # Nothing is computed of deleted rows: their values may be none that it exists for.
         rows = np.arange(start, stop) if self.live is None else self.live.among(start, stop)
         return self.outputs(arrays, rows)
+
+    def in_proportion(self, rows: int, fields: int) -> Callable[[pa.Array], pa.Array]:
+        """A check of the arrays of so many fields; see ``in_proportion`` of ``file.bound``."""
+        sized = () if self.projection.blob_contents else self.readers  # others are elsewhere
+        return in_proportion(rows, fields, self.projection.row_sizes.most, sized)
 
     def expect(self, pattern: Literal["random", "sequential"]) -> None:
         """Tell the files how they will be read."""
@@ -134,8 +137,7 @@ class BoundFragment:
         if self._whole is not None:
             arrays = self._whole.take(rows)
         else:
-            columns = self.columns if self.projection.plain else self.stored
-            arrays = [column.take(rows) for column in columns]
+            arrays = [column.take(rows) for column in self._made]
         return arrays if self.projection.plain else self.outputs(arrays, rows)
 
     def prefetch(self, rows: NDArray[np.int64]) -> bool:
@@ -147,9 +149,7 @@ class BoundFragment:
         if self._whole is None:
             return self.take(rows)
         step = self._whole.plan_take(rows)
-        if self.projection.plain:
-            return step
-        return and_then(step, lambda arrays: self.outputs(arrays, rows))
+        return step if self.projection.plain else and_then(step, partial(self.outputs, rows=rows))
 
     def outputs(
         self, arrays: Sequence[pa.Array], rows: NDArray[np.int64], *, deleted: bool = False

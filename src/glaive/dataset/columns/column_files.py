@@ -211,7 +211,8 @@ def physical_rows(
     end = bound.rows if stop is None else stop
 
     def read(first: int, last: int) -> pa.RecordBatch:
-        arrays = [column.read(first, last) for column in bound.stored]
+        checked = bound.in_proportion(last - first, len(bound.stored))
+        arrays = [checked(column.read(first, last)) for column in bound.stored]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     parts: Iterable[tuple[int, int]] = windows(bound, start, end)

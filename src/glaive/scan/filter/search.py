@@ -8,7 +8,7 @@ for these rows only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from glaive.arrow.capacity import in_parts
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError
+from glaive.file.run_fetch import and_then
 from glaive.scan.bound import BoundFragment
 from glaive.scan.filter.columns import LazyColumns
 from glaive.scan.filter.rows import RowSelection
@@ -285,11 +286,14 @@ class Search:
         remaining = self._remaining(bound, rows, start, stop)
         if remaining is not None and not remaining.any():
             return None
-        columns = self._read(bound, start, stop)
+        checked = bound.in_proportion(stop - start, len(needed))
+
+        def plan(column: Any) -> Any:
+            return and_then(column.plan_read(start, stop), checked)
+
+        columns = self._read(bound, start, stop, checked)
         with self.meter.step("decode"):
-            read_in_one_request(
-                bound, needed, columns, lambda column: column.plan_read(start, stop)
-            )
+            read_in_one_request(bound, needed, columns, plan)
             for at in needed:
                 bound.projection.row_sizes.see(at, columns.field(at))
         with self.meter.step("filter"):
@@ -324,7 +328,13 @@ class Search:
         flags[deleted - start] = False
         return flags
 
-    def _read(self, bound: BoundFragment, start: int, stop: int) -> LazyColumns:
+    def _read(
+        self,
+        bound: BoundFragment,
+        start: int,
+        stop: int,
+        checked: Callable[[pa.Array], pa.Array],
+    ) -> LazyColumns:
         """The rows of a range, deleted ones included."""
 
         def system(name: str) -> Any:
@@ -332,7 +342,7 @@ class Search:
             return bound.system(name, rows, deleted=self.deleted)
 
         def read(at: int) -> Any:
-            return bound.stored[at].read(start, stop)
+            return checked(bound.stored[at].read(start, stop))
 
         return LazyColumns(stop - start, read, system, bound.logical)
 

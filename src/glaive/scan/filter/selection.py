@@ -15,7 +15,6 @@ import pyarrow as pa
 from glaive.arrow.buffers import integer_array
 from glaive.arrow.capacity import in_parts
 from glaive.dataclass import dataclass
-from glaive.file.bound import in_proportion
 from glaive.file.run_fetch import and_then, join, run_fetch
 from glaive.kernels.compact import DeletionMask
 from glaive.scan.bound import BoundFragment
@@ -121,9 +120,7 @@ class FragmentSelection:
         missing = [at for at in fields_of(outputs) if decoded is None or not decoded.has(at)]
         taken = [at for at in missing if self._is_taken(at, late)]
         cut_down = [at for at in missing if at not in taken]
-        sized = () if bound.projection.blob_contents else bound.readers
-        most = bound.projection.row_sizes.most
-        checked = in_proportion(self.count, len(missing), most, sized)
+        checked = bound.in_proportion(self.count, len(missing))
 
         def read(at: int) -> Any:
             array = checked(values(at))
