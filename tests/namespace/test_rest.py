@@ -414,6 +414,7 @@ def test_what_the_environment_would_send_to_a_server_that_a_catalogue_names_keep
         ("gs://b/t", {"google_storage_token": "a", "base_url": "https://other"}),
         ("az://b/t", {"account_name": "a", "sas_token": "b", "unheard_of": "c"}),
         ("https://host/t", {"timeout": "5s"}),
+        ("https://host/t", {"timeout": "60000ms", "connect_timeout": "1m 30s"}),
         ("https://host/t", {"timeout": "2 minutes", "client_max_retries": "10"}),
         ("http://10.0.0.7:8080/t", {}),
         ("http://0xa.0x.0x.7:8080/t", {}),

@@ -50,7 +50,8 @@ _PART_OF_HOST: Final = re.compile(r"[A-Za-z0-9._-]*")
 """After any other character what follows may be another host: ``x@evil/``."""
 
 _TIME: Final = re.compile(
-    r"[0-9]{1,3} ?(?:ms|millis|msecs?|s|secs?|seconds?)|[0-9]{1,2} ?(?:m|mins?|minutes?)"
+    r"(?=[0-9])(?:[0-9]{1,2} ?(?:m|mins?|minutes?) ?)?(?:[0-9]{1,3} ?(?:s|secs?|seconds?) ?)?"
+    r"(?:[0-9]{1,6} ?(?:ms|millis|msecs?))?"
 )
 _COUNT: Final = re.compile(r"[0-9]{1,2}")
 _WAITING: Final[Mapping[str, re.Pattern[str]]] = {
