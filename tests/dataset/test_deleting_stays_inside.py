@@ -143,7 +143,10 @@ def test_a_file_whose_name_no_dataset_can_have_stays_and_stops_nothing(
     for file in foreign:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(b"")
+    link = place / "data" / "l\nk"
+    link.symlink_to(tmp_path)
     for deletion in DELETIONS:
         deletion(place)
     assert sorted(path for path in place.rglob("*") if path.is_file()) == sorted(foreign)
+    assert link.is_symlink()
     assert "Icon\\r" in caplog.text
