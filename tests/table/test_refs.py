@@ -62,6 +62,16 @@ def test_what_a_link_in_the_place_of_a_tag_or_branch_leads_to_is_in_no_message(
     assert "AKIA" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["a\nb", "a b"])
+def test_a_tag_whose_file_has_a_name_that_no_tag_has_is_damaged(name: str, tmp_path: Path) -> None:
+    """Whatever the name: also one that no object can have."""
+    dataset = glaive.write_dataset(ROWS, tmp_path)
+    dataset.tags.create("v", 1)
+    (tmp_path / "_refs" / "tags" / "v.json").rename(tmp_path / "_refs" / "tags" / f"{name}.json")
+    with pytest.raises(CorruptFileError, match=r"name of a file in _refs/tags"):
+        dataset.tags.list()
+
+
 def test_a_branch_with_half_of_a_pair_in_its_identifier_is_damaged(tmp_path: Path) -> None:
     dataset = glaive.write_dataset(ROWS, tmp_path)
     dataset.create_branch("dev")

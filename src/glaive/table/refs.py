@@ -176,7 +176,7 @@ def read_refs(
     files = ref_files(root, folder)
     for name, meta in files.items():
         if not is_valid_name(name):
-            raise damaged(f"name of a file in {folder}", "a valid name", name, root.full(meta.path))
+            raise damaged(f"name of a file in {folder}", "a valid name", name, root.full(folder))
         if not meta.size:
             where = GlaiveError.without_secrets(root.full(meta.path))
             _logger.warning("%s", _unfinished(where))
