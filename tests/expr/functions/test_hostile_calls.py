@@ -232,3 +232,9 @@ def test_a_group_that_a_pattern_does_not_have_is_no_text(group: str, made: str) 
     column = pa.table({"s": ["a"]})
     for reference in (f"${{{group}}}b", f"\\{group}b"):
         assert evaluate(f"regexp_replace(s, '(a)', '{reference}')", column)[0].as_py() == made
+
+
+def test_a_group_may_have_any_number_of_zeros_before_its_number() -> None:
+    column = pa.table({"s": ["ba"]})
+    for reference in ("${" + "0" * 12 + "1}", "\\" + "0" * 12 + "1"):
+        assert evaluate(f"regexp_replace(s, 'b(a)', '{reference}')", column)[0].as_py() == "a"
