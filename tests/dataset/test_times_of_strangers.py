@@ -53,6 +53,7 @@ def test_the_end_of_a_day_is_a_time_and_what_follows_is_none(unit: str, second: 
         times(kind, [-1]),
         listed,
         listed.values.dictionary_encode(),
+        pa.ExtensionArray.from_storage(pa.opaque(kind, "time", "elsewhere"), listed.values),
     ):
         with pytest.raises(CorruptFileError, match="since midnight"):
             check_numbers(pa.record_batch({"a": column}))
