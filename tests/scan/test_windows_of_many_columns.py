@@ -80,14 +80,17 @@ print(sum(rows for rows, _ in sizes), peak() - before)
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says how much was held")
 @pytest.mark.spec("rel-24")
-@pytest.mark.parametrize("kind", ["texts", "dictionary"])
+@pytest.mark.parametrize("kind", ["texts", "dictionary", "compressed"])
 def test_members_of_a_struct_are_not_all_made_before_they_are_counted(
     tmp_path: Path, kind: str
 ) -> None:
     """Each leaf has a page, and each page a limit: 96 of them took 96 times that."""
-    values = ["x" * 20_000] if kind == "texts" else ["x" * 20_000, "y" * 20_000]
-    text = pa.array(values).take(pa.array([at % len(values) for at in range(ROWS // 8)]))
-    struct = pa.StructArray.from_arrays([text] * 96, [f"m{at}" for at in range(96)])
+    count = {"texts": 1, "dictionary": 2, "compressed": ROWS // 8}[kind]
+    values = pa.array([f"{at:04}{'x' * 20_000}" for at in range(count)])
+    text = values.take(pa.array([at % count for at in range(ROWS // 8)]))
+    metadata = {"lance-encoding:compression": "zstd"} if kind == "compressed" else None
+    members = [pa.field(f"m{at}", pa.string(), metadata=metadata) for at in range(96)]
+    struct = pa.StructArray.from_arrays([text] * 96, fields=members)
     dataset = glaive.write_dataset(pa.table({"s": struct}), tmp_path, data_storage_version="2.1")
     found = subprocess.run(
         [sys.executable, "-c", MEMBERS, str(tmp_path)],
