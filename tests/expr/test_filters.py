@@ -326,6 +326,7 @@ def test_views_halves_and_vectors(text: str, kept: list[int]) -> None:
         (pc.field("a") > 1, [1, 2]),
         ((pc.field("a") == 1) | ~(pc.field("b") == False), [0, 3]),  # noqa: E712  # an expression
         (pc.field("a").isin([1, 3]), [0, 2]),
+        (~pc.field("a").isin([1, 3]), [1]),
         (pc.field("a").is_null(), [3]),
         (pc.Expression._call("is_null", [pc.field("a")]), [3]),  # noqa: SLF001  # without options
         (pc.field("x").is_null(nan_is_null=True), [2, 3]),
@@ -349,6 +350,12 @@ def test_expressions_of_pyarrow(expression: pc.Expression, kept: list[int]) -> N
 @pytest.mark.parametrize(
     "expression",
     [
+        pc.field("a").isin([True, None]),
+        ~pc.field("a").isin([True, None]),
+        pc.field("s").isin(pa.array([None], pa.string())),
+        ~pc.field("s").isin(pa.array([None], pa.string())),
+        pc.field("s").isin([None, "A", None]) | pc.field("a"),
+        pc.is_in(pc.field("a"), pa.array([True, None]), skip_nulls=True),
         pc.xor(pc.field("a"), pc.field("b")),
         ~pc.xor(pc.field("a"), pc.field("b")),
         pc.ascii_lower(pc.field("s")) == "éa",

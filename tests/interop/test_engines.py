@@ -126,6 +126,16 @@ def test_polars_reads_the_columns_it_needs(uri: str) -> None:
     assert bytes_read(uri, ask) < bytes_read(uri, LanceDataset.to_table) / 8
 
 
+def test_polars_finds_nulls_where_it_asks_for_them(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2, None, 3]})
+    lazy = pl.scan_pyarrow_dataset(glaive.write_dataset(rows, tmp_path / "t"))
+    for nulls_equal in (False, True):
+        among = pl.col("id").is_in([1, None], nulls_equal=nulls_equal)
+        for condition in (among, ~among):
+            expected = pl.from_arrow(rows).filter(condition)
+            assert lazy.filter(condition).collect().equals(expected)
+
+
 def test_pandas_and_polars_take_the_whole(dataset: LanceDataset) -> None:
     table = dataset.to_table(columns=["id", "score"])
 

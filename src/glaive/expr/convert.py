@@ -122,7 +122,15 @@ _HARMLESS = {"", "ArithmeticOptions", "ScalarAggregateOptions"}
 
 def _in(nodes: list[Node], options: Options) -> Node:
     values = options["value_set"].values
-    return tree.InList(nodes[0], tuple(Literal.of(value) for value in values))
+    nulls = options["null_matching_behavior"].as_py() if values.null_count else _SQL
+    if nulls in (_MATCHED, _SKIPPED):
+        values = values.drop_null()
+    among = tree.InList(nodes[0], tuple(Literal.of(value) for value in values))
+    return tree.either(tree.IsNull(nodes[0]), among) if nulls == _MATCHED else among
+
+
+_MATCHED, _SKIPPED, _SQL = 0, 1, 3
+"""What a null among the values of ``is_in`` does: it is equal to nulls, or left out, or unknown."""
 
 
 def _cast(nodes: list[Node], options: Options) -> Node:
