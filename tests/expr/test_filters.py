@@ -317,6 +317,24 @@ def test_views_halves_and_vectors(text: str, kept: list[int]) -> None:
     assert len(bound_filter.mask(batch.slice(0, 0))) == 0
 
 
+def test_halves_are_compared_with_infinity_and_nan() -> None:
+    values = [1.0, np.inf, None, np.nan, -np.inf]
+    batch = pa.record_batch({"h": pa.array(values, pa.float16())})
+    schema, half = LanceSchema.from_arrow(batch.schema), pc.field("h")
+    for expression, kept in (
+        (half == pa.scalar(np.inf, pa.float16()), [1]),
+        (half == pa.scalar(np.nan, pa.float16()), [3]),
+        (half < np.inf, [0, 4]),
+        (half.isin(pa.array([-np.inf, np.nan], pa.float16())), [3, 4]),
+        (pc.is_inf(half), [1, 4]),
+        (pc.is_finite(half), [0]),
+    ):
+        mask = bind_filter(expression, schema).mask(batch)
+        assert [row for row, passes in enumerate(mask.to_pylist()) if passes] == kept
+    with pytest.raises(FilterError, match="does not fit"):
+        bind_filter("h < 65520.0", schema)
+
+
 # ------------------------------------------------------------------------ pyarrow, Substrait
 
 

@@ -7,6 +7,7 @@ AND and OR: ``i > 2.5`` on integers is an error, not a comparison of floats.
 from __future__ import annotations
 
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def _float(value: float, target: Any) -> float | None:
     if not pa.types.is_floating(target):
         return None
     if target.bit_width == 16:
-        return float(np.float16(value)) if abs(value) <= _MAX_HALF else None
+        return None if isfinite(value) and abs(value) > _MAX_HALF else float(np.float16(value))
     if target.bit_width == 32:
         with np.errstate(over="ignore"):
             return float(np.float32(value))
