@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import SchemaError
+from glaive.errors import OptionError, SchemaError
 
 
 @pytest.fixture
@@ -56,3 +56,50 @@ def test_what_a_restore_brings_back_from_before_the_feed_is_not_guessed(
     with pytest.raises(SchemaError, match="may be the same column"):
         dataset.changes(7, columns=["id", "old"]).to_table()
     assert 30 in dataset.changes(7, columns=["id"]).to_table()["id"].to_pylist()
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_columns_that_exchanged_their_names_keep_their_values(tmp_path: Path, stable: bool) -> None:
+    made = glaive.write_dataset(
+        pa.table({"id": [1, 2], "a": ["A1", "A2"], "b": ["B1", "B2"]}),
+        tmp_path / "t",
+        enable_stable_row_ids=stable,
+    )
+    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
+        made.alter_columns({"path": old, "name": new})
+    made.delete("id = 2")
+    feed = made.changes(1, columns=["a", "b"]).to_table()
+    assert feed["a"].to_pylist() == ["B1", "B2", "B2"]
+    assert feed["b"].to_pylist() == ["A1", "A2", "A2"]
+    assert made.changes(1, columns=["a"]).to_table()["a"].to_pylist() == ["B1", "B2", "B2"]
+
+
+def test_a_column_that_was_renamed_leaves_no_values_to_one_that_got_its_name(
+    tmp_path: Path,
+) -> None:
+    made = glaive.write_dataset(pa.table({"id": [1], "a": ["A1"]}), tmp_path / "t")
+    made.alter_columns({"path": "a", "name": "b"})
+    made.add_columns({"a": "'new'"})
+    made.delete("id = 1")
+    feed = made.changes(1).to_table()
+    assert feed["a"].to_pylist() == [None, "new"]
+    assert feed["b"].to_pylist() == ["A1", "A1"]
+
+
+def test_members_are_followed_by_their_ids(tmp_path: Path) -> None:
+    rows = {"s": [{"x": 1, "y": 10}, None], "l": [[{"x": 3, "y": 4}], []]}
+    made = glaive.write_dataset(pa.table({"id": [1, 2], **rows}), tmp_path / "t")
+    made.alter_columns({"path": "s.x", "name": "z"}, {"path": "l.item.x", "name": "z"})
+    made.delete("id = 1")
+    feed = made.changes(1).to_table()
+    assert feed["s"].to_pylist() == [{"z": 1, "y": 10}, None, {"z": 1, "y": 10}]
+    assert feed["l"].to_pylist() == [[{"z": 3, "y": 4}], [], [{"z": 3, "y": 4}]]
+    made.alter_columns({"path": "s.y", "name": "x"})
+    made.alter_columns({"path": "s.z", "name": "y"})
+    assert made.changes(1).to_table()["s"][0].as_py() == {"y": 1, "x": 10}
+
+
+def test_parts_of_columns_are_no_columns_of_a_feed(tmp_path: Path) -> None:
+    made = glaive.write_dataset(pa.table({"s": [{"x": 1}]}), tmp_path / "t")
+    with pytest.raises(OptionError, match=r"'s\.x' is a part of 's'"):
+        made.changes(1, columns=["s.x"])

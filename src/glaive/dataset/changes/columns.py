@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from glaive.dataset.changes.commits import Commit
 from glaive.errors import SchemaError
+from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
+from glaive.named_tuple import NamedTuple
 from glaive.scan.system_columns import SYSTEM_COLUMNS
 
-__all__ = ["CHANGE_COLUMNS", "ColumnHistory", "fitted", "sources"]
+__all__ = ["CHANGE_COLUMNS", "ColumnHistory", "Source", "fitted", "sources"]
 
 _ADDED: list[Any] = [
     pa.field("_change_type", pa.string(), nullable=False),
@@ -97,6 +100,21 @@ def _renamed(before: Manifest, after: Manifest) -> bool:
     return any(names.get(field.id, field.name) != field.name for field in after.schema.walk())
 
 
+class Source(NamedTuple):
+    """A column of a version.
+
+    Parameters
+    ----------
+    name
+        Its name there; ``None``: the version does not have it.
+    members
+        The column with the names that its members have in the feed, where these are others.
+    """
+
+    name: str | None
+    members: Field | None
+
+
 def sources(
     names: Sequence[str],
     wanted: LanceSchema,
@@ -104,8 +122,8 @@ def sources(
     *,
     others: frozenset[int] | None,
     where: str,
-) -> list[str | None]:
-    """The name that each column had in a version; ``None`` if it did not have the column.
+) -> list[Source]:
+    """Where the values of each column are in a version.
 
     Parameters
     ----------
@@ -122,39 +140,126 @@ def sources(
     SchemaError
         A column may have been renamed, which only field ids would tell.
     """
-    found: list[str | None] = []
+    selected = [field for field in wanted.fields if others is not None or field.name in names]
+    matched = _Names(others, where).of(selected, stored.fields)
+    known = {field.name: (of, field) for of, field in zip(stored.fields, matched, strict=True)}
+    found: list[Source] = []
     for name in names:
-        if name in SYSTEM_COLUMNS or name in stored.names:
-            found.append(name)
-            continue
-        (field,) = wanted.find(name)
-        renamed = [column.name for column in stored.fields if column.id == field.id]
-        if not renamed or (others is not None and field.id in others):
-            found.append(None)
-        elif others is not None:
-            found.append(renamed[0])
+        if name in SYSTEM_COLUMNS:
+            found.append(Source(name, None))
+        elif name in known:
+            of, field = known[name]
+            same = of.children == field.children
+            found.append(Source(of.name, None if same else field))
         else:
-            raise SchemaError(
-                f"column {name!r} does not exist in {where}, where {renamed[0]!r} may be the same "
-                "column under another name. Start at a later version, or leave the column out"
-            )
+            found.append(Source(None, None))
     return found
 
 
-def fitted(array: pa.ChunkedArray, column: pa.Field, where: str) -> pa.ChunkedArray:
+class _Names(NamedTuple):
+    """What fields of a version are called in the feed."""
+
+    others: frozenset[int] | None
+    where: str
+
+    def of(self, wanted: Sequence[Field], stored: Sequence[Field]) -> list[Field]:
+        """Fields of the version with their names in the feed, or ones that no field there has.
+
+        Fields are the same by their ids. One that has no such field, as one of another type, is
+        that of its name, if this is none of the others.
+        """
+        by_id = {field.id: field for field in wanted if field.id >= 0}
+        by_name = {field.name: field for field in wanted}
+        same: dict[int, Field] = {}
+        if self.others is None:
+            self._check(by_id, stored)
+        else:
+            known = by_id.keys() - self.others
+            same = {field.id: by_id[field.id] for field in stored if field.id in known}
+        taken = {field.name for field in same.values()}
+        made: list[Field] = []
+        for field in stored:
+            there = same.get(field.id)
+            if there is None and field.name not in taken:
+                there = by_name.get(field.name)
+            if there is not None:
+                children = tuple(self.of(there.children, field.children))
+                made.append(_called(field, there.name, children))
+            elif field.name in by_name:
+                made.append(_called(field, f"{field.name}:{field.id}", field.children))
+            else:
+                made.append(field)
+        return made
+
+    def _check(self, wanted: Mapping[int, Field], stored: Sequence[Field]) -> None:
+        """See that no column was renamed."""
+        names = {field.name for field in stored}
+        for field in stored:
+            there = wanted.get(field.id)
+            if there is not None and there.name not in names:
+                raise SchemaError(
+                    f"column {there.name!r} does not exist in {self.where}, where {field.name!r} "
+                    "may be the same column under another name. Start at a later version, or leave "
+                    "the column out"
+                )
+
+
+def _called(field: Field, name: str, children: tuple[Field, ...]) -> Field:
+    if field.name == name and field.children == children:
+        return field
+    return replace(field, name=name, children=children)
+
+
+def fitted(
+    array: pa.ChunkedArray, column: pa.Field, members: Field | None, where: str
+) -> pa.ChunkedArray:
     """Values of an earlier type of a column in the type that the feed has.
+
+    Parameters
+    ----------
+    members
+        See :class:`Source`.
 
     Raises
     ------
     SchemaError
         A value cannot be converted.
     """
-    if array.type == column.type:
+    if members is None and array.type == column.type:
         return array
     try:
+        if members is not None:
+            kind = _with_names(array.type, members)
+            chunks: Any = [chunk.view(kind) for chunk in array.chunks]
+            array = pa.chunked_array(chunks, kind)
         return array.cast(column.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except pa.ArrowException as error:
         raise SchemaError(
             f"column {column.name!r} is {array.type} in {where} and {column.type} in the feed: "
             f"{error}. Leave the column out, or read changes since its type was changed"
         ) from error
+
+
+def _with_names(kind: Any, named: Field) -> Any:
+    """A type with the names that its members have in a field."""
+    types, children = pa.types, named.children
+    if not children:
+        return kind
+    if types.is_struct(kind) and kind.num_fields == len(children):
+        return pa.struct(
+            [
+                member.with_name(child.name).with_type(_with_names(member.type, child))
+                for member, child in zip(kind, children, strict=True)
+            ]
+        )
+    if types.is_map(kind):
+        (entries,) = children
+        item = kind.item_field
+        item = item.with_type(_with_names(item.type, entries.children[1]))
+        return pa.map_(kind.key_field, item, kind.keys_sorted)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        item = kind.value_field.with_type(_with_names(kind.value_type, children[0]))
+        if types.is_fixed_size_list(kind):
+            return pa.list_(item, kind.list_size)
+        return pa.list_(item) if types.is_list(kind) else pa.large_list(item)
+    return kind

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.widths import total_width
-from glaive.dataset.changes.columns import CHANGE_COLUMNS, ColumnHistory, fitted, sources
+from glaive.dataset.changes.columns import CHANGE_COLUMNS, ColumnHistory, Source, fitted, sources
 from glaive.dataset.changes.commits import CommitSummary, check_range, commits
 from glaive.dataset.changes.plan import plan_commit, plan_net
 from glaive.dataset.changes.rows import changed_rows
@@ -90,6 +90,7 @@ class ChangeReader:
             raise SchemaError(
                 f"{dataset.uri} has a column {taken[0]!r}, as the change feed. Select other columns"
             )
+        self._columns = [_column(self._wanted, name) for name in self._names]
         # A version without some column has nulls in it.
         fields = [
             field if field.name in SYSTEM_COLUMNS else field.with_nullable(True) for field in rows
@@ -101,6 +102,7 @@ class ChangeReader:
         width = max(1.0, total_width(field.type for field in fields).total)
         self._batch_size = batch_size or max(64, min(_BATCH_ROWS, int(_BATCH_BYTES / width)))
         self._versions: dict[int, OpenedVersion] = {}
+        self._sources: tuple[tuple[int, frozenset[int] | None], list[Source]] | None = None
 
     def read(self, task: ChangeTask) -> Iterator[pa.RecordBatch]:
         """The changed rows of a task in batches, in the order of the fragment."""
@@ -113,14 +115,8 @@ class ChangeReader:
         if not len(rows):
             return
         manifest = here.manifest
-        stored = sources(
-            self._names,
-            self._wanted,
-            manifest.schema,
-            others=task.others,
-            where=manifest.where,
-        )
-        view = here.views.take(tuple(dict.fromkeys(name for name in stored if name is not None)))
+        stored = self._sources_of(manifest, task.others)
+        view = here.views.take(tuple(dict.fromkeys(one.name for one in stored if one.name)))
         position = manifest.position_of(task.fragment_id)
         for start in range(0, len(rows), self._batch_size):
             part = rows[start : start + self._batch_size]
@@ -128,12 +124,22 @@ class ChangeReader:
             columns = [
                 pa.nulls(len(part), field.type)
                 if name is None
-                else fitted(taken.column(name), field, manifest.where)
-                for name, field in zip(stored, self._fields, strict=True)
+                else fitted(taken.column(name), field, members, manifest.where)
+                for (name, members), field in zip(stored, self._fields, strict=True)
             ]
             columns += _described(task, updated[start : start + len(part)])
             table = pa.Table.from_arrays(columns, schema=self.schema)
             yield from table.combine_chunks().to_batches()
+
+    def _sources_of(self, manifest: Manifest, others: frozenset[int] | None) -> list[Source]:
+        """Those of the columns; tasks of one version come one after the other."""
+        key = (manifest.version, others)
+        if self._sources is None or self._sources[0] != key:
+            found = sources(
+                self._columns, self._wanted, manifest.schema, others=others, where=manifest.where
+            )
+            self._sources = (key, found)
+        return self._sources[1]
 
     def _version(self, version: int) -> OpenedVersion:
         opened = self._versions.get(version)
@@ -179,6 +185,16 @@ class ChangeFeed:
     def estimated_rows(self) -> int:
         """Number of changed rows, from the manifests: exact for whole fragments, else a bound."""
         return self.tasks.rows
+
+
+def _column(schema: LanceSchema, name: str) -> str:
+    """The name of the column that users name; an ``OptionError`` for members of columns."""
+    if name in SYSTEM_COLUMNS:
+        return name
+    column, *members = schema.find(name)
+    if members:
+        raise OptionError(f"columns: {name!r} is a part of {column.name!r}. Select all of it")
+    return column.name
 
 
 def _taken(view: BoundProjection, position: int, rows: Int64s) -> pa.Table:
