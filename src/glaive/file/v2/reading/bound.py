@@ -160,32 +160,34 @@ class FieldColumns(BoundField):
             step = self._pages[at].read(start - starts[at], stop - starts[at])
             return and_then(step, self._finish_flat)
         steps: list[Any] = []
-        counts = self._counts_leaves and stop - start > 1
-        count = self._count_leaf(stop - start) if counts else None
+        counted, finish = self._making(stop - start)
         for column in self.leaf_columns:
             if column is None:
                 steps.append(None)
                 continue
             at = bisect_right(column.starts, start) - 1
             base = column.starts[at]
-            step = column.pages[at].read(start - base, stop - base)
-            steps.append(step if count is None else and_then(step, count))
-        finish = self._finish if count is None else self._finish_counted
-        return join(steps, partial(finish, stop - start))
+            steps.append(counted(column.pages[at].read(start - base, stop - base)))
+        return join(steps, finish)
 
     def _proportion(self, rows: int) -> Proportion:
         """A check of what all leaves have of so many rows."""
         present = sum(column is not None for column in self.leaf_columns)
         return Proportion(rows * present, self.reader.size, self._where)
 
-    def _count_leaf(self, rows: int) -> Callable[[Leaf], Leaf]:
+    def _making(
+        self, rows: int
+    ) -> tuple[Callable[[Any], Any], Callable[[Sequence[Leaf | None]], pa.Array]]:
+        """How leaves of so many rows are counted, and made an array of."""
+        if not self._counts_leaves or rows <= 1:
+            return _as_it_is, partial(self._finish, rows)
         proportion = self._proportion(rows)
 
         def count(leaf: Leaf) -> Leaf:
             proportion.count(_text_bytes(leaf), rows)
             return leaf
 
-        return count
+        return partial(and_then, then=count), partial(self._finish_counted, rows)
 
     def _finish_counted(self, rows: int, leaves: Sequence[Leaf | None]) -> pa.Array:
         """``_finish``, which makes much more of leaves that are equal, or have a dictionary."""
@@ -357,14 +359,19 @@ class FieldColumns(BoundField):
             # The segments of a flat field are its pages.
             step = self._pages[segment].take(rows - begin if begin else rows)
             return and_then(step, self._finish_flat)
+        counted, finish = self._making(len(rows))
         steps: list[Any] = []
         for column in self.leaf_columns:
             if column is None:
                 steps.append(None)
                 continue
             at = bisect_right(column.starts, begin) - 1
-            steps.append(column.pages[at].take(rows - column.starts[at]))
-        return join(steps, partial(self._finish, len(rows)))
+            steps.append(counted(column.pages[at].take(rows - column.starts[at])))
+        return join(steps, finish)
+
+
+def _as_it_is(step: Any) -> Any:
+    return step
 
 
 def _has_any_size(leaf: Node) -> bool:
