@@ -268,3 +268,30 @@ def test_a_column_the_frame_lacks_is_refused_with_the_remedy() -> None:
 
     with pytest.raises(SchemaError, match=r"lacks columns of t: x, x\.y.*lit\(None\)"):
         refuse_missing(some, wanted, where="t")
+
+
+def test_nulls_are_looked_for_only_in_parts_that_rows_have() -> None:
+    """Below a null struct, and outside of a slice, there may be any."""
+    struct = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    below = pa.StructArray.from_arrays(
+        [pa.array([None, 1])], fields=list(struct), mask=pa.array([True, False])
+    )
+    maps: pa.DataType = pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))
+    entries = pa.MapArray.from_arrays([0, 1, 2], pa.array(["x", "y"]), pa.array([None, 1]))
+    schema = pa.schema([("s", struct), ("m", maps)])
+    batch = pa.RecordBatch.from_arrays([below, entries.cast(maps)], schema=schema)
+    assert conform(batch.slice(1), schema, writing=False).to_pylist() == [
+        {"s": {"a": 1}, "m": [("y", 1)]}
+    ]
+    first = pa.RecordBatch.from_arrays([below], schema=schema.remove(1))
+    assert conform(first, first.schema, writing=False).to_pylist() == [{"s": None}, {"s": {"a": 1}}]
+
+
+def test_lists_of_one_length_have_no_nulls_where_their_items_have_none() -> None:
+    schema = pa.schema([("v", pa.list_(pa.field("item", pa.float32(), nullable=False), 2))])
+    column = pa.FixedSizeListArray.from_arrays(
+        pa.array([1, None], pa.float32()), type=schema.field(0).type
+    )
+    batch = pa.RecordBatch.from_arrays([column], schema=schema)
+    with pytest.raises(SchemaError, match="column 'v': 'item' is not nullable"):
+        conform(batch, schema, writing=False)
