@@ -6,7 +6,7 @@ libraries read, look for decimals and times.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -50,11 +50,19 @@ def check_arrays(rows: pa.RecordBatch | pa.Table) -> None:
         Says what is wrong.
     """
     rows.validate(full=True)
+    try:
+        fault = next(filter(None, map(wild_length, _chunks_of(rows))), None)
+    except KeyError as error:  # the number of the type
+        raise pa.ArrowInvalid(
+            f"pyarrow has no arrays of a type in {rows.schema.names}, such as months"
+        ) from error
+    if fault is not None:
+        raise pa.ArrowInvalid(fault)
+
+
+def _chunks_of(rows: pa.RecordBatch | pa.Table) -> Iterator[Any]:
     for column in rows.columns:
-        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-            fault = wild_length(chunk)
-            if fault is not None:
-                raise pa.ArrowInvalid(fault)
+        yield from column.chunks if isinstance(column, pa.ChunkedArray) else [column]
 
 
 def wild_length(array: Any) -> str | None:
