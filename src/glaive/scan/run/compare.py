@@ -20,7 +20,7 @@ from glaive.arrow.decimals import unscaled
 from glaive.arrow.scalars import FALSE
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.memory import items_of
+from glaive.memory import as_buffer, items_of
 from glaive.types import Int64s
 
 __all__ = ["ColumnOrdering", "SortKey", "orderings", "rank", "sort_keys", "sorted_rows"]
@@ -92,18 +92,70 @@ def sort_keys(array: Any, how: ColumnOrdering) -> list[SortKey]:
             keys += sort_keys(member, how)
         return keys
     if pa.types.is_fixed_size_list(kind):
-        size = kind.list_size
-        values = pc.list_flatten(_filled_lists(array))
-        steps = np.arange(len(array), dtype=np.int64) * size
-        for at in range(size):
-            places: Any = integer_array(steps + at)
-            if array.null_count:  # what stands there is no value: null lists are equal
-                places = pc.if_else(array.is_valid(), places, None)
-            keys += sort_keys(values.take(places), how)
-        return keys
+        return keys + _keys_of_lists(array, how)
     if not pa.types.is_null(kind):
         keys.append(SortKey(_comparable(array, how.column_name), how.ascending))
     return keys
+
+
+def _keys_of_lists(array: Any, how: ColumnOrdering) -> list[SortKey]:
+    """Keys of fixed-size lists by their items. What stands in null lists is no value: all equal."""
+    import pyarrow.compute as pc
+
+    size = array.type.list_size
+    values = pc.list_flatten(_filled_lists(array))
+    if pa.types.is_null(values.type):
+        return []
+    packed = _packed(array, values, how)
+    if packed is not None:
+        return [SortKey(packed, ascending=True)]
+    if size > _MOST_KEYS:
+        raise UnsupportedFeatureError(
+            f"order_by: column {how.column_name!r} has lists of {size:,} items of type "
+            f"{values.type}, at most {_MOST_KEYS:,} are compared. Sort by another column"
+        )
+    steps = np.arange(len(array), dtype=np.int64) * size
+    keys: list[SortKey] = []
+    for at in range(size):
+        places: Any = integer_array(steps + at)
+        if array.null_count:
+            places = pc.if_else(array.is_valid(), places, None)
+        keys += sort_keys(values.take(places), how)
+    return keys
+
+
+_MOST_KEYS = 4096
+"""Items of a list that are keys of their own, as texts are: each takes a kilobyte and more."""
+
+
+def _packed(lists: Any, values: Any, how: ColumnOrdering) -> Any:
+    """Lists of numbers as bytes in the order that is wanted; None for other items, and huge lists.
+
+    Each number is written with its highest byte first, after a byte that says whether it is null.
+    """
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    ranks = rank(values, how)
+    if ranks is None:
+        return None
+    width = ranks.dtype.itemsize
+    unsigned = np.dtype(f"u{width}")
+    words = ranks.view(unsigned)
+    if ranks.dtype.kind == "i":
+        words = words ^ unsigned.type(1 << (8 * width - 1))
+    items = words.astype(unsigned.newbyteorder(">")).view(np.uint8).reshape(-1, width)
+    if values.null_count:
+        there = flags_of(values.buffers()[0], len(values), values.offset)
+        items = np.where(there[:, None], items, np.uint8(0))
+        items = np.column_stack([there if how.nulls_first else ~there, items]).astype(np.uint8)
+    row_bytes = lists.type.list_size * items.shape[1]
+    rows = items.reshape(len(lists), row_bytes)
+    if lists.null_count:
+        valid = flags_of(lists.buffers()[0], len(lists), lists.offset)
+        rows = np.where(valid[:, None], rows, np.uint8(0))
+    ends = np.arange(len(lists) + 1, dtype=np.int64) * row_bytes
+    buffers = [None, as_buffer(ends), as_buffer(np.ascontiguousarray(rows))]
+    return pa.Array.from_buffers(pa.large_binary(), len(lists), buffers)
 
 
 def _filled_lists(array: Any) -> Any:
