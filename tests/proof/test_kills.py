@@ -20,6 +20,7 @@ def test_killed_processes_find_their_rows_as_their_logs_say() -> None:
         text=True,
         check=False,
     )
+    assert result.stdout, result.stderr
     report = json.loads(result.stdout)
     assert report["found"] == []
     assert result.returncode == 0

@@ -12,6 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import partial
@@ -24,6 +25,7 @@ from glaive.errors import (
     GlaiveError,
     ObjectNotFoundError,
     RefNotFoundError,
+    StoreError,
 )
 from glaive.format.paths import VERSIONS
 from glaive.io.location import Location
@@ -176,7 +178,10 @@ def read_refs(
     files = ref_files(root, folder)
     for name, meta in files.items():
         if not is_valid_name(name):
-            raise damaged(f"name of a file in {folder}", "a valid name", name, root.full(folder))
+            where = root.full(folder)
+            with suppress(StoreError):  # no object can have some of these names
+                where = root.full(meta.path)
+            raise damaged(f"name of a file in {folder}", "a valid name", name, where)
         if not meta.size:
             where = GlaiveError.without_secrets(root.full(meta.path))
             _logger.warning("%s", _unfinished(where))
