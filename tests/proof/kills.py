@@ -57,7 +57,11 @@ class Log:
         self.pending: Rows | None = None
         """After the change that the process was in the middle of."""
         self.counts: Counter[str] = Counter()
-        for text in path.read_text().splitlines():
+        lines = path.read_bytes()
+        # A process that is killed may have written some pages of a line: the change has not begun.
+        whole = lines.rfind(b"\n") + 1
+        os.truncate(path, whole)
+        for text in lines[:whole].splitlines():
             self._follow(json.loads(text))
 
     def write(self, **entry: Any) -> None:
