@@ -7,11 +7,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.config import MOST_IMPLIED
+from glaive.errors import CapacityError
+from glaive.file.bound import in_proportion
+from glaive.io.local import LocalStore
 
 COLUMNS, ROWS, BLOCK = 16, 2048, 256
 
@@ -149,3 +154,27 @@ def test_columns_of_a_filter_or_of_a_new_column_are_not_all_made_before_they_are
     count, made = map(int, found.stdout.split())
     assert count == dataset.count_rows()
     assert made < 400_000_000, "all columns took 670 MB, and joined"
+
+
+class Large:
+    """Values of a column that take more than may be made at once."""
+
+    nbytes = MOST_IMPLIED + 1
+
+    def __len__(self) -> int:
+        return 10
+
+
+@pytest.mark.parametrize(("more", "checked"), [(0, False), (1, True)])
+def test_columns_are_measured_where_their_rows_may_take_too_much(
+    tmp_path: Path, more: int, *, checked: bool
+) -> None:
+    store = LocalStore(tmp_path)
+    store.put("x", [b"1"])
+    values: Any = Large()
+    check = in_proportion(10, 2, MOST_IMPLIED / 10 + more, [store.open("x")])
+    if checked:
+        with pytest.raises(CapacityError, match="read or take fewer rows at a time"):
+            check(values)
+    else:
+        assert check(values) is values
