@@ -68,7 +68,7 @@ def test_rows_of_many_columns_are_made_some_at_a_time_where_few_bytes_stand_for_
         assert largest <= 66_000_000, "all rows take 655 MB"
 
 
-MEMBERS = """
+OPENED = """
 import sys, glaive
 
 def peak():
@@ -78,6 +78,9 @@ def peak():
 dataset = glaive.dataset(sys.argv[1])
 dataset.head(2)
 before = peak()
+"""
+
+MEMBERS = """
 chosen = {"filter": "id != 1", "late_materialization": True} if sys.argv[2:] else {}
 sizes = [(batch.num_rows, batch.nbytes) for batch in dataset.to_batches(["s"], **chosen)]
 print(sum(rows for rows, _ in sizes), peak() - before)
@@ -101,7 +104,7 @@ def test_members_of_a_struct_are_not_all_made_before_they_are_counted(
     table = pa.table({"id": range(len(text)), "s": struct})
     dataset = glaive.write_dataset(table, tmp_path, data_storage_version="2.1")
     found = subprocess.run(
-        [sys.executable, "-c", MEMBERS, str(tmp_path), *["taken"] * taken],
+        [sys.executable, "-c", OPENED + MEMBERS, str(tmp_path), *["taken"] * taken],
         env={**os.environ, "GLAIVE_MAX_DECODED_BYTES_PER_PAGE": "12MiB"},
         capture_output=True,
         text=True,
@@ -114,15 +117,6 @@ def test_members_of_a_struct_are_not_all_made_before_they_are_counted(
 
 
 TOGETHER = """
-import sys, glaive
-
-def peak():
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
-
-dataset = glaive.dataset(sys.argv[1])
-dataset.head(2)
-before = peak()
 sizes = "length(concat(" + ", ".join(f"c{at}" for at in range(96)) + "))"
 if sys.argv[2] == "filter":
     rows = dataset.count_rows(f"{sizes} > 3")
@@ -144,7 +138,7 @@ def test_columns_of_a_filter_or_of_a_new_column_are_not_all_made_before_they_are
     rows = pa.table({f"c{at}": text for at in range(96)})
     dataset = glaive.write_dataset(rows, tmp_path, data_storage_version="2.1")
     found = subprocess.run(
-        [sys.executable, "-c", TOGETHER, str(tmp_path), use],
+        [sys.executable, "-c", OPENED + TOGETHER, str(tmp_path), use],
         env={**os.environ, "GLAIVE_MAX_DECODED_BYTES_PER_PAGE": "12MiB"},
         capture_output=True,
         text=True,
