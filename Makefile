@@ -98,6 +98,7 @@ oldest: $(BIN)/python ## The fast tests with the oldest dependencies allowed
 	$(BIN)/python -m venv --clear $(VENV)/oldest
 	$(VENV)/oldest/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(VENV)/oldest/bin/python -m pip install --quiet --group test $$($(BIN)/python tools/oldest.py)
+	$(VENV)/oldest/bin/python -m pip install --quiet 'pandas>=2.2,<3' 'sqlglot>=28,<31' # as the extra 'spark' has them
 	$(VENV)/oldest/bin/python -m pip install --quiet --no-deps --editable .
 	NUMBA_CACHE_DIR=.cache/oldest $(VENV)/oldest/bin/python -m pytest $(PARALLEL) \
 		--ignore tests/spark -m "not spark and not slow and not interop" $(ARGS)

@@ -83,7 +83,8 @@ def wild_length(array: Any) -> str | None:
         lengths = words[_VIEW_WORDS * array.offset :: _VIEW_WORDS]
         if (lengths < 0).any():
             return "a view has a length below 0"
-        longest = max([_MOST_OF_NULLS, *(buffer.size for buffer in data)])
+        # Before pyarrow 26 a buffer may be missing: it has no bytes.
+        longest = max([_MOST_OF_NULLS, *(buffer.size for buffer in data if buffer is not None)])
         return f"a view is longer than {longest} bytes" if (lengths > longest).any() else None
     if types.is_map(kind):
         parts = [array.keys, array.items]
