@@ -234,17 +234,9 @@ class LocalStore(ObjectStore):
 
     def remove_folders(self) -> None:
         """Remove the root and the directories below it, as far as they are empty."""
-        named = [path for path in folders_below(self.root) if self._has_name(path)]
+        named = [path for path in folders_below(self.root) if self.can_name(path)]
         self.remove_empty(named)
         remove_root(self.root)
-
-    def _has_name(self, path: str) -> bool:
-        """Whether an object may have the path that a file or a folder has."""
-        try:
-            self.full(path)
-        except StoreError:
-            return False
-        return True
 
     def head(self, path: str) -> ObjectMeta:
         """Size and time of a file."""

@@ -209,6 +209,17 @@ class ObjectStore(ABC):
         """Password that the caller's URI had; empty if none."""
         return ""
 
+    def can_name(self, path: str) -> bool:
+        """Whether an object may have a path that something in a folder has.
+
+        A Mac makes files whose names end with a line end.
+        """
+        try:
+            self.full(path)
+        except StoreError:
+            return False
+        return True
+
     @property
     def reached_by(self) -> bytes:
         """What objects are reached by, beside their path: a digest of options and password.

@@ -37,6 +37,9 @@ class WrappedStore(ObjectStore):
     def secret(self) -> str:
         return self.inner.secret
 
+    def can_name(self, path: str) -> bool:
+        return self.inner.can_name(path)
+
     @property
     def reached_by(self) -> bytes:
         return self.inner.reached_by

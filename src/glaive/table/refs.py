@@ -12,7 +12,6 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import partial
@@ -25,7 +24,6 @@ from glaive.errors import (
     GlaiveError,
     ObjectNotFoundError,
     RefNotFoundError,
-    StoreError,
 )
 from glaive.format.paths import VERSIONS
 from glaive.io.location import Location
@@ -178,9 +176,7 @@ def read_refs(
     files = ref_files(root, folder)
     for name, meta in files.items():
         if not is_valid_name(name):
-            where = root.full(folder)
-            with suppress(StoreError):  # no object can have some of these names
-                where = root.full(meta.path)
+            where = root.full(meta.path if root.can_name(meta.path) else folder)
             raise damaged(f"name of a file in {folder}", "a valid name", name, where)
         if not meta.size:
             where = GlaiveError.without_secrets(root.full(meta.path))

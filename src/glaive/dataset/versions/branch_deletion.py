@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
-from glaive.dataset.versions.files import has_name
+from glaive.dataset.versions.files import can_be_deleted
 from glaive.dataset.versions.references import branch_of
 from glaive.errors import (
     CommitError,
@@ -60,7 +60,7 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
             "the files of branch %r of %s are kept: %s", branch, root.public_uri, reason
         )
         return
-    files = [meta.path for meta in store.walk("") if has_name(store, meta.path)]
+    files = [meta.path for meta in store.walk("") if can_be_deleted(store, meta.path)]
     names = ref_files(root, BRANCHES)  # after the files: one made again has written some of them
     if branch in names:
         return

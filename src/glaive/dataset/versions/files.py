@@ -36,7 +36,7 @@ from glaive.table.versions import list_manifests, list_versions
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["all_files", "drop_dataset", "has_name", "migrate_manifest_names", "tracked_files"]
+__all__ = ["all_files", "can_be_deleted", "drop_dataset", "migrate_manifest_names", "tracked_files"]
 
 _logger = logging.getLogger(__name__)
 
@@ -163,8 +163,8 @@ def drop_dataset(
     # Manifests are deleted last, so that an interrupted drop can be repeated.
     paths = [meta.path for meta in store.walk("")]
     paths += [meta.path for meta in store.unfinished("")]
-    paths = [path for path in paths if has_name(store, path)]
-    links = dict.fromkeys(link for link in store.links("") if has_name(store, link))
+    paths = [path for path in paths if can_be_deleted(store, path)]
+    links = dict.fromkeys(link for link in store.links("") if can_be_deleted(store, link))
     for link in links:
         paths += _files_behind(store, link)
     paths.sort(key=lambda path: path.startswith(f"{VERSIONS}/"))
@@ -178,14 +178,12 @@ def drop_dataset(
     store.remove_folders()
 
 
-def has_name(store: ObjectStore, path: str) -> bool:
-    """Whether a store can name a file; logs which one stays: a Mac makes some with a line end."""
-    try:
-        store.full(path)
-    except StoreError as error:
-        _logger.warning("a file was kept: %s", error)
-        return False
-    return True
+def can_be_deleted(store: ObjectStore, path: str) -> bool:
+    """Whether a store can name a file; logs which one stays."""
+    known = store.can_name(path)
+    if not known:
+        _logger.warning("a file was kept: no object can be called %.200r", path)
+    return known
 
 
 def _refuse_files(store: ObjectStore, besides: str | None = None) -> None:
