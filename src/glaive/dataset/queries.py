@@ -28,8 +28,8 @@ open: set before, they allow a query to write files that are called as a databas
 """
 
 _UNSAFE: Final = ("0.", "1.")
-"""Versions whose functions, such as ``reverse``, trust texts to be UTF-8, and read and write
-outside of others. A query may also have them write a log, whatever the settings say."""
+"""Versions whose functions, such as ``reverse``, trust texts to be UTF-8, and leave the memory of
+those that are not. A query may also have them write a log, whatever the settings say."""
 
 
 class SqlQueryBuilder:

@@ -65,7 +65,10 @@ class IngestTask:
 
     @property
     def key(self) -> str:
-        """The same for tasks that read the same bytes into the same columns and places."""
+        """The same for tasks that read the same bytes into the same columns.
+
+        Places of files are no part of it: the journal looks for each where it would be written.
+        """
         digest = hashlib.sha256()
         for piece in self.pieces:
             file = piece.file
@@ -76,11 +79,6 @@ class IngestTask:
         digest.update(f"{self.write.version} {self.bad_records is not None}".encode())
         digest.update(repr(self.expectations).encode())
         digest.update(repr([entry.id for entry in self.write.schema.walk()]).encode())
-        for location in self.write.locations:
-            if location.base_id is not None:  # runs may give other base paths the same numbers
-                digest.update(
-                    f"{location.base_id} {location.store.uri} {location.is_root}".encode()
-                )
         if self.write.blobs.bases:
             digest.update(repr(sorted(self.write.blobs.bases.items())).encode())
         for number, values in sorted(self.write.dictionaries.items()):
