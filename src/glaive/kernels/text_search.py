@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 MAX_TERMS: Final = 1024
-"""Terms of one search."""
+"""Terms of which documents need any; they are sorted for each window."""
 
 _BLOCK: Final = 64
 _WINDOW: Final = 1024
@@ -132,13 +132,15 @@ def top_any(lists: Sequence[WeightedList], factors: Float32s, search: Search) ->
     Parameters
     ----------
     lists, factors
-        One for each term; factors are at least 0.
+        One for each term, at most :data:`MAX_TERMS`; factors are at least 0.
 
     Notes
     -----
     Time is that of the documents that can be among the best, by the bounds of their blocks.
     """
     _check(lists, factors, search)
+    if len(lists) > MAX_TERMS:
+        raise ValueError(f"{len(lists)} lists of {MAX_TERMS}")
     if not lists or not search.most:
         return _found(np.zeros(0, np.uint32), np.zeros(0, np.float32))
     # The reference has a number for each document of the partition, be they found or not.
@@ -259,7 +261,7 @@ def _address(allowed: UInt8s | None) -> int:
 
 
 def _check(lists: Sequence[WeightedList], factors: Float32s, search: Search) -> None:
-    if len(factors) != len(lists) or len(lists) > MAX_TERMS:
+    if len(factors) != len(lists):
         raise ValueError(f"{len(lists)} lists with {len(factors)} factors")
     for one in lists:
         blocks = -(-len(one.documents) // _BLOCK)

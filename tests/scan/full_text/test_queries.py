@@ -258,3 +258,19 @@ def test_a_query_with_edits_has_a_limit_of_different_tokens(dataset: Any) -> Non
     assert ids(dataset, MatchQuery(many, "text")) == []
     with pytest.raises(OptionError, match="fuzziness: a query has 1000 different tokens with"):
         ids(dataset, MatchQuery(many, "text", fuzziness=1))
+
+
+@pytest.mark.parametrize("limit", [1, 9, None])
+def test_texts_of_any_number_of_words_are_searched_as_wholes_and_phrases(
+    tmp_path: Path, limit: int | None
+) -> None:
+    words = [f"w{number}" for number in range(1_100)]
+    texts = [" ".join(words), " ".join(words[:-1]), "w1 w2", " ".join(reversed(words))]
+    place = str(tmp_path / "d")
+    dataset = glaive.write_dataset(pa.table({"id": range(len(texts)), "text": texts}), place)
+    dataset.create_scalar_index("text", "INVERTED", with_position=True)
+    dataset = glaive.dataset(place)
+    every = MatchQuery(" ".join(words), "text", operator=FullTextOperator.AND)
+    assert ids(dataset, every, limit=limit) == [0, 3][:limit]
+    assert ids(dataset, PhraseQuery(" ".join(words), "text"), limit=limit) == [0]
+    assert ids(dataset, MatchQuery(" ".join(words), "text"), limit=limit)[:2] == [0, 3][:limit]

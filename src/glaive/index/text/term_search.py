@@ -290,10 +290,9 @@ class _Terms:
 
     def _phrase(self, present: list[str], partition: Partition) -> list[PhraseTerm]:
         first = min(position for _, position in self._query.tokens)
+        places = {token: place for place, token in enumerate(present)}
         return [
-            PhraseTerm(
-                present.index(token), found.starts, found.positions, position - first, found.most
-            )
+            PhraseTerm(places[token], found.starts, found.positions, position - first, found.most)
             for token, position in self._query.tokens
             for found in (partition.positions(token),)
         ]
