@@ -154,6 +154,24 @@ def test_a_damaged_block_is_a_bad_record_and_those_before_it_are_kept(tmp_path: 
     assert ids == list(range(len(ids)))
 
 
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize("stated", [b"\x03", b"\x00", b"\x02"])  # -2, 0 and 1
+@pytest.mark.spec("rel-42")
+def test_a_block_that_states_fewer_records_than_it_has_is_damaged(
+    tmp_path: Path, codec: str, stated: bytes
+) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
+    path = written(tmp_path / "a.avro", schema, [{"id": 1}, {"id": 2}], codec=codec)
+    whole = path.read_bytes()
+    behind_header = whole.index(whole[-16:]) + 16
+    assert whole[behind_header : behind_header + 1] == b"\x04"
+    path.write_bytes(whole[:behind_header] + stated + whole[behind_header + 1 :])
+    with pytest.raises(FormatError, match=r"block 0 is damaged.*bytes behind the"):
+        glaive.ingest(path, tmp_path / "t.lance")
+    done = glaive.ingest(path, tmp_path / "t.lance", bad_records=tmp_path / "bad.lance")
+    assert done.bad_records == 1
+
+
 NESTED = {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from glaive.arrow.widths import total_width, width_of
 from glaive.config import settings
 from glaive.errors import FormatError, GlaiveError, MissingDependencyError, UnsupportedFeatureError
-from glaive.ingestion.formats.avro_blocks import check_block
+from glaive.ingestion.formats.avro_blocks import check_block, check_end
 from glaive.ingestion.formats.options import known_options
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.rejects import Rejects, refuse_failure
@@ -102,11 +102,12 @@ class Avro(SourceFormat):
             has_uuids = "uuid" in str(blocks.writer_schema)
             width = total_width(columns.types).known
             rows = max(1, min(_BATCH_ROWS, int(_BATCH_BYTES // max(width, 1))))
-            number, records = -1, iter(())  # of the block
+            number, block, records = -1, None, iter(())
             while True:
                 try:
                     part = list(islice(records, rows))
                     if not part:
+                        check_end(block)
                         number += 1
                         block = next(blocks, None)
                         if block is None:

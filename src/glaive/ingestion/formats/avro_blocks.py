@@ -1,4 +1,4 @@
-"""How much the compressed blocks of an Avro file decode to, before they are decoded.
+"""What blocks of an Avro file say: how much they decode to, before that, and their records.
 
 fastavro decodes each as a whole, however much that is: 400 bytes of bzip2 stand for 300 MB.
 """
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from glaive.config import USUAL_RATIO, settings
 
-__all__ = ["check_block"]
+__all__ = ["check_block", "check_end"]
 
 _PART: Final = 1 << 20
 
@@ -73,6 +73,23 @@ def check_block(codec: str, data: bytes, *, has_lists: bool = False) -> None:
         f"a block of {len(data)} bytes decodes to more than {most}. To allow more, set "
         "GLAIVE_MAX_DECODED_BYTES_PER_PAGE"
     )
+
+
+def check_end(block: Any) -> None:
+    """Refuse a block that has bytes behind its records: their number is a claim of the file.
+
+    Parameters
+    ----------
+    block
+        Of fastavro, whose records were read; None: there is none.
+
+    Raises
+    ------
+    ValueError
+        It has.
+    """
+    if block is not None and block.bytes_.read(1):
+        raise ValueError(f"bytes behind the {block.num_records} records that it states")
 
 
 def _deflated(data: bytes) -> Iterator[int]:
