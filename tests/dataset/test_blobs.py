@@ -31,6 +31,8 @@ from glaive.errors import (
     StoreError,
     UnsupportedFeatureError,
 )
+from glaive.file.v2.writing.blob_writer import BlobWriter
+from glaive.format.blobs import DESCRIPTOR
 from glaive.format.manifest import encode_manifest
 from glaive.format.pb import table_pb2
 from glaive.io.counting import CountingStore, Fault
@@ -51,7 +53,9 @@ def rows(values: list[Any], version: str = "2.2") -> pa.Table:
     return pa.table([blob_array(values)], schema=pa.schema([blob_field("b")]))
 
 
-def write(place: Path, values: list[Any], version: str = "2.2", **options: Any) -> LanceDataset:
+def write(
+    place: Path | str, values: list[Any], version: str = "2.2", **options: Any
+) -> LanceDataset:
     return glaive.write_dataset(
         rows(values, version), str(place), data_storage_version=version, **options
     )
@@ -434,6 +438,33 @@ def test_a_dataset_in_memory(version: str) -> None:
     assert [file and file.read() for file in files] == VALUES
     assert [value for _, value in dataset.read_blobs("b", indices=range(6))] == VALUES
     assert dataset.to_table(blob_handling="all_binary")["b"].to_pylist() == VALUES
+
+
+@pytest.mark.spec("blob-check-1", "rel-42")
+@pytest.mark.parametrize("scheme", ["memory", "local"])
+@pytest.mark.parametrize(("position", "size"), [(2**64 - 1, 9), (9, 2**64 - 1), (2**63, 2**63)])
+def test_a_value_that_ends_behind_all_files_is_damage(
+    scheme: str, position: int, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe = BlobWriter.describe
+
+    def forged(writer: BlobWriter, field: Any, array: Any, path: str) -> Any:
+        described = describe(writer, field, array, path)
+        if path != "b":
+            return described
+        made = [{**row, "position": position, "size": size} for row in described.to_pylist()]
+        return pa.array(made, pa.struct(list(DESCRIPTOR)))
+
+    place = f"{scheme}://{tmp_path}" if scheme == "memory" else str(tmp_path)
+    monkeypatch.setattr(BlobWriter, "describe", forged)
+    write(place, [VALUES[3]])  # in a file with others
+    monkeypatch.undo()
+    reads: list[Any] = [BlobFile.read, BlobFile.view, lambda file: file.read_range(size - 1, 1)]
+    for read in reads:  # of files whose size is not known yet
+        with pytest.raises(CorruptFileError, match=r"\.blob"):
+            read(one(glaive.dataset(place), 0))
+    with pytest.raises(CorruptFileError, match=r"\.blob"):
+        glaive.dataset(place).read_blobs("b", indices=[0])
 
 
 @pytest.mark.spec("blob-file-3")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 
@@ -18,9 +18,9 @@ from glaive.io.pool import submitted
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["body_of_object", "body_of_ranges", "body_of_tail"]
+__all__ = ["LARGEST_OBJECT", "body_of_object", "body_of_ranges", "body_of_tail"]
 
-_LARGEST = 1 << 62
+LARGEST_OBJECT: Final = 1 << 62
 """Bytes of an object at most, far more than any store takes."""
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 """Threads that make one request each and wait for nothing else; by process."""
@@ -75,7 +75,7 @@ def _threads() -> ThreadPoolExecutor:
 
 def _checked(response: Any, size: int, *, shorter: bool = False) -> bytes:
     """The body; one chunk of it ends with the body, or as soon as it has a byte too many."""
-    if size > _LARGEST:
+    if size > LARGEST_OBJECT:
         raise ValueError(f"the server stated {size} bytes, more than an object has")
     data: bytes = next(iter(response.stream(min_chunk_size=size + 1)), b"")
     if len(data) > size:

@@ -15,7 +15,7 @@ from obstore.exceptions import AlreadyExistsError, NotSupportedError
 from obstore.store import HTTPStore, MemoryStore
 
 from glaive.errors import StoreError
-from glaive.io.bodies import body_of_object, body_of_ranges, body_of_tail
+from glaive.io.bodies import LARGEST_OBJECT, body_of_object, body_of_ranges, body_of_tail
 from glaive.io.client_threads import require_client_threads
 from glaive.io.failures import check_ranges, from_object_store
 from glaive.io.object_path import check_object_path
@@ -314,8 +314,9 @@ class ObjectReader(RemoteReader):
         joined = coalesce(ranges)
         if not joined.requests:
             return split(ranges, joined, [])
-        starts = [request.offset for request in joined.requests]
-        lengths = [request.size for request in joined.requests]
+        if joined.requests[-1].end > LARGEST_OBJECT:  # the client has no such numbers
+            self._check_again(ranges)
+        starts, lengths = map(list, zip(*joined.requests, strict=True))
         try:
             responses = self._adapter.reading(len(starts), lambda: self._bodies(starts, lengths))
             self._adapter.counters.add_read(len(starts), joined.size)
