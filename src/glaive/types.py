@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
     "UInt64s",
     "VersionIdentity",
     "Where",
+    "integer_of",
 ]
 
 Flags = NDArray[np.bool_]
@@ -106,6 +108,14 @@ class Where:
         if self.note is not None:
             text += f", {self.note}"
         return text
+
+
+def integer_of(value: Any) -> int | None:
+    """An integer, of Python or of another library, such as NumPy; None for all else, and bools."""
+    try:
+        return None if isinstance(value, bool) else index(value)
+    except TypeError:  # arrays have the method, and refuse
+        return None
 
 
 def __getattr__(name: str) -> Any:

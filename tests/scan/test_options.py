@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+import glaive
+from glaive.bitmap import Bitmap
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.fragments.fragment import LanceFragment
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import GlaiveError, OptionError, UnsupportedFeatureError
+from glaive.query import MultiMatchQuery
 from glaive.scan.keywords import FragmentScanKeywords, HeadKeywords, ScanKeywords
 from glaive.scan.options import DEFAULT_BATCH_SIZE, ScanOptions
 from glaive.scan.run.compare import ColumnOrdering
@@ -54,6 +60,29 @@ def test_whole_numbers_of_any_kind_are_taken() -> None:
 def test_a_value_that_cannot_be_names_the_option(option: str, value: object) -> None:
     with pytest.raises(OptionError, match=f"{option}: expected"):
         ScanOptions.of(**{option: value})
+
+
+@pytest.mark.parametrize(
+    "value", [np.array([1, 2]), np.array([[1]]), np.array([9], np.uint64), pa.array([1]), [1]]
+)
+def test_arrays_are_no_integers(tmp_path: Path, value: Any) -> None:
+    data = pa.table({"a": ["x"], "v": pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2))})
+    dataset = glaive.write_dataset(data, tmp_path / "d")
+    calls: list[Callable[[], object]] = [
+        lambda: dataset.scanner(limit=value),
+        lambda: dataset.scanner(fragments=[value]),
+        lambda: dataset.scanner(late_materialization=value).to_table(),
+        lambda: dataset.to_table(nearest={"column": "v", "q": [1, 2], "k": value}),
+        lambda: dataset.to_table(full_text_query=MultiMatchQuery("x", value)),
+        lambda: dataset.get_fragment(value),
+        lambda: dataset.checkout_version(value),
+        lambda: dataset.optimize.optimize_indices(num_indices_to_merge=value),
+        lambda: dataset.cleanup_old_versions(delete_rate_limit=value),
+        lambda: Bitmap([value]),
+    ]
+    for call in calls:
+        with pytest.raises(GlaiveError):
+            call()
 
 
 def test_an_unknown_option_suggests_a_known_one() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, MutableSet
 from itertools import islice
-from operator import index
 from typing import Any, Self
 
 import pyarrow as pa
 from pyroaring import BitMap
 
 from glaive.errors import OptionError
+from glaive.types import integer_of
 
 __all__ = ["Bitmap"]
 
@@ -138,9 +138,9 @@ def _bits(values: Any) -> Any:
 
 
 def _integer(value: Any) -> int:
-    if not hasattr(value, "__index__"):
+    number = int(value) if isinstance(value, bool) else integer_of(value)
+    if number is None:
         raise OptionError(f"Bitmap: expected integers, found {value!r:.60}")
-    number = index(value)
     if not 0 <= number <= _HIGHEST:
         raise OptionError(f"Bitmap values must fit in an unsigned 32-bit integer, got {number}")
     return number

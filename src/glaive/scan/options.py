@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, OptionRangeError, UnsupportedFeatureError
 from glaive.scan.projection import BlobHandling, Columns, column_names
+from glaive.types import integer_of
 
 if TYPE_CHECKING:  # a first scan without search and order loads none of these
     from glaive.scan.full_text.queries import FullTextQuery
@@ -277,11 +278,10 @@ def _refuse(name: str, value: object) -> None:
 
 
 def _whole(name: str, value: object, least: int) -> int:
-    try:
-        number = value.__index__()  # type: ignore[attr-defined]  # whatever is an integer
-    except AttributeError:
-        raise OptionError(f"{name}: expected an integer ≥ {least}, found {value!r:.80}") from None
-    if number < least or isinstance(value, bool):
+    number = integer_of(value)
+    if number is None:
+        raise OptionError(f"{name}: expected an integer ≥ {least}, found {value!r:.80}")
+    if number < least:
         limits = {
             "limit": "Limit must be non-negative: ",
             "offset": "Offset must be non-negative: ",
@@ -289,9 +289,8 @@ def _whole(name: str, value: object, least: int) -> int:
             "batch_readahead": "batch_readahead must be greater than 0: ",
         }
         said = limits.get(name, "")
-        kind = OptionRangeError if number < least else OptionError
-        raise kind(f"{said}{name}: expected an integer ≥ {least}, found {value!r:.80}")
-    return int(number)
+        raise OptionRangeError(f"{said}{name}: expected an integer ≥ {least}, found {value!r:.80}")
+    return number
 
 
 def _fragment_ids(given: object) -> tuple[int, ...]:
@@ -330,11 +329,13 @@ def _order(given: Any) -> tuple[ColumnOrdering, ...]:
 def _late(given: object) -> bool | tuple[str, ...]:
     if isinstance(given, bool):
         return given
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    listed = isinstance(given, Iterable) and not isinstance(given, str)
+    names: list[Any] = list(given) if listed else [None]  # type: ignore[call-overload]  # it is
+    if not all(isinstance(name, str) for name in names):
         raise OptionError(
-            f"late_materialization: expected True, False or a list of names, found {given!r}"
+            f"late_materialization: expected True, False or a list of names, found {given!r:.80}"
         )
-    return tuple(given)
+    return tuple(names)
 
 
 def _blob_handling(given: object) -> object:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, field
-from operator import index
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.dataclass import dataclass
@@ -13,7 +12,7 @@ from glaive.errors import OptionError
 from glaive.format import fragment as stored
 from glaive.format.limits import MAX_FIELD_ID, is_file_name
 from glaive.format.paths import deletion_file_path
-from glaive.types import FormatVersion
+from glaive.types import FormatVersion, integer_of
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset
@@ -33,7 +32,7 @@ def checked_integer(value: object, name: str, highest: int, lowest: int = 0) -> 
     OptionError
         It is no integer, or out of bounds.
     """
-    number = None if isinstance(value, bool) or not hasattr(value, "__index__") else index(value)
+    number = integer_of(value)
     if number is None or not lowest <= number <= highest:
         raise OptionError(
             f"{name}: expected an integer from {lowest} to {highest}, found {value!r:.60}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,7 @@ from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS
 from glaive.scan.take import take
 from glaive.scan.views import Views
-from glaive.types import VersionIdentity
+from glaive.types import VersionIdentity, integer_of
 
 if TYPE_CHECKING:
     from glaive.dataset.fragments.inner import InnerFragment
@@ -291,12 +291,13 @@ def fragment_with_id(views: Views, fragment_id: int) -> LanceFragment | None:
     OptionError, OptionRangeError
         The id is no integer, or is negative.
     """
-    if not isinstance(fragment_id, SupportsIndex):
+    number = integer_of(fragment_id)
+    if number is None:
         raise OptionError(f"fragment_id: expected an integer, found {fragment_id!r:.60}")
-    if fragment_id.__index__() < 0:
+    if number < 0:
         raise OptionRangeError(f"fragment_id: expected a number ≥ 0, found {fragment_id}")
     try:
-        return LanceFragment.of(views, views.snapshot.manifest.position_of(fragment_id))
+        return LanceFragment.of(views, views.snapshot.manifest.position_of(number))
     except NotFoundError:
         return None
 

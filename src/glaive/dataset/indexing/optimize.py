@@ -24,6 +24,7 @@ from glaive.format.pb import table_pb2
 from glaive.index.segment import Segment
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.table.operations.create_index import CreateIndex
+from glaive.types import integer_of
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -94,7 +95,7 @@ def optimize_indices(
         Another writer rewrote the fragments since.
     """
     count = num_indices_to_merge
-    if count is not None and count < 0:
+    if count is not None and (integer_of(count) is None or count < 0):
         raise OptionError(f"num_indices_to_merge: expected 0 or more, found {count!r}")
     check_segments(segments)
     tasks: list[MergeTask | ExtendTask] = []

@@ -22,6 +22,7 @@ from glaive.table.cleanup.parts import HERE, CleanupWork
 from glaive.table.refs import name_in, root_store
 from glaive.table.replaced import check_not_replaced
 from glaive.table.versions import list_versions
+from glaive.types import integer_of
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -116,7 +117,7 @@ def clean_up(
         ("delete_rate_limit", delete_rate_limit),
         ("delete_concurrency", delete_concurrency),
     ):
-        if limit is not None and (limit < 1 or not hasattr(limit, "__index__")):
+        if limit is not None and (integer_of(limit) or 0) < 1:
             raise OptionError(f"{name} must be greater than 0, got {limit}; an integer is expected")
     emit(DATASETS, event="cleaning", uri=dataset.uri)
     plan = planned_cleanup(dataset, policy, work)

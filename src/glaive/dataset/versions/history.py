@@ -10,6 +10,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import NamingScheme
 from glaive.io.store import ObjectStore
 from glaive.table.load import VersionInfo, describe_versions, open_version
+from glaive.types import integer_of
 
 __all__ = ["describe", "describe_all", "find_version", "version_as_of"]
 
@@ -44,9 +45,9 @@ def find_version(
     OptionError
         It is not an integer.
     """
-    if isinstance(version, bool) or not hasattr(version, "__index__"):
-        raise OptionError(f"version must be an integer or a string, found {version!r}")
-    number: int = version.__index__()
+    number = integer_of(version)
+    if number is None:
+        raise OptionError(f"version must be an integer or a string, found {version!r:.80}")
     return open_version(store, number, scheme=scheme)
 
 

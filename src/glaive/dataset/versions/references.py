@@ -22,6 +22,7 @@ from glaive.table.load import open_latest, open_version
 from glaive.table.refs import MAIN, branch_store, root_store
 from glaive.table.replaced import is_same, replaced
 from glaive.table.tags import read_tag
+from glaive.types import integer_of
 
 __all__ = ["Referenced", "branch_of", "resolve", "resolve_again"]
 
@@ -120,10 +121,10 @@ def _pair(reference: tuple[object, ...]) -> tuple[str | None, int | None]:
 
 
 def _number(given: object) -> int:
-    if isinstance(given, bool) or not hasattr(given, "__index__"):
+    number = integer_of(given)
+    if number is None:
         raise OptionError(
             "Version must be an int, a str or a (branch, int) tuple: version: expected a number, a "
-            f"tag, or a pair of branch and number, found {given!r}"
+            f"tag, or a pair of branch and number, found {given!r:.80}"
         )
-    number: int = given.__index__()
     return number

@@ -39,8 +39,11 @@ def number_of(name: str, value: object) -> float:
 def columns_of(columns: object) -> tuple[str, ...]:
     """Names of columns, one or more."""
     if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
-        said = "Cannot create MultiMatchQuery with no columns: " if columns == [] else ""
-        raise OptionError(f"{said}columns: expected a list of at least one name, found {columns!r}")
+        said = "Cannot create MultiMatchQuery with no columns: "
+        raise OptionError(
+            f"{said if isinstance(columns, list) else ''}columns: expected a list of at least one "
+            f"name, found {columns!r:.80}"
+        )
     return tuple(text_of("columns", column) for column in columns)
 
 

@@ -17,6 +17,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import OptionError, OptionRangeError
 from glaive.index.vector.metric import metric_named
 from glaive.kernels.distances import Metric
+from glaive.types import integer_of
 
 __all__ = ["ApproximationMode", "NearestOptions", "query_vectors"]
 
@@ -184,19 +185,17 @@ def _metric_of(given: object) -> Metric:
 
 
 def _integer(name: str, given: Any, least: int) -> int:
-    try:
-        number = int(given.__index__())
-    except AttributeError:
-        number = least - 1
+    number = integer_of(given)
+    number = least - 1 if number is None else number
     if number.bit_length() > 64:
         raise OptionRangeError(
             f"nearest: {name}: expected an integer from {least} to 2^64 - 1, found one of "
             f"{number.bit_length()} bits"
         )
-    if number < least or isinstance(given, bool):
+    if number < least:
         said = _PYLANCE_WORDS.get(name, "").format(given)
         kind = OptionRangeError if isinstance(given, int) else OptionError
-        raise kind(f"{said}nearest: {name}: expected an integer ≥ {least}, found {given!r}")
+        raise kind(f"{said}nearest: {name}: expected an integer ≥ {least}, found {given!r:.80}")
     return number
 
 
