@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from glaive.dataset.tasks import JOB
 from glaive.errors import (
     CommitConflictError,
     DatasetExistsError,
+    DatasetNotFoundError,
     FormatError,
     OptionError,
     SchemaError,
@@ -525,3 +527,51 @@ def test_bad_records_that_changed_since_they_were_put_aside_are_not_lost(tmp_pat
         merge("id,v\n1,x\n1,y\nbad,a\n", "third")
     assert merge("id,v\n1,x\n3,y\nbad,a\n", "third").rows == 2
     assert glaive.dataset(bad).count_rows() == 4
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+@pytest.mark.parametrize("corrected", ["1\n2\n3\n", "1\n2\ny\n", "1\nx\ny\n", "1\nx\n3\n"])
+def test_records_that_were_put_aside_are_not_ingested_as_well(
+    tmp_path: Path, mode: Any, corrected: str
+) -> None:
+    path, uri, bad = tmp_path / "a.csv", tmp_path / "t.lance", tmp_path / "bad.lance"
+    glaive.write_dataset(pa.table({"id": [0]}), uri)
+    damaged = "1\nx\n3\n"
+
+    def job() -> IngestResult:
+        keys = "id" if mode == "merge" else None
+        aside = {"bad_records": bad, "job_id": "job"}
+        return ingest(path, uri, mode=mode, merge_keys=keys, **aside)
+
+    def numbers() -> list[int]:
+        return sorted(glaive.dataset(uri).to_table()["id"].to_pylist())
+
+    def put_aside() -> list[bytes]:
+        try:
+            found = glaive.dataset(bad).to_table()["record"].to_pylist()
+            return [record.strip() for record in found]
+        except DatasetNotFoundError:
+            return []
+
+    killed, step, refused = True, 0, 0
+    while killed:
+        step += 2
+        for folder in (uri, bad):
+            shutil.rmtree(folder, ignore_errors=True)
+        glaive.write_dataset(pa.table({"id": [0]}), uri)
+        path.write_text(f"id\n{damaged}")
+        killed = killed_at_step(str(tmp_path), job, step)
+        done, before = numbers(), put_aside()
+        path.write_text(f"id\n{corrected}")
+        if before and done == [0] and corrected != damaged:
+            refused += 1
+            with pytest.raises(OptionError, match=r"had put 1 bad records .* now there are"):
+                job()
+            assert (numbers(), put_aside()) == ([0], before)
+            continue
+        text = damaged if len(done) > 1 else corrected
+        job()
+        expected = [0, *(int(line) for line in text.split() if line.isdecimal())]
+        assert numbers() == expected, step
+        assert put_aside() == [line.encode() for line in text.split() if line.isalpha()], step
+    assert refused > 1 or corrected == damaged

@@ -6,10 +6,19 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Any
 
+from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.commit import commit_plan
-from glaive.errors import OptionError, VersionNotFoundError
+from glaive.dataset.writing.plan import WritePlan
+from glaive.dataset.writing.staged import staged_rows
+from glaive.errors import (
+    DataFileMissingError,
+    ObjectNotFoundError,
+    OptionError,
+    VersionNotFoundError,
+)
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import FragmentList, unpacked_fragments
 from glaive.format.manifest import Manifest
@@ -106,40 +115,85 @@ def put_aside(plan: IngestPlan, fragments: Sequence[Fragment]) -> None:
         That run had others.
     """
     aside, journal = plan.bad_records, plan.journal
-    if aside is None or not fragments:
+    if aside is None:
         return
     if journal is None:
-        commit_plan(aside, fragments, once=JOB)
+        if fragments:
+            commit_plan(aside, fragments, once=JOB)
         return
     made = None
     if aside.base is not None:
         made = find_made(journal, "bad", aside.store, aside.base)
     if made is not None:
-        _expect_as_many(journal, aside.store, made, FragmentList.of(fragments).row_count)
-        return
-    with journal.committing("bad", aside.read_version):
-        commit_plan(aside, fragments, once=JOB)
+        _expect_same(journal, aside, made, fragments)
+    elif fragments:
+        with journal.committing("bad", aside.read_version):
+            commit_plan(aside, fragments, once=JOB)
 
 
-def _expect_as_many(journal: Journal, store: ObjectStore, made: int, count: int) -> None:
-    """Check that a version has as many bad records of a job as there are now; two requests."""
+def _expect_same(
+    journal: Journal, aside: WritePlan, made: int, fragments: Sequence[Fragment]
+) -> None:
+    """Check that a version has the bad records of a job that there are now.
+
+    Two requests; also the records, where they are in other files.
+    """
     try:
-        transaction = read_transaction(store, open_version(store, made))
+        manifest = open_version(aside.store, made)
     except VersionNotFoundError:
         return  # it was cleaned up
+    transaction = read_transaction(aside.store, manifest)
     if transaction is None or transaction.properties.get(JOB) != journal.job_id:
         return
     operation = read_operation(transaction.operation)
     if not isinstance(operation, Append | Overwrite):
         return
-    earlier = FragmentList.of(operation.fragments).row_count
-    if earlier != count:
-        raise OptionError(
-            f"job_id: a run of {journal.job_id} was stopped when it had put {earlier} bad records "
-            f"into {store.uri} (version {made}), and now there are {count}: the files have changed "
-            "since. Nothing was written. Ingest them with another job_id, and delete the records "
-            "of this one, if they are not to be there twice"
-        )
+    earlier, now = (FragmentList.of(one) for one in (operation.fragments, fragments))
+    if earlier.row_count != now.row_count:
+        found = f"{now.row_count}"
+    elif _paths(earlier) == _paths(now) or _are_same(aside, manifest, earlier, now):
+        return
+    else:
+        found = "others"
+    raise OptionError(
+        f"job_id: a run of {journal.job_id} was stopped when it had put {earlier.row_count} bad "
+        f"records into {aside.store.uri} (version {made}), and now there are {found}: the files "
+        "have changed since. Nothing was written. Ingest them with another job_id, and delete the "
+        "records of this one, if they are not to be there twice"
+    )
+
+
+def _paths(fragments: FragmentList) -> list[str]:
+    return [file.path for fragment in fragments for file in fragment.files]
+
+
+def _are_same(
+    aside: WritePlan, manifest: Manifest, earlier: FragmentList, now: FragmentList
+) -> bool:
+    """Whether as many bad records are from the same lines; true if the earlier ones were removed.
+
+    Reasons are not compared: other releases give them in other words.
+    """
+    columns = ["file", "line", "record"]
+    bases = manifest.wire.base_paths
+    one, other = (
+        Scanner.of(staged_rows(aside, part, bases), columns=columns).to_batches()
+        for part in (earlier, now)
+    )
+    rest: Any = None
+    try:
+        for batch in one:
+            left: Any = batch
+            while left.num_rows:
+                if rest is None or not rest.num_rows:
+                    rest = next(other, None)
+                count = 0 if rest is None else min(left.num_rows, rest.num_rows)
+                if not count or not left.slice(0, count).equals(rest.slice(0, count)):
+                    return False
+                left, rest = left.slice(count), rest.slice(count)
+    except (DataFileMissingError, ObjectNotFoundError):
+        return True
+    return True
 
 
 def find_made(

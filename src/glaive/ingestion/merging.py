@@ -97,8 +97,9 @@ def merge_here(
             for rows in chain.from_iterable(map(cut_views, task.rows(rejects))):
                 fitted = conform(rows, schema)
                 yield from fitted.to_batches() if isinstance(fitted, pa.Table) else [fitted]
-        if plan.bad_records is not None and len(rejects):  # before the rows: see commit_ingest
-            put_aside(plan, write_fragments(plan.bad_records, rejects.batches()))
+        if plan.bad_records is not None:  # before the rows: see commit_ingest
+            bad = write_fragments(plan.bad_records, rejects.batches()) if len(rejects) else ()
+            put_aside(plan, bad)
 
     merge = dataset.merge_insert(keys).when_matched_update_all().when_not_matched_insert_all()
     merge.transaction_properties(plan.write.options.transaction_properties)
