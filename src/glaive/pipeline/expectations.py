@@ -9,14 +9,23 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from glaive.dataclass import dataclass
-from glaive.errors import ExpectationError, OptionError
+from glaive.dataset.tasks import JOB
+from glaive.errors import (
+    DatasetNotFoundError,
+    ExpectationError,
+    OptionError,
+    RefNotFoundError,
+)
 from glaive.format.column_path import quoted_name
 from glaive.ingestion.expectations import Expectations, OnViolation
 from glaive.ingestion.rejects import BAD_RECORDS
 from glaive.pipeline.step import DatasetName, Step, StepContext
+from glaive.table.load import read_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from glaive.dataset.dataset import LanceDataset
 
 __all__ = ["ExpectedRows", "ExpectingStep", "quarantine_job"]
 
@@ -70,10 +79,11 @@ class ExpectingStep(Step):
         Notes
         -----
         For ``fail`` the conditions are part of the query. Otherwise Spark keeps the frame until
-        the block ends, and counts the other rows before.
+        the block ends, and counts the other rows before. Once the job of the step has made its
+        version, the frame is not computed: the query may give other rows since.
         """
         expectations = self.expectations()
-        if expectations is None:
+        if expectations is None or self._has_committed(context):
             yield ExpectedRows(frame, {})
             return
         if expectations.on_violation == "fail":
@@ -116,18 +126,92 @@ class ExpectingStep(Step):
             "job_id": F.lit(context.job_id),
         }
         count = others.count()
-        if count and self.quarantine is not None:
-            from glaive.spark import write
+        if self.quarantine is not None:
+            rows = others.select(*(values[name].alias(name) for name in BAD_RECORDS.names))
+            self._put_aside(rows, count, self.quarantine, context)
+        return ExpectedRows(frame.where(passed), {"bad_records": count})
 
+    def _put_aside(
+        self, rows: DataFrame, count: int, quarantine: DatasetName, context: StepContext
+    ) -> None:
+        """Commit the other rows, unless an earlier run of the step did before it was stopped.
+
+        Raises
+        ------
+        OptionError
+            That run had others.
+        """
+        from glaive.spark import write
+
+        job = quarantine_job(context.job_id)
+        made = _made_by(context, job, quarantine)
+        if made is not None:
+            _expect_same(context, job, made, rows, count)
+        elif count:
             write(
-                others.select(*(values[name].alias(name) for name in BAD_RECORDS.names)),
-                context.datasets[self.quarantine],
+                rows,
+                context.datasets[quarantine],
                 "append",
-                job_id=quarantine_job(context.job_id),
+                job_id=job,
                 arrow_schema=BAD_RECORDS,
                 storage_options=context.storage or None,
             )
-        return ExpectedRows(frame.where(passed), {"bad_records": count})
+
+    def _has_committed(self, context: StepContext) -> bool:
+        """Whether the job of the step has made its version, also where no record says so."""
+        target = DatasetName(self.writes()[0])
+        return _made_by(context, context.job_id, target, self.branch_written) is not None
+
+
+def _made_by(
+    context: StepContext, job: str, name: DatasetName, branch: str | None = None
+) -> LanceDataset | None:
+    """The dataset at the version that an earlier attempt of a step made by a job, if it did."""
+    from glaive.spark.jobs.job import SparkJob
+
+    if not context.again:
+        return None
+    try:
+        opened = context.dataset(name, branch)
+    except (DatasetNotFoundError, RefNotFoundError):
+        return None
+    made = SparkJob.of(context.spark, job).made(opened)
+    if made is not None:
+        opened.go_back(made)
+    return None if made is None else opened
+
+
+def _expect_same(
+    context: StepContext, job: str, made: LanceDataset, rows: DataFrame, count: int
+) -> None:
+    """Check that a version has the rows that are to be put aside now.
+
+    Raises
+    ------
+    OptionError
+        It has others.
+    """
+    from glaive.spark import read
+
+    transaction = read_transaction(made.store, made.manifest)
+    if transaction is None or transaction.properties.get(JOB) != job:
+        return  # it was cleaned up
+    storage: Any = {"storage_options": dict(context.storage)} if context.storage else {}
+    own = f"job_id = '{context.job_id}'"
+    earlier = read(context.spark, made.uri, version=made.version, filter=own, **storage)
+    number = earlier.count()
+    if number != count:
+        found = f"{count}"
+    elif rows.select("record").exceptAll(earlier.select("record")).isEmpty():
+        return
+    else:
+        found = "others"
+    raise OptionError(
+        f"step {context.name}: a run of {job} was stopped when it had put {number} rows into "
+        f"{made.uri} (version {made.version}), and now there are {found}: what the query reads has "
+        "changed since. Nothing was written. Let it read the same rows again, or start a new run, "
+        "and delete the rows of this one, if they are not to be there twice"
+    )
 
 
 def quarantine_job(job: str) -> str:

@@ -177,6 +177,7 @@ def _run_step(
         # Of these keys: what another function has made is no part of its columns.
         scratch=runs.scratch(record, f"{name}-{entry.digest}"),
         storage=pipeline.storage,
+        again=entry.attempts > 1,
     )
     start = time.perf_counter()
     try:

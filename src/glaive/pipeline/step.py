@@ -44,6 +44,8 @@ class StepContext:
         A folder of this step and run, for checkpoints.
     storage
         Settings of the object store of the datasets.
+    again
+        Whether an earlier attempt of this step and run may have committed.
     """
 
     spark: SparkSession
@@ -54,6 +56,7 @@ class StepContext:
     folder: str = "."
     scratch: str = "."
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    again: bool = True
 
     def table(self, name: str, branch: str | None = None) -> LanceTable:
         """A dataset as a table; a branch that does not exist starts at the newest version.

@@ -1,0 +1,92 @@
+"""Steps that put rows aside, stopped at each point between their commits and started again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import glaive
+from glaive.errors import DatasetExistsError, DatasetNotFoundError, OptionError
+from glaive.pipeline import load, run
+
+pytestmark = pytest.mark.spark
+
+STEP = """
+[datasets]
+source = "source.lance"
+t = "t.lance"
+rejected = "rejected.lance"
+[steps.one]
+target = "t"
+expect = "n < 100"
+on_violation = "quarantine"
+quarantine = "rejected"
+"""
+
+
+def numbers(folder: Path, name: str) -> list[int]:
+    try:
+        return sorted(glaive.dataset(folder / f"{name}.lance").to_table()["n"].to_pylist())
+    except DatasetNotFoundError:
+        return []
+
+
+def put_aside(folder: Path) -> list[bytes]:
+    try:
+        return glaive.dataset(folder / "rejected.lance").to_table()["record"].to_pylist()
+    except DatasetNotFoundError:
+        return []
+
+
+@pytest.mark.parametrize("keys", ['kind = "sql"\nmode = "append"', 'kind = "merge"\non = "id"'])
+def test_a_step_that_has_committed_puts_no_other_rows_aside(
+    spark: SparkSession, tmp_path: Path, keys: str
+) -> None:
+    glaive.write_dataset(pa.table({"id": [1, 2], "n": [10, 40]}), tmp_path / "t.lance")
+    query = "SELECT id + 10 AS id, n * 2 AS n FROM t"
+    (tmp_path / "p.toml").write_text(f'{STEP}{keys}\nquery = "{query}"\n')
+
+    def stopped(_: str, work: Any) -> Any:
+        work()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(load(tmp_path / "p.toml"), lambda: spark, run_id="r", observer=stopped)
+    assert numbers(tmp_path, "t") == [10, 20, 40, 80]
+    # The query has other rows now, one of which is not as expected.
+    done = run(load(tmp_path / "p.toml"), lambda: spark, run_id="r")
+    assert (done.state, done.steps["one"].counts["version"]) == ("done", 2)
+    assert numbers(tmp_path, "t") == [10, 20, 40, 80]
+    assert put_aside(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"), [({}, None), ({2: 20}, "0"), ({2: 20, 3: 300}, "others")]
+)
+def test_a_step_that_was_stopped_loses_and_doubles_no_row_that_is_not_as_expected(
+    spark: SparkSession, tmp_path: Path, changed: dict[int, int], found: str | None
+) -> None:
+    source = glaive.write_dataset(
+        pa.table({"id": [1, 2, 3], "n": [10, 200, 30]}), tmp_path / "source.lance"
+    )
+    blocked = glaive.write_dataset(pa.table({"n": [0]}), tmp_path / "t.lance")
+    (tmp_path / "p.toml").write_text(f'{STEP}kind = "sql"\nquery = "SELECT id, n FROM source"\n')
+    with pytest.raises(DatasetExistsError):  # once the rows are put aside
+        run(load(tmp_path / "p.toml"), lambda: spark, run_id="r")
+    before = put_aside(tmp_path)
+    assert before == [b'{"id":2,"n":200}']
+    glaive.LanceDataset.drop(blocked.uri)
+    for number, n in changed.items():
+        source.update({"n": f"{n}"}, where=f"id = {number}")
+    if found is None:
+        assert run(load(tmp_path / "p.toml"), lambda: spark, run_id="r").state == "done"
+        assert numbers(tmp_path, "t") == [10, 30]
+    else:
+        with pytest.raises(OptionError, match=f"had put 1 rows into .* there are {found}: "):
+            run(load(tmp_path / "p.toml"), lambda: spark, run_id="r")
+        assert numbers(tmp_path, "t") == []
+    assert put_aside(tmp_path) == before
