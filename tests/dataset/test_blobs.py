@@ -663,9 +663,10 @@ def test_files_of_others_in_a_folder_of_blobs_are_not_discarded(tmp_path: Path) 
     mine.mkdir(parents=True)
     for folder in (mine, mine.parent):
         (folder / "thesis.odt").write_bytes(b"mine")
+        (folder / f"{1:032b}.blob").write_bytes(b"of another dataset")
     (blobs,) = (path for path in (tmp_path / "d" / "data").iterdir() if path.is_dir())
     blobs.rename(tmp_path / "moved")
     blobs.symlink_to(mine.parent, target_is_directory=True)
     discard_fragments(plan, written)
-    assert len([path for path in tmp_path.rglob("thesis.odt") if path.is_file()]) == 2
+    assert len([path for path in (tmp_path / "home").rglob("*") if path.is_file()]) == 4
     assert [path for path in (tmp_path / "d" / "data").iterdir() if path != blobs] == []

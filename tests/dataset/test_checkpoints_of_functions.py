@@ -241,3 +241,27 @@ def test_a_file_of_a_checkpoint_with_the_rows_of_another_fragment_is_not_taken(
     assert calls == [2, 1, 1, 2, 1, 1]
     expected = {"a": [1, 2, 3, 4], "doubled": [2, 4, 6, 8]}
     assert glaive.dataset(tmp_path / "t").to_table().to_pydict() == expected
+
+
+@pytest.mark.spec("sec-7")
+def test_new_columns_that_are_given_up_delete_no_files_behind_a_link(tmp_path: Path) -> None:
+    """Others who may write to the folder of data see the names of files that are being written."""
+    mine = tmp_path / "mine"
+    for folder in (mine, mine / "deep"):
+        folder.mkdir()
+        (folder / f"{1:032b}.blob").write_bytes(b"of another dataset")
+        (folder / "thesis.odt").write_bytes(b"mine")
+    place = tmp_path / "d"
+    ds = glaive.write_dataset(pa.table({"x": range(4)}), str(place), max_rows_per_file=2)
+    before = {*(place / "data").iterdir()}
+
+    def once(batch: pa.RecordBatch) -> pa.RecordBatch:
+        for written in {*(place / "data").glob("*.lance")} - before:
+            written.with_suffix("").symlink_to(mine, target_is_directory=True)
+            raise ValueError("later")
+        return pa.record_batch({"y": batch["x"]})
+
+    with pytest.raises(ValueError, match="later"):
+        ds.add_columns(glaive.batch_udf(output_schema=pa.schema({"y": pa.int64()}))(once))
+    assert len([path for path in mine.rglob("*") if path.is_file()]) == 4
+    assert {*(place / "data").glob("*.lance")} == before

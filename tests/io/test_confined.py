@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -409,3 +410,27 @@ def test_a_folder_on_the_way_to_a_deletion_that_cannot_be_opened_is_no_file_in_i
     assert len(refused) == 4
     assert all(f"cannot delete {tmp_path}/a/b/c: Too many" in message for message in refused)
     assert not (tmp_path / "a/b/c/file").exists()
+
+
+@pytest.mark.spec("sec-7")
+@pytest.mark.parametrize("place", ["{}", "file://{}", "fsspec+file://{}"])
+def test_what_a_process_has_written_is_not_taken_back_behind_a_link_in_the_place_of_its_folder(
+    root: Path, place: str
+) -> None:
+    """Others who may write there see the name of a new folder, and know it before it is used."""
+    store = open_store(place.format(root))
+    inner = store.below("set")
+    assert inner is not None
+    for of, path in ((store, "data/new/x"), (inner, "data/new/x"), (inner, "data/new/deep/x")):
+        of.put(path, [b"1"])
+        folder = (root if of is store else root / "set") / "data/new"
+        folder.rename(root / "moved")
+        folder.symlink_to("../../outside" if of is store else "../../../outside")
+        assert (folder / "x").exists()
+        of.discard([path, path.replace("deep", "sub")])
+        with pytest.raises(StoreError, match="new is a link"):
+            of.delete_written([path])
+        assert (root.parent / "outside/x").exists()
+        assert (root.parent / "outside/sub/x").exists()
+        folder.unlink()
+        shutil.rmtree(root / "moved")

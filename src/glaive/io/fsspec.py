@@ -27,7 +27,7 @@ from glaive.errors import (
 )
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_values
-from glaive.io.fsspec_sink import FsspecSink, begin_writing, failed, is_of_this_machine
+from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed
 from glaive.io.object_path import check_object_path
 from glaive.io.pool import ordered_map
 from glaive.io.ranges import aligned, coalesce, split
@@ -165,7 +165,7 @@ class FsspecStore(ObjectStore):
             empty = not self.head(path).size
             if not empty:
                 raise ObjectExistsError(f"cannot write {full}: it exists already.")
-        if mode == "overwrite" or empty or not _creates(self._system):
+        if mode == "overwrite" or empty or not creates(self._system):
             sink = self.create(path)
             try:
                 sink.write(data)
@@ -250,23 +250,29 @@ class FsspecStore(ObjectStore):
 
         Objects in a folder behind a link are deleted only with ``delete_through_links``.
         """
+        self._delete(paths, self.link_out)
+
+    def delete_written(self, paths: Sequence[str]) -> None:
+        """Delete objects that this process has written, also behind a link in the root.
+
+        Below that, a link in the place of a folder that this process made is somebody else's.
+        """
+        self._delete(paths, lambda folder: self._link_in(folder, self._root.count("/") + 1))
+
+    def _delete(self, paths: Sequence[str], link_to: Callable[[str], str | None]) -> None:
         for path in paths:
             self._key(path)  # nothing is deleted if one of the paths is invalid
         for folder, group in groupby(paths, lambda path: path.rpartition("/")[0]):
-            reason = self.link_out(folder)
+            reason = link_to(folder)
             if reason is not None:
                 raise StoreError(f"cannot delete objects in {self.full(folder)}: {reason}")
-            self.delete_written(list(group))
-
-    def delete_written(self, paths: Sequence[str]) -> None:
-        """Delete objects that this process has written."""
-        for path in paths:
-            key = self._key(path)
-            try:
-                with suppress(FileNotFoundError):
-                    self._system.rm_file(key)
-            except Exception as error:
-                raise failed(error, self.full(path), "delete", self.options) from None
+            for path in group:
+                key = self._key(path)
+                try:
+                    with suppress(FileNotFoundError):
+                        self._system.rm_file(key)
+                except Exception as error:
+                    raise failed(error, self.full(path), "delete", self.options) from None
 
     def below(self, path: str) -> FsspecStore:
         """A store of a folder of this one, which deletes nothing if a link leads to the folder."""
@@ -280,15 +286,19 @@ class FsspecStore(ObjectStore):
         The target of a link is not known here, so any link counts, also one above the root where
         that is a folder of a place that the caller named.
         """
+        return self._link_in(folder, self._root.count("/", 0, self._named))
+
+    def _link_in(self, folder: str, known: int) -> str | None:
+        """The same for a link behind so many slashes of its path."""
         allowed = {key.lower(): value for key, value in self.options.items()}.get(_THROUGH_LINKS)
         if allowed is not None and allowed.lower() in ("1", "true", "on"):
             return None
-        named, parts = self._root[: self._named], self._key(folder)[self._named + 1 :].split("/")
-        for depth in range(1, len(parts) + 1 if parts[0] else 1):
-            at = "/".join(parts[:depth])
-            if self._is_link(f"{named}/{at}", folder):
+        parts = self._key(folder).split("/")
+        for depth in range(known + 1, len(parts)):
+            at = "/".join(parts[: depth + 1])
+            if self._is_link(at, folder):
                 return (
-                    f"{at} is a link. Files there may belong to somebody else; "
+                    f"{at[self._named + 1 :]} is a link. Files there may belong to somebody else; "
                     f"storage_options={{'{_THROUGH_LINKS}': 'true'}} allows reading and deleting "
                     "them."
                 )
@@ -374,18 +384,6 @@ def _split_secret(uri: str) -> tuple[str, str]:
     if not secret or "@" in name:
         return uri, ""
     return f"{scheme}{mark}{name}{at}{host}{slash}{path}", secret
-
-
-def _creates(system: Any) -> bool:
-    """Whether the file system itself has a put-if-absent.
-
-    The base class checks first and then writes in place, where readers see half of it, and into
-    what a link leads to; so does what works through that of local disks, such as a cache.
-    """
-    from fsspec.spec import AbstractFileSystem
-
-    own = type(system).pipe_file is not AbstractFileSystem.pipe_file
-    return own and not is_of_this_machine(system)
 
 
 def _time(entry: Mapping[str, Any]) -> datetime | None:

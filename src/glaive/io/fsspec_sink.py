@@ -25,7 +25,7 @@ from glaive.io.remote import RemoteSink
 from glaive.io.stats import IoCounters
 from glaive.io.temporary import temporary_path
 
-__all__ = ["FsspecSink", "begin_writing", "failed", "is_of_this_machine"]
+__all__ = ["FsspecSink", "begin_writing", "creates", "failed"]
 
 T = TypeVar("T")
 
@@ -85,6 +85,18 @@ def _mover(system: Any) -> Callable[[str, str], object]:
         mover(temporary, key)
 
     return move
+
+
+def creates(system: Any) -> bool:
+    """Whether the file system itself has a put-if-absent.
+
+    The base class checks first and then writes in place, where readers see half of it, and into
+    what a link leads to; so does what works through that of local disks, such as a cache.
+    """
+    from fsspec.spec import AbstractFileSystem
+
+    own = type(system).pipe_file is not AbstractFileSystem.pipe_file
+    return own and not is_of_this_machine(system)
 
 
 def is_of_this_machine(system: Any) -> bool:

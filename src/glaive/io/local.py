@@ -8,10 +8,11 @@ files with new random names need none (:meth:`LocalStore.put_new`).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from stat import S_ISDIR, S_ISREG
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -45,6 +46,7 @@ _ALLOW = (
     "Files there may belong to somebody else; storage_options={'delete_through_links': 'true'} "
     "allows deleting them."
 )
+_Reached: TypeAlias = AbstractContextManager[int | str]
 _FOLDER = None if os.sep != "/" else os.O_RDONLY | os.O_DIRECTORY
 _REWRITE = (
     os.O_WRONLY
@@ -287,13 +289,24 @@ class LocalStore(ObjectStore):
         No link that leads out of the root is followed, unless ``delete_through_links`` is set.
         With ``fsync``, what is in one folder is certainly deleted before the next is begun.
         """
+        self._delete(paths, self._reached)
+
+    def delete_written(self, paths: Sequence[str]) -> None:
+        """Delete files that this process has written, also behind a link in the root.
+
+        Somebody else may have put a link in the place of a folder below that, which this process
+        made: such a link is not followed.
+        """
+        self._delete(paths, self._written_to)
+
+    def _delete(self, paths: Sequence[str], reach: Callable[[str], _Reached]) -> None:
         for path in paths:
             self.full(path)  # nothing is deleted if one of the paths is invalid
         for folder, group in groupby(paths, _folder_of):
             full = self.full(folder)
             names = [path[len(folder) + 1 if folder else 0 :] for path in group]
             try:
-                with self._reached(folder) as at:
+                with reach(folder) as at:
                     unlink_all(at, names, fsync=self.fsync)
             except LeadsOutError as error:
                 raise StoreError(f"cannot delete files in {full}: {error}. {_ALLOW}") from None
@@ -303,15 +316,6 @@ class LocalStore(ObjectStore):
                 name = os.path.basename(error.filename or "")  # or a folder on the way there
                 path = f"{full}/{name}" if name in names else full
                 raise from_system(error, path, "delete") from None
-
-    def delete_written(self, paths: Sequence[str]) -> None:
-        """Delete files that this process has written, also behind links."""
-        for path in paths:
-            full = self.full(path)
-            try:
-                unlink_all(os.path.dirname(full), [os.path.basename(full)])
-            except OSError as error:
-                raise from_system(error, full, "delete") from None
 
     def link_out(self, folder: str) -> str | None:
         """Why files in a folder are not deleted: a link leads out of the root."""
@@ -327,11 +331,18 @@ class LocalStore(ObjectStore):
         except OSError as error:  # reading a file may still follow it
             raise from_system(error, self.full(folder), "look up") from None
 
-    def _reached(self, folder: str) -> AbstractContextManager[int | str]:
+    def _reached(self, folder: str) -> _Reached:
         """A folder to delete in: its path if that may be anywhere, else a descriptor."""
         return nullcontext(self.full(folder)) if self.through_links else self._confined(folder)
 
-    def _confined(self, folder: str) -> AbstractContextManager[int | str]:
+    def _written_to(self, folder: str) -> _Reached:
+        """The same for a folder of new files, to which its first name may be a link."""
+        if self.through_links:
+            return nullcontext(self.full(folder))
+        first, _, below = folder.partition("/")
+        return opened_folder(self.full(first), below, "")
+
+    def _confined(self, folder: str) -> _Reached:
         return opened_folder(self.anchor, self.root[len(self.anchor) + 1 :], folder)
 
     def is_link(self, path: str) -> bool:

@@ -331,9 +331,10 @@ class ObjectStore(ABC):
             )
 
     def delete_written(self, paths: Sequence[str]) -> None:
-        """Delete objects that this process has written.
+        """Delete objects that this process has written under new names.
 
-        They are where it wrote them, so links in their paths do not matter.
+        They are where it wrote them: in the folder that the first name of their path leads to, and
+        there behind no link.
         """
         self.delete(paths)
 

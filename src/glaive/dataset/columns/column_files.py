@@ -6,7 +6,6 @@ A column file covers all physical rows; the values of deleted rows are arbitrary
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
@@ -27,12 +26,12 @@ from glaive.config import settings
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import plan_write
-from glaive.dataset.writing.rolling import discard_fragments
+from glaive.dataset.writing.rolling import blob_files, discard_fragments
 from glaive.dataset.writing.source import Rows
-from glaive.errors import SchemaError, StoreError, UnsupportedFeatureError
+from glaive.errors import SchemaError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
-from glaive.format.paths import blob_folder, data_file_path
+from glaive.format.paths import data_file_path
 from glaive.scan.deletions import LiveRows
 from glaive.scan.passed_pages import PassedPages
 from glaive.scan.plan import windows
@@ -97,10 +96,7 @@ def write_column_file(
 def discard_files(snapshot: Snapshot, files: Iterable[DataFile]) -> None:
     """Remove files that no version refers to, if that is possible."""
     paths = [data_file_path(file.path) for file in files]
-    blobs: list[str] = []
-    with suppress(StoreError):  # then the files of blobs stay
-        blobs = [meta.path for path in paths for meta in snapshot.store.walk(blob_folder(path))]
-    snapshot.store.discard(paths + blobs)
+    snapshot.store.discard(paths + blob_files(snapshot.store, paths))
 
 
 def for_each(

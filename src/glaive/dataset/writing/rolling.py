@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 
 from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.progress_line import note_rows
@@ -18,8 +17,9 @@ from glaive.format.fragment import DataFile, Fragment
 from glaive.format.names import is_blob_file_name
 from glaive.format.paths import blob_folder, new_data_file_name
 from glaive.io.new_files import NewFiles
+from glaive.io.store import ObjectStore
 
-__all__ = ["RollingWriter", "discard_fragments"]
+__all__ = ["RollingWriter", "blob_files", "discard_fragments"]
 
 
 class RollingWriter:
@@ -125,12 +125,22 @@ def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment], *, own: bo
     for location in plan.locations:
         paths = [location.path_of(file.path) for file in files if file.base_id == location.base_id]
         if any(map(has_blobs_v2, plan.schema.fields)):
-            folders = [blob_folder(path) for path in paths]
-            with suppress(StoreError):  # then the files of blobs stay
-                found = [blob.path for folder in folders for blob in location.store.list(folder)]
-                # A folder may be a link to one of somebody else.
-                paths += [path for path in found if is_blob_file_name(path.rpartition("/")[2])]
+            paths += blob_files(location.store, paths)
         location.store.discard(paths, own=own)
+
+
+def blob_files(store: ObjectStore, data_files: Iterable[str]) -> list[str]:
+    """Paths of the files of blobs beside data files; none if they cannot be listed.
+
+    No writer makes a folder that is a link: it leads to one of somebody else, or of another file.
+    """
+    folders = map(blob_folder, data_files)
+    try:
+        own = [folder for folder in folders if not store.is_link(folder)]
+        found = [meta.path for folder in own for meta in store.list(folder)]
+    except StoreError:
+        return []
+    return [path for path in found if is_blob_file_name(path.rpartition("/")[2])]
 
 
 def _fragment(name: str, written: WrittenFile, base_id: int | None) -> Fragment:
