@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -23,6 +24,7 @@ from glaive.errors import (
 )
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
 from glaive.table.cloning import begin_clone
 from glaive.table.load import open_latest, open_version
@@ -269,7 +271,57 @@ def test_a_branch_is_deleted_although_listings_still_show_it(place: Path) -> Non
     assert list(dataset.branches.list()) == ["dev"]
     dataset.branches.delete("dev")
     assert rows_of_branches(place) == {}
-    glaive.dataset(place).branches.delete(
-        "dev"
-    )  # the files stayed: they might be of one made again
-    assert not [*(place / "tree").rglob("*.manifest")]
+    assert not [path for path in place.rglob("tree/dev/**/*") if path.is_file()]
+    assert dataset.create_branch("dev").count_rows() == ROWS.num_rows
+
+
+class Late(Meanwhile):
+    """Listings do not show a ref of a branch yet."""
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        return iter(()) if prefix.startswith("_refs/branches") else self.inner.list(prefix)
+
+
+@pytest.mark.spec("rel-1")
+def test_a_branch_made_again_that_listings_do_not_show_yet_keeps_its_files(place: Path) -> None:
+    glaive.dataset(place).create_branch("dev").insert(ROWS)
+
+    def make_again() -> None:
+        others = glaive.dataset(place)
+        others.branches.delete("dev")
+        others.create_branch("dev").insert(ROWS)
+
+    store = Late(place, make_again)
+    with suppress(CommitError):
+        glaive.LanceDataset.of(store, open_latest(store)).branches.delete("dev")
+    assert rows_of_branches(place) == {"dev": 2 * ROWS.num_rows}
+
+
+class LateVersions(WrappedStore):
+    """Has others do something once manifests of a branch are deleted, and does not list theirs."""
+
+    def __init__(self, inner: ObjectStore, work: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self.work = work
+
+    def beside(self, uri: str) -> ObjectStore:
+        return LateVersions(open_store(uri), self.work)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self.inner.delete(paths)
+        if any(path.endswith(".manifest") for path in paths):
+            self.work()
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        is_late = "/tree/" in self.uri and prefix == "_versions"
+        return iter(()) if is_late else self.inner.list(prefix)
+
+
+@pytest.mark.spec("rel-1")
+def test_a_branch_made_again_whose_versions_listings_do_not_show_yet_keeps_its_ref() -> None:
+    place = f"memory://{uuid4().hex}/t"
+    dataset = glaive.write_dataset(ROWS, place)
+    dataset.create_branch("dev").insert(ROWS)
+    store = LateVersions(dataset.store, lambda: glaive.dataset(place).create_branch("dev"))
+    glaive.LanceDataset.of(store, open_latest(store)).branches.delete("dev")
+    assert glaive.dataset(place).checkout_version(("dev", None)).count_rows() == ROWS.num_rows

@@ -15,7 +15,7 @@ from glaive.errors import (
     RefExistsError,
     RefNotFoundError,
 )
-from glaive.format.paths import VERSIONS, parse_manifest_name
+from glaive.format.paths import VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.store import ObjectStore
 from glaive.table import branches, tags
 from glaive.table.branches import Branch
@@ -23,7 +23,7 @@ from glaive.table.cleanup.protection import targets_of_others
 from glaive.table.load import open_latest
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import FOLDERS, kind_of
-from glaive.table.refs import BRANCHES, TREE, branch_store, ref_files
+from glaive.table.refs import BRANCHES, TREE, branch_file, branch_store, ref_files
 
 __all__ = ["delete_branch"]
 
@@ -62,7 +62,7 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
         return
     files = [meta.path for meta in store.walk("") if can_be_deleted(store, meta.path)]
     names = ref_files(root, BRANCHES)  # after the files: one made again has written some of them
-    if branch in names:
+    if _has_ref(root, branch):
         return
     paths = _without_targets(root, store, branch, names, _own_files(files, branch, names))
     manifests = {path for path in paths if parse_manifest_name(path.removeprefix(f"{VERSIONS}/"))}
@@ -144,11 +144,29 @@ def _has_rest(root: ObjectStore, branch: str) -> bool:
         return True
 
 
-def _has_versions(root: ObjectStore, branch: str) -> bool:
-    """Whether there are versions of a branch. Two requests."""
+def _has_ref(root: ObjectStore, branch: str) -> bool:
+    """Whether a branch has a ref by now, by its name: a listing may be stale. One request."""
     try:
-        return branch_of(open_latest(branch_store(root, branch))) == branch
-    except DatasetNotFoundError:
+        root.head(branch_file(branch))
+    except ObjectNotFoundError:
         return False
+    return True
+
+
+def _has_versions(root: ObjectStore, branch: str) -> bool:
+    """Whether there are versions of a branch. Two requests.
+
+    Two more where a listing shows none: it may be stale, and the branch made again just now.
+    """
+    store = branch_store(root, branch)
+    try:
+        return branch_of(open_latest(store)) == branch
+    except DatasetNotFoundError:
+        pass
     except ObjectNotFoundError:  # the manifest store has one whose file was deleted
         return True
+    try:
+        store.head(manifest_path(branches.read_branch(root, branch).parent_version))
+    except (RefNotFoundError, ObjectNotFoundError):
+        return False
+    return True
