@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glaive.dataclass import dataclass
 from glaive.dataset.tasks import JOB
-from glaive.errors import (
-    DatasetNotFoundError,
-    ExpectationError,
-    OptionError,
-    RefNotFoundError,
-)
+from glaive.errors import ExpectationError, OptionError
 from glaive.format.column_path import quoted_name
 from glaive.ingestion.expectations import Expectations, OnViolation
 from glaive.ingestion.rejects import BAD_RECORDS
@@ -144,7 +139,7 @@ class ExpectingStep(Step):
         from glaive.spark import write
 
         job = quarantine_job(context.job_id)
-        made = _made_by(context, job, quarantine)
+        made = context.made_by(job, quarantine)
         if made is not None:
             _expect_same(context, job, made, rows, count)
         elif count:
@@ -160,25 +155,7 @@ class ExpectingStep(Step):
     def _has_committed(self, context: StepContext) -> bool:
         """Whether the job of the step has made its version, also where no record says so."""
         target = DatasetName(self.writes()[0])
-        return _made_by(context, context.job_id, target, self.branch_written) is not None
-
-
-def _made_by(
-    context: StepContext, job: str, name: DatasetName, branch: str | None = None
-) -> LanceDataset | None:
-    """The dataset at the version that an earlier attempt of a step made by a job, if it did."""
-    from glaive.spark.jobs.job import SparkJob
-
-    if not context.again:
-        return None
-    try:
-        opened = context.dataset(name, branch)
-    except (DatasetNotFoundError, RefNotFoundError):
-        return None
-    made = SparkJob.of(context.spark, job).made(opened)
-    if made is not None:
-        opened.go_back(made)
-    return None if made is None else opened
+        return context.made_by(context.job_id, target, self.branch_written) is not None
 
 
 def _expect_same(

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, NewType
 
 from glaive.dataclass import dataclass
-from glaive.errors import GlaiveError
+from glaive.errors import DatasetNotFoundError, GlaiveError, RefNotFoundError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,6 +87,28 @@ class StepContext:
         version = None if branch is None else (branch, None)
         uri, storage = self.datasets[name], dict(self.storage)
         return dataset(uri, version=version, storage_options=storage or None)
+
+    def made_by(
+        self, job: str, name: DatasetName, branch: str | None = None
+    ) -> LanceDataset | None:
+        """A dataset at the version that an earlier attempt of this step made by a job, if it did.
+
+        No request for the first attempt; else those that open the dataset, and where the newest
+        version does not know its jobs any more, one for each of the newest versions.
+        """
+        from glaive.spark.jobs.job import SparkJob
+
+        if not self.again:
+            return None
+        try:
+            opened = self.dataset(name, branch)
+        except (DatasetNotFoundError, RefNotFoundError):
+            return None
+        made = SparkJob.of(self.spark, job).made(opened)
+        if made is None:
+            return None
+        opened.go_back(made)
+        return opened
 
     def ensure_branch(self, name: str, branch: str) -> None:
         """Start a branch at the newest version of a dataset, unless it exists."""
