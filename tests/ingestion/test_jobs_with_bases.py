@@ -1,10 +1,11 @@
-"""A job that goes on takes files of an earlier run only where the same places have them."""
+"""A job that goes on takes files of an earlier run that fit, where the same places have them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ import glaive
 from glaive import DatasetBasePath
 from glaive.ingestion import IngestTask, ingest
 from glaive.ingestion.ingested import IngestedPieces
+from glaive.ingestion.rejects import BAD_RECORDS
 
 
 class Killed(BaseException):
@@ -86,3 +88,21 @@ def test_files_with_other_items_of_a_dictionary_are_written_again(
     glaive.write_dataset(letters(["b", "a"]), uri, mode="overwrite", data_storage_version="0.1")
     ingest(source, uri, mode="append", job_id="j", task_bytes=1)
     assert glaive.dataset(uri).to_table()["c"].to_pylist() == ["b", "a", *"abbabbabb"]
+
+
+@pytest.mark.parametrize("made", ["other order", "other format"])
+def test_bad_records_are_written_again_for_a_dataset_that_was_made_meanwhile(
+    tmp_path: Path, made: str
+) -> None:
+    uri, bad = tmp_path / "t.lance", tmp_path / "bad.lance"
+    (tmp_path / "a.csv").write_text("id\n1\nx\n3\n")
+    aside: dict[str, Any] = {"schema": "id bigint", "bad_records": bad, "job_id": "j"}
+    with pytest.raises(Killed):
+        ingest(tmp_path / "a.csv", uri, driver=stopped, **aside)
+    columns = [*BAD_RECORDS][::-1] if made == "other order" else [*BAD_RECORDS]
+    version = "0.1" if made == "other format" else None
+    glaive.write_dataset(pa.schema(columns).empty_table(), bad, data_storage_version=version)
+    assert ingest(tmp_path / "a.csv", uri, **aside).bad_records == 1
+    assert glaive.dataset(uri).to_table()["id"].to_pylist() == [1, 3]
+    (record,) = glaive.dataset(bad).to_table().to_pylist()
+    assert (record["line"], record["record"].strip(), record["job_id"]) == (3, b"x", "j")

@@ -65,7 +65,7 @@ class IngestTask:
 
     @property
     def key(self) -> str:
-        """The same for tasks that read the same bytes into the same columns.
+        """The same for tasks that read the same bytes into the same columns of the same datasets.
 
         Places of files are no part of it: the journal looks for each where it would be written.
         """
@@ -76,13 +76,10 @@ class IngestTask:
             digest.update(repr(fact).encode())
         digest.update(repr(self.source_format.described()).encode())
         digest.update(str(self.schema.to_string(show_field_metadata=True)).encode())
-        digest.update(f"{self.write.version} {self.bad_records is not None}".encode())
         digest.update(repr(self.expectations).encode())
-        digest.update(repr([entry.id for entry in self.write.schema.walk()]).encode())
-        if self.write.blobs.bases:
-            digest.update(repr(sorted(self.write.blobs.bases.items())).encode())
-        for number, values in sorted(self.write.dictionaries.items()):
-            digest.update(f"{number} {values.to_pylist()}".encode(errors="surrogatepass"))
+        digest.update(_form(self.write).encode(errors="surrogatepass"))
+        if self.bad_records is not None:
+            digest.update(_form(self.bad_records).encode(errors="surrogatepass"))
         return digest.hexdigest()[:32]
 
     def rows(self, rejects: Rejects) -> Iterator[Rows]:
@@ -135,6 +132,15 @@ class IngestTask:
         if journal is not None:
             journal.finish(self.key, result)
         return result
+
+
+def _form(plan: WritePlan) -> str:
+    """A text that two plans share if files written by one fit the dataset of the other."""
+    columns = [
+        (entry.id, entry.name, entry.logical_type, entry.nullable) for entry in plan.schema.walk()
+    ]
+    items = [(number, values.to_pylist()) for number, values in sorted(plan.dictionaries.items())]
+    return repr((f"{plan.version}", columns, sorted(plan.blobs.bases.items()), items))
 
 
 def _completed(rows: Rows, schema: pa.Schema) -> Rows:
