@@ -95,6 +95,12 @@ def test_the_reason_is_that_of_spark(text: str, reason: str) -> None:
         raise RuntimeError(text)
 
 
+def test_a_job_of_several_commits_does_not_say_that_there_is_none() -> None:
+    expected = pytest.raises(JobError, match=r"exit code 137 .*\. Some may be there; files")
+    with expected, naming_job("j", "t.lance", named=True, made="Some may be there"):
+        raise RuntimeError(LOST)
+
+
 @pytest.mark.parametrize("text", ["no", LOST + "Traceback (most recent call last):\n ValueError"])
 def test_errors_of_code_stay_what_they_are(text: str) -> None:
     with pytest.raises(ArithmeticError), naming_job("j", "t.lance", named=True):

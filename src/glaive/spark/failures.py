@@ -25,6 +25,7 @@ from glaive.errors import (
 from glaive.format.column_path import split_path
 
 __all__ = [
+    "NOTHING",
     "as_glaive_errors",
     "find_glaive_error",
     "naming_columns",
@@ -60,6 +61,8 @@ STOPPED = re.compile(
 """The session ended while the job ran."""
 
 LEFT = "files that its tasks wrote are in no version, and vacuum removes them"
+
+NOTHING = "Nothing was committed"
 
 MISSING_PATH = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?)\. SQLSTATE")
 
@@ -127,10 +130,12 @@ def naming_columns(
 
 
 @contextmanager
-def naming_job(job_id: str, uri: str, *, named: bool, left: str = LEFT) -> Iterator[None]:
+def naming_job(
+    job_id: str, uri: str, *, named: bool, left: str = LEFT, made: str = NOTHING
+) -> Iterator[None]:
     """Raise :class:`glaive.errors.JobError` where Spark lost processes of a job, or was stopped.
 
-    Only for what comes before a commit: the message says that there is none.
+    For what comes before a commit: the message says that there is none, unless ``made`` is given.
 
     Parameters
     ----------
@@ -140,6 +145,8 @@ def naming_job(job_id: str, uri: str, *, named: bool, left: str = LEFT) -> Itera
         Whether the caller chose the id.
     left
         What becomes of the files that its tasks wrote.
+    made
+        What the job may have committed.
     """
     try:
         yield
@@ -155,7 +162,7 @@ def naming_job(job_id: str, uri: str, *, named: bool, left: str = LEFT) -> Itera
             else "run it again"
         )
         raise JobError(
-            f"job {job_id} on {uri}: the cluster lost it: {reason}. Nothing was committed; {left}. "
+            f"job {job_id} on {uri}: the cluster lost it: {reason}. {made}; {left}. "
             f"Give the workers more memory or other machines, and {again}"
         ) from error
 

@@ -13,7 +13,7 @@ from glaive.dataset.rows.retry import with_retries
 from glaive.dataset.tasks import COUNTS, JOB, Job
 from glaive.errors import OptionError, VersionNotFoundError
 from glaive.format.manifest import Manifest
-from glaive.spark.failures import naming_job
+from glaive.spark.failures import NOTHING, naming_job
 from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.write_job import ENGINE
 from glaive.table.app_transactions import AppTransaction
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from glaive.io.store import ObjectStore
 
 __all__ = ["LOOK_BACK", "SparkJob", "given_transaction", "parse_counts"]
+
+_SO_FAR = "What it had committed before, if anything, stays"
 
 LOOK_BACK = 256
 """Newest versions among which the commit of a job is looked for that the newest manifest does not
@@ -118,7 +120,8 @@ class SparkJob:
         Raises
         ------
         JobError
-            The cluster lost processes of the job; nothing was committed.
+            The cluster lost processes of the job; nothing was committed, or with several commits
+            none after the last that was made.
         """
         dataset.checkout_latest()
         done = self.made(dataset, several_commits=several_commits)
@@ -135,7 +138,8 @@ class SparkJob:
                         return made, None
                 return change(opened, job)
 
-            with naming_job(self.id, dataset.uri, named=self.named):
+            what = _SO_FAR if several_commits else NOTHING
+            with naming_job(self.id, dataset.uri, named=self.named, made=what):
                 with_retries(dataset, unless_made, conflict_retries=retries)
         else:
             dataset.go_back(done)
