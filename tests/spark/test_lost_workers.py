@@ -84,6 +84,7 @@ ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reaso
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
+        ("Exception: Python worker exited unexpectedly (crashed).", "Python worker exited"),
         (LOST, r"ExecutorLostFailure .* exit code 137 \(on 10\.0\.0\.7 executor 2\)"),
         ("x\nJob 7 cancelled because SparkContext was shut down\n\tat", "Job 7 cancelled because"),
         ("Cannot call methods on a stopped SparkContext.", "on a stopped SparkContext"),

@@ -60,6 +60,9 @@ STOPPED = re.compile(
 )
 """The session ended while the job ran."""
 
+CRASHED = re.compile("Python worker exited unexpectedly")
+"""Without a task: the process in which Spark commits what a source has written."""
+
 LEFT = "files that its tasks wrote are in no version, and vacuum removes them"
 
 NOTHING = "Nothing was committed"
@@ -175,7 +178,7 @@ def _lost(text: str) -> str | None:
     if task is not None:
         where = "" if task[1] is None else f" (on {task[1]})"
         return f"{task[2].strip().rstrip('.')}{where}"
-    stopped = STOPPED.search(text)
+    stopped = STOPPED.search(text) or CRASHED.search(text)
     return None if stopped is None else stopped[0].strip().rstrip(".")
 
 

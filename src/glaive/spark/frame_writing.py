@@ -194,7 +194,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
     if cluster_by:
         frame = frame.repartitionByRange(*cluster_by).sortWithinPartitions(*cluster_by)
     before = 0 if base is None else base.version
-    named = naming_job(job, uri, named=job_id is not None)
+    named = naming_job(job, uri, named=job_id is not None, made="No version has it")
     with _committed_though_lost(checked, mode, job, before), named, as_glaive_errors():
         if replace_where is not None and before and mode == "overwrite":
             from glaive.spark.jobs.replace import replace_rows
