@@ -96,6 +96,13 @@ def test_a_sample_has_so_many_different_rows(
     assert set(found) <= set(among)
 
 
+def test_no_row_is_twice_in_a_sample_of_nearly_all(dataset: glaive.LanceDataset) -> None:
+    for takes in (7, 13, 30):
+        for count in (takes + 1, 66, 92, 97, 98, 99):
+            found = ids(maybe_sample(dataset, count, ["id"], max_takes=takes))
+            assert len(found) == len(set(found)) == count
+
+
 def test_a_sample_of_more_rows_than_there_are_has_all(dataset: glaive.LanceDataset) -> None:
     assert ids(maybe_sample(dataset, ROWS, ["id"])) == list(range(ROWS))
     assert len(ids(maybe_sample(dataset, 90, ["id"], filt="id < 10"))) == 10

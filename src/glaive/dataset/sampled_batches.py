@@ -102,14 +102,15 @@ def _batches(table: pa.Table) -> list[pa.RecordBatch]:
 
 
 def _positions(random: np.random.Generator, rows: int, count: int, max_takes: int) -> Int64s:
-    """Positions of rows: single ones, or one run in each of ``max_takes`` equal windows."""
+    """Positions of rows: single ones, or one run in each of ``max_takes`` windows."""
     if count <= max_takes:
         return np.asarray(random.choice(rows, count, replace=False), np.int64)
-    # Each window gets its share of the rows; both divided evenly, without a remainder.
-    starts = np.arange(max_takes + 1) * rows // max_takes
-    shares = np.diff(np.arange(max_takes + 1) * count // max_takes)
-    room = np.diff(starts) - shares
-    first = starts[:-1] + random.integers(0, np.maximum(room, 0) + 1)
+    # Each window has its share of the rows, and room for others, both divided evenly: so that no
+    # share is larger than its window, whose rows would be there twice.
+    windows = np.arange(max_takes + 1)
+    taken, left = windows * count // max_takes, windows * (rows - count) // max_takes
+    shares, room = np.diff(taken), np.diff(left)
+    first = (taken + left)[:-1] + random.integers(0, room + 1)
     ends = np.cumsum(shares)
     inside = np.arange(count) - np.repeat(ends - shares, shares)
     positions: Int64s = np.repeat(first, shares) + inside
