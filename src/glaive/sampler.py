@@ -13,17 +13,18 @@ import pyarrow as pa
 from glaive.compat.absent import absent_names
 from glaive.compat.refusals import REFUSED
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.fragments.data_files import checked_integer
 from glaive.dataset.fragments.fragment import LanceFragment
 from glaive.dataset.sampled_batches import maybe_sample, reservoir_sampling
+from glaive.dataset.shares import MAX_ROWS, Sharded, without_rows
 from glaive.dataset.shuffled_batches import (
     BlockOrder,
     batches_at,
-    check_order,
     default_window,
     shuffled_batches,
     with_row_ids,
 )
-from glaive.errors import MissingDependencyError, OptionError
+from glaive.errors import MissingDependencyError
 from glaive.scan.system_columns import ROW_OFFSET, refuse_taken
 
 __all__ = [
@@ -110,40 +111,7 @@ class FullScanSampler(FragmentSampler):
         return dataset.get_fragments()
 
 
-class _Sharded:
-    """A share of the work: that of one process of several, in an order of this epoch."""
-
-    def __init__(self, rank: int, world_size: int, randomize: bool = False, seed: int = 0) -> None:
-        if not 0 <= rank < world_size:
-            raise OptionError(
-                f"rank: expected 0 to {world_size - 1} of world_size {world_size}, found {rank}"
-            )
-        self._rank = rank
-        self._world_size = world_size
-        self._randomize = randomize
-        self._seed = seed
-        self._epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Number of the pass: each has an order of its own, the same in all processes."""
-        self._epoch = epoch
-
-    @property
-    def epoch(self) -> int | None:
-        """Number of the pass whose order this is; None if all passes have the same."""
-        return self._epoch if self._randomize else None
-
-    def _share(self, count: int) -> Sequence[int]:
-        """Which of ``count`` parts are of this process, in order; see :func:`check_order`."""
-        if not self._randomize:
-            return range(self._rank, count, self._world_size)
-        check_order(count, "batch_size")
-        order: Any = np.arange(count)
-        np.random.default_rng([self._seed, self._epoch]).shuffle(order)
-        return memoryview(order[self._rank :: self._world_size])
-
-
-class ShardedFragmentSampler(_Sharded, FragmentSampler):
+class ShardedFragmentSampler(Sharded, FragmentSampler):
     """Every ``world_size``-th fragment, from ``rank`` on.
 
     Quicker than :class:`ShardedBatchSampler`, but shares differ where fragments do.
@@ -176,7 +144,7 @@ class ShardedFragmentSampler(_Sharded, FragmentSampler):
         return [fragments[one] for one in self._share(len(fragments))]
 
 
-class ShardedBatchSampler(_Sharded, Sampler):
+class ShardedBatchSampler(Sharded, Sampler):
     """Every ``world_size``-th batch, from ``rank`` on: shares differ by one batch at most.
 
     With a filter the number of rows is not known before: each process scans all rows that pass
@@ -213,8 +181,9 @@ class ShardedBatchSampler(_Sharded, Sampler):
         offset: int = 0,
         **kwargs: Any,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of this process; ``offset`` leaves out whole batches only."""
-        done = offset // batch_size
+        """Yield the batches of this process; with a filter ``offset`` leaves out whole batches."""
+        checked_integer(batch_size, "batch_size", MAX_ROWS, 1)
+        done, rest = divmod(checked_integer(offset, "offset", MAX_ROWS), batch_size)
         options: dict[str, Any] = {"columns": columns, "with_row_id": with_row_id}
         if filter is not None:
             share = batch_size * self._world_size
@@ -223,10 +192,13 @@ class ShardedBatchSampler(_Sharded, Sampler):
             )
             yield from islice(self._every_nth_row(scanner.to_batches()), done, None)
             return
-        numbers = self._share(-(-len(dataset) // batch_size))[done:]
+        count = -(-len(dataset) // batch_size)
+        numbers = self._share(count)
+        if count - 1 in numbers[:done]:  # the last batch, which may be anywhere in the order
+            rest += count * batch_size - len(dataset)
         if with_row_id:
             columns = with_row_ids(dataset, columns)
-        yield from batches_at(dataset, columns, numbers, batch_size)
+        yield from without_rows(batches_at(dataset, columns, numbers[done:], batch_size), rest)
 
     def _every_nth_row(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         random = np.random.default_rng([self._seed, self._epoch, self._rank])
@@ -270,9 +242,8 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
         total_num_rows: int = 0,
     ) -> None:
         super().__init__(rank, world_size, randomize, seed)
-        if batch_size < 0 or total_num_rows < 0 or (total_num_rows and not batch_size):
-            wanted = "batch_size and total_num_rows: expected positive numbers"
-            raise OptionError(f"{wanted}, found {batch_size} and {total_num_rows}")
+        checked_integer(total_num_rows, "total_num_rows", MAX_ROWS)
+        checked_integer(batch_size, "batch_size", MAX_ROWS, int(total_num_rows > 0))
         per_process = -(-total_num_rows // world_size)
         first = min(rank * per_process, total_num_rows)
         self._rows = range(first, min(first + per_process, total_num_rows))
@@ -296,7 +267,7 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
         return ShardedFixedBatchSampler(*_of_torch(), randomize, seed, batch_size, total_num_rows)
 
 
-class ShuffledBlockSampler(_Sharded, Sampler):
+class ShuffledBlockSampler(Sharded, Sampler):
     """All rows in an order of each epoch: blocks at random, and rows at random within windows.
 
     A window is some blocks, read at once and mixed. The order depends on ``seed``, the epoch and
@@ -337,9 +308,9 @@ class ShuffledBlockSampler(_Sharded, Sampler):
         equal_shares: bool = False,
     ) -> None:
         super().__init__(rank, world_size, randomize=True, seed=seed)
-        for name, number in (("block_rows", block_rows), ("window_rows", window_rows)):
-            if number is not None and number < 1:
-                raise OptionError(f"{name}: expected an integer from 1 on, found {number!r}")
+        checked_integer(block_rows, "block_rows", MAX_ROWS, 1)
+        if window_rows is not None:
+            checked_integer(window_rows, "window_rows", MAX_ROWS, 1)
         self._block_rows = block_rows
         self._window_rows = window_rows
         self._equal = equal_shares
@@ -362,6 +333,8 @@ class ShuffledBlockSampler(_Sharded, Sampler):
         **kwargs: Any,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of this process."""
+        checked_integer(batch_size, "batch_size", MAX_ROWS, 1)
+        checked_integer(offset, "offset", MAX_ROWS)
         positions = None
         if filter is not None:
             refuse_taken(dataset.lance_schema, ROW_OFFSET)

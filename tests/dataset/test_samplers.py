@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
@@ -94,6 +95,44 @@ def test_a_sample_has_so_many_different_rows(
     found = ids(maybe_sample(dataset.uri, 20, "id", **options))
     assert len(found) == len(set(found)) == 20
     assert set(found) <= set(among)
+
+
+@pytest.mark.parametrize("condition", [None, "id % 3 = 0"])
+@pytest.mark.parametrize("kind", [ShardedBatchSampler, ShardedFragmentSampler])
+def test_a_share_goes_on_behind_the_rows_that_were_read_wherever_its_last_batch_is(
+    dataset: glaive.LanceDataset, kind: Any, condition: str | None
+) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "columns": ["id"], "filter": condition}
+    for seed, rank in itertools.product(range(8), range(2)):
+        sampler = kind(rank, 2, randomize=True, seed=seed)
+        share = ids(sampler(dataset, **options))
+        for done in range(0, len(share), 8):
+            assert ids(sampler(dataset, **options, offset=done)) == share[done:]
+
+
+@pytest.mark.parametrize("value", [None, -1, 1.5, "x", True, [], float("nan")])
+def test_numbers_of_shares_and_batches_that_are_none_are_named(
+    dataset: glaive.LanceDataset, value: Any
+) -> None:
+    kinds: list[Any] = [ShardedBatchSampler, ShardedFragmentSampler, ShuffledBlockSampler]
+    for kind, name in itertools.product(kinds, ["rank", "world_size", "seed"]):
+        with pytest.raises(OptionError, match=name):
+            kind(**{"rank": 0, "world_size": 2, name: value})
+    for kind in kinds:
+        with pytest.raises(OptionError, match="epoch"):
+            kind(0, 2).set_epoch(value)
+    for name in ("batch_size", "offset"):
+        for sampler in (ShardedBatchSampler(0, 2), ShuffledBlockSampler(0, 2)):
+            with pytest.raises(OptionError, match=name):
+                list(sampler(dataset, **{name: value}))
+    with pytest.raises(OptionError, match="block_rows"):
+        ShuffledBlockSampler(block_rows=value)
+    with pytest.raises(OptionError, match="total_num_rows"):
+        ShardedFixedBatchSampler(0, 2, batch_size=5, total_num_rows=value)
+    for name in ("n", "batch_size", "max_takes"):
+        given: dict[str, Any] = {"n": 5, "columns": ["id"], name: value}
+        with pytest.raises(OptionError, match=name):
+            maybe_sample(dataset, **given)
 
 
 def test_no_row_is_twice_in_a_sample_of_nearly_all(dataset: glaive.LanceDataset) -> None:

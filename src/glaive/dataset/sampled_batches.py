@@ -12,7 +12,7 @@ import pyarrow as pa
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset as open_dataset
 from glaive.errors import OptionError
-from glaive.types import Int64s
+from glaive.types import Int64s, integer_of
 
 __all__ = ["maybe_sample", "reservoir_sampling"]
 
@@ -52,8 +52,8 @@ def maybe_sample(
     opened = dataset if isinstance(dataset, LanceDataset) else open_dataset(dataset)
     names = [columns] if isinstance(columns, str) else columns
     for name, number in (("n", n), ("batch_size", batch_size), ("max_takes", max_takes)):
-        if number < 1:
-            raise OptionError(f"{name}: expected an integer from 1 on, found {number!r}")
+        if (integer_of(number) or 0) < 1:
+            raise OptionError(f"{name}: expected an integer from 1 on, found {number!r:.80}")
     if n >= len(opened):
         return iter(opened.to_batches(columns=names, batch_size=batch_size, filter=filt))
     return _sampled_batches(opened, n, names, batch_size, max_takes, filt)
@@ -61,6 +61,8 @@ def maybe_sample(
 
 def reservoir_sampling(stream: Iterable[T], k: int) -> list[T]:
     """``k`` items of a stream of unknown length, each with the same chance; all if it has fewer."""
+    if integer_of(k) is None:
+        raise OptionError(f"k: expected an integer, found {k!r:.80}")
     random = np.random.default_rng()
     chosen: list[T] = []
     for number, item in enumerate(stream):
