@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -328,6 +330,16 @@ def test_compressed_files_that_are_damaged_are_errors_that_name_them(
     (tmp_path / name).write_bytes(whole[: len(whole) - cut])
     with pytest.raises(FormatError, match=rf"{name}"):
         ingest(tmp_path / name, tmp_path / "t.lance", bad_records=tmp_path / "bad.lance")
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("name", ["a.csv.bz2", "a.json.bz2", "a.txt.bz2"])
+def test_empty_parts_of_compressed_files_end_in_rows_or_an_error(tmp_path: Path, name: str) -> None:
+    lines = b"".join(b'{"a": %d}\n' % number for number in range(50_000))
+    parts = [bz2.compress(part) for part in (lines, b"", lines)]
+    (tmp_path / name).write_bytes(b"".join(parts))
+    with suppress(FormatError):
+        assert ingest(tmp_path / name, tmp_path / "t.lance").rows == 100_000
 
 
 def test_a_pattern_with_brackets_means_what_it_means_in_a_shell(tmp_path: Path) -> None:

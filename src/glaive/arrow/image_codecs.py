@@ -67,7 +67,7 @@ def read(uri: str) -> bytes:
         with pa.CompressedInputStream(pa.BufferReader(data), _PACKED[ending]) as unpacked:
             while image.tell() <= _MOST_UNPACKED and (piece := unpacked.read(_PIECE)):
                 image.write(piece)
-    except OSError as error:
+    except (OSError, pa.ArrowException) as error:  # of bz2 some are no OSError
         raise SchemaError(f"{uri}: no {_PACKED[ending]} file as its name says: {error}") from error
     if image.tell() > _MOST_UNPACKED:
         raise SchemaError(

@@ -253,9 +253,9 @@ def _opened(file: SourceFile) -> Iterator[pa.NativeFile]:
     try:
         with open_source(file, decompress=True) as stream:
             yield stream
-    except OSError as error:
+    except (OSError, pa.ArrowException) as error:  # of bz2 some are no OSError
         refuse_failure(file, error)
-        if file.compression is None:
+        if file.compression is None and isinstance(error, OSError):
             raise from_system(error, file.uri, "read") from error
         raise FormatError(f"{file.uri} is damaged: {error}") from error
 
