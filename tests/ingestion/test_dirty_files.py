@@ -332,6 +332,24 @@ def test_compressed_files_that_are_damaged_are_errors_that_name_them(
         ingest(tmp_path / name, tmp_path / "t.lance", bad_records=tmp_path / "bad.lance")
 
 
+@pytest.mark.parametrize("task_bytes", [1, 7, 1 << 20])
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_values_that_begin_with_the_mark_of_a_file_keep_it_wherever_a_file_is_cut(
+    tmp_path: Path, mark: str, header: bool, task_bytes: int
+) -> None:
+    values = ["\ufeff", "b", "\ufeffc", "\ufeff\ufeffd", "e" * 9, "\ufeff"]
+    if not header and not mark:
+        values = values[1:]  # in the first line it is the mark of the file
+    lines = [*["a"][:header], *values]
+    (tmp_path / "a.csv").write_bytes((mark + "\n".join(lines) + "\n").encode())
+    options = {"header": header}
+    glaive.ingest(
+        tmp_path / "a.csv", tmp_path / "t.lance", task_bytes=task_bytes, reader_options=options
+    )
+    assert [next(iter(row.values())) for row in rows_of(tmp_path / "t.lance")] == values
+
+
 @pytest.mark.spec("rel-42")
 @pytest.mark.parametrize("name", ["a.csv.bz2", "a.json.bz2", "a.txt.bz2"])
 def test_empty_parts_of_compressed_files_end_in_rows_or_an_error(tmp_path: Path, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import lookup
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -47,6 +48,8 @@ _COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?")
 _ROW = re.compile(r"Row #\d+: ")
 _ANY_BYTES = "latin-1"
 """An encoding in which all bytes are characters, and those of ASCII the same."""
+_BOM = b"\xef\xbb\xbf"
+"""What a file in UTF-8 may begin with, and the parser leaves out at the start of each block."""
 _ENCODING = (
     "The encoding of the files is named by reader_options, such as {'encoding': 'cp1252'}; files "
     "in UTF-16 are to be converted to UTF-8"
@@ -191,12 +194,15 @@ class Csv(SourceFormat):
             except UnicodeDecodeError as error:
                 raise pa.ArrowInvalid(f"{error}. {_ENCODING}") from None
 
+        stop = piece.stop
+        if not (piece.start or self._header or stop is None):
+            stop = max(stop, head.size + 1)  # no line end is in front of the first record
         yield from parse_blocks(
             file,
             parse,
             rejects,
             piece.start or head.size,
-            piece.stop,
+            stop,
             aligned=not piece.start,
             quoted=head.quoted,
             escape=self._escape,
@@ -224,8 +230,13 @@ class Csv(SourceFormat):
         repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
             raise FormatError(f"{file.uri}, line 1: several columns are called {repeated[0]!r}")
-        size = end if self._header else 0
+        size = end if self._header else len(_BOM) * self._begins_with_mark(sample)
         return _Head(names, sample.slice(size), size, quoted)
+
+    def _begins_with_mark(self, data: pa.Buffer) -> bool:
+        """Whether the parser leaves out the first bytes."""
+        begins = bytes(memoryview(data)[: len(_BOM)]) == _BOM
+        return begins and lookup(self._encoding) == lookup("utf-8")
 
     def _names(self, line: pa.Buffer, sep: str) -> list[str]:
         csv: Any = import_module("pyarrow.csv")
@@ -321,6 +332,8 @@ class Csv(SourceFormat):
         nulls = ["", self._null] if types is not None else ["", self._null, "NA", "NULL", "null"]
         if not data.size:
             return pa.table({name: pa.nulls(0, (types or {}).get(name)) for name in types or names})
+        if self._begins_with_mark(data) and types is not None:  # it belongs to a value
+            data = pa.py_buffer(_BOM + data.to_pybytes())
         table: pa.Table = csv.read_csv(
             pa.BufferReader(data),
             read_options=csv.ReadOptions(
