@@ -11,10 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
 
+import glaive
 from glaive.cli.main import COMMANDS
 from glaive.ingestion import FORMATS
 
@@ -231,6 +233,13 @@ def test_an_unknown_command_is_answered_with_the_closest(call: Call) -> None:
     result = call("shw", "x")
     assert result.exit_code == 2
     assert "No such command 'shw'. Did you mean 'show'?" in result.stderr
+
+
+def test_rows_of_one_column_are_converted_with_their_nulls(call: Call, tmp_path: Path) -> None:
+    source, target = tmp_path / "a.lance", tmp_path / "a.csv"
+    glaive.write_dataset(pa.table({"a": [1, None, 3]}), source)
+    result = call("convert", str(source), str(target))
+    assert (result.exit_code, target.read_text()) == (0, '"a"\n1\n""\n3\n')
 
 
 def test_converting_names_what_is_missing_and_what_is_there(call: Call, tmp_path: Path) -> None:

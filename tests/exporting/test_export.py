@@ -114,6 +114,45 @@ def test_files_have_the_rows(opened: OpenedVersion, tmp_path: Path, name: str) -
     assert counts == {"num_files": 3, "num_rows": ROWS - 1, "bytes": size}
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([None, 1, None, None, 3, None]),
+        pa.array([None, "a\n\nb", "", None]),
+        pa.array([None, "a", None, ""]).dictionary_encode(),
+        pa.nulls(3, pa.timestamp("us")),
+        pa.array([None, True, None]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("header", ["true", "false"])
+def test_no_line_of_csv_is_empty_since_readers_pass_over_these(
+    tmp_path: Path, values: Any, header: str
+) -> None:
+    dataset = glaive.write_dataset(pa.table({"a": values}), tmp_path / "t.lance")
+    folder = tmp_path / "out"
+    export_files(dataset.opened, str(folder), "csv", options={"header": header})
+    (path,) = parts(folder)
+    found = csv.read_csv(
+        path,
+        read_options=csv.ReadOptions(column_names=["a"], skip_rows=int(header == "true")),
+        parse_options=csv.ParseOptions(newlines_in_values=True),
+        convert_options=csv.ConvertOptions(
+            column_types={"a": dataset.to_table().column("a").combine_chunks().type},
+            strings_can_be_null=True,
+        ),
+    )
+    expected = [value or None for value in values.to_pylist()]
+    assert [value or None for value in found["a"].to_pylist()] == expected
+    options = {"header": header == "true", "multiline": True}
+    schema = dataset.schema if options["header"] else None
+    glaive.ingest(folder, tmp_path / "again.lance", schema=schema, reader_options=options)
+    again = glaive.dataset(tmp_path / "again.lance").to_table().column(0)
+    assert len(again) == len(values)
+    if schema is not None:
+        assert [value or None for value in again.to_pylist()] == expected
+
+
 def test_columns_and_rows_are_chosen(opened: OpenedVersion, tmp_path: Path) -> None:
     folder = str(tmp_path / "out")
     options = {"header": "false", "sep": ";"}

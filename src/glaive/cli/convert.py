@@ -252,11 +252,15 @@ def _write(reader: pa.RecordBatchReader, target: str, kind: str) -> int:
 
     with replacing(Path(target)) as unfinished:
         if kind == "csv":
+            import pyarrow as pa
+
             from glaive.exporting.formats import Csv
 
             as_csv = Csv({})
             as_csv.check(reader.schema)
-            as_csv.write(unfinished, reader.schema, counted())
+            path: Any = os.fsencode(unfinished)
+            with pa.OSFile(path, "w") as out:
+                as_csv.write(out, reader.schema, counted())
             return rows
         with _writer(unfinished, kind, reader.schema) as writer:
             for batch in counted():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
@@ -16,6 +17,8 @@ __all__ = ["FORMATS", "Arrow", "Csv", "Feather", "FileFormat", "Json", "Parquet"
 
 _GROUP_BYTES = 64 << 20
 """Bytes of the rows of a Parquet row group, about."""
+
+_EMPTY_LINE = re.compile(rb"^(?=\n)", re.MULTILINE)
 
 
 class FileFormat(ABC):
@@ -109,7 +112,10 @@ class Csv(FileFormat):
                 )
 
     def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Texts are quoted where needed; null is empty; extension types are what they store."""
+        """Texts are quoted where needed; extension types are what they store.
+
+        Null is empty, and ``""`` in a file of one column: readers pass over lines that are empty.
+        """
         from pyarrow import csv
 
         schema = pa.schema([field.with_type(_stored(field.type)) for field in schema])
@@ -117,7 +123,10 @@ class Csv(FileFormat):
         with csv.CSVWriter(out, schema, write_options=options) as writer:
             for batch in batches:
                 columns = [getattr(column, "storage", column) for column in batch.columns]
-                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+                if len(columns) == 1 and columns[0].null_count:
+                    out.write(_lines_of_one(columns[0]))
+                else:
+                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
 class Json(FileFormat):
@@ -190,6 +199,21 @@ def _one_of(options: Mapping[str, object], default: str, others: tuple[str, ...]
         known = ", ".join((default, *others))
         raise OptionError(f"compression: expected one of {known}, found {value!r}")
     return value
+
+
+def _lines_of_one(column: Any) -> bytes:
+    """Lines of the only column of a CSV file, in which nulls are ``""``."""
+    from pyarrow import csv
+
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    is_text = "string" in str(column.type)
+    if is_text:
+        column = column.cast(pa.large_string()).fill_null("")
+    lines = pa.BufferOutputStream()
+    csv.write_csv(pa.table({"": column}), lines, csv.WriteOptions(include_header=False))
+    written = lines.getvalue().to_pybytes()
+    return written if is_text else _EMPTY_LINE.sub(b'""', written)
 
 
 def _stored(data_type: pa.DataType) -> pa.DataType:

@@ -19,7 +19,7 @@ from glaive.errors import FormatError, OptionError, SchemaError
 from glaive.ingestion.formats.lists import holds_numbers, numbers_of, vectors_checked
 from glaive.ingestion.formats.options import known_options, option
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
-from glaive.ingestion.formats.quotes import GOES_ON, Quotes, block_size
+from glaive.ingestion.formats.quotes import GOES_ON, Quotes, are_quoted_nulls, block_size
 from glaive.ingestion.formats.ranges import byte_pieces
 from glaive.ingestion.records import first_block, parse_blocks, record_starts
 from glaive.ingestion.rejects import Rejects
@@ -352,7 +352,7 @@ class Csv(SourceFormat):
                 include_columns=None if types is None else list(types),
                 null_values=list(dict.fromkeys(nulls)),
                 strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
+                quoted_strings_can_be_null=are_quoted_nulls(names, types),
                 decimal_point=self._decimal,
                 timestamp_parsers=[self._timestamp_format] if self._timestamp_format else None,
             ),

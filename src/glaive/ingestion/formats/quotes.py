@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +14,7 @@ from glaive.ingestion.records import record_starts, unescaped
 from glaive.memory import as_array
 from glaive.types import Int64s
 
-__all__ = ["GOES_ON", "Quotes", "block_size"]
+__all__ = ["GOES_ON", "Quotes", "are_quoted_nulls", "block_size"]
 
 GOES_ON = (
     "A value in quotation marks that goes on in the next line is read with reader_options="
@@ -135,6 +136,16 @@ class Quotes:
         except pa.ArrowInvalid:
             return 1  # it cannot tell the columns of a first record that is open
         return int(table.num_rows) + len(invalid)
+
+
+def are_quoted_nulls(names: Sequence[str], types: Mapping[str, Any] | None) -> bool:
+    """Whether nulls are ``""``: in a file of one column, as the parser passes over empty lines.
+
+    Not of texts, of which this is one. Types are none where they are inferred.
+    """
+    kinds = {} if types is None else types
+    texts = any("string" in str(kind) or "binary" in str(kind) for kind in kinds.values())
+    return len(names) == 1 and not texts
 
 
 def block_size(data: pa.Buffer | bytes) -> int:
