@@ -428,3 +428,19 @@ def test_statistics_are_those_of_pylance_where_requests_are_the_same(tmp_path: P
     assert (ours.read_iops, ours.read_bytes) == (theirs.read_iops, theirs.read_bytes) == (0, 0)
     names = {name for name in dir(theirs) if not name.startswith("_")}
     assert names <= set(dir(ours))
+
+
+def test_a_drop_deletes_manifests_once_all_other_files_are_deleted(server: Server) -> None:
+    place, options = f"s3://{server.bucket()}/t", server.options
+    one_by_one = {**options, "aws_disable_bulk_delete": "true"}
+    dataset = glaive.write_dataset(ROWS, place, storage_options=options)
+    for _ in range(8):
+        dataset.insert(ROWS.slice(0, 3))
+    server.reset()
+    glaive.LanceDataset.drop(place, storage_options=one_by_one)
+    deleted = [call for call in server.calls if call.method == "DELETE"]
+    manifests = [call for call in deleted if call.path.endswith(".manifest")]
+    others = [call for call in deleted if call not in manifests]
+    assert len(manifests) == 9
+    assert max(call.ended for call in others) <= min(call.began for call in manifests)
+    assert not [*open_store(place, options).walk("")]

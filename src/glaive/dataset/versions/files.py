@@ -22,6 +22,7 @@ from glaive.errors import (
     StoreError,
 )
 from glaive.format.manifest import Manifest
+from glaive.format.names import is_staged_manifest_name
 from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
@@ -160,19 +161,20 @@ def drop_dataset(
             f"{store.uri} is not dropped: its newest manifest cannot be read ({error}). Delete "
             "the files themselves if they are no longer needed."
         ) from error
-    # Manifests are deleted last, so that an interrupted drop can be repeated.
     paths = [meta.path for meta in store.walk("")]
     paths += [meta.path for meta in store.unfinished("")]
     paths = [path for path in paths if can_be_deleted(store, path)]
     links = dict.fromkeys(link for link in store.links("") if can_be_deleted(store, link))
     for link in links:
         paths += _files_behind(store, link)
-    paths.sort(key=lambda path: path.startswith(f"{VERSIONS}/"))
     if register_of(store) is not None:
         for branch in filter(is_branch_name, ref_files(store, BRANCHES)):
             forget_dataset(branch_store(store, branch))
-    files = dict.fromkeys(paths)  # without duplicates
-    store.delete([path for path in files if path not in links])
+    files = [path for path in dict.fromkeys(paths) if path not in links]  # without duplicates
+    # Manifests last, so that an interrupted drop can be repeated: a store may delete in any order.
+    last = {path for path in files if _is_manifest(path) or _is_staged(path)}
+    store.delete([path for path in files if path not in last])
+    store.delete(sorted(last))
     store.delete(list(links))
     forget_dataset(store)
     store.remove_folders()
@@ -220,8 +222,17 @@ def _files_behind(store: ObjectStore, link: str) -> list[str]:
 def _is_own(path: str) -> bool:
     if kind_of(path, named=True) is not None:
         return True
+    return path == HINT or _is_manifest(path)
+
+
+def _is_manifest(path: str) -> bool:
     folder, _, name = path.rpartition("/")
-    return folder == VERSIONS and (path == HINT or parse_manifest_name(name) is not None)
+    return folder == VERSIONS and parse_manifest_name(name) is not None
+
+
+def _is_staged(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return folder == VERSIONS and is_staged_manifest_name(name)
 
 
 def migrate_manifest_names(store: ObjectStore) -> int:
