@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,11 +12,13 @@ import pytest
 from tests.table.places import StaleListing
 
 import glaive
-from glaive import LanceDataset, LanceOperation
+from glaive import LanceDataset, LanceOperation, blob_array, blob_field
 from glaive.errors import VersionNotFoundError
 from glaive.format.paths import HINT, manifest_path
 from glaive.format.transaction import Transaction
 from glaive.fragment import write_fragments
+from glaive.io.store import ObjectMeta
+from glaive.io.wrapped import WrappedStore
 from glaive.spark.streams.options import StreamOptions
 from glaive.spark.streams.timeline import Timeline
 from glaive.table.commit import commit_transaction
@@ -150,3 +153,31 @@ def test_the_version_of_a_job_is_found_where_a_listing_lacks_it(newest: LanceDat
     found = find_transaction(stale, 0, "job", "mine", known=3)
     assert found is not None
     assert found.version == 3
+
+
+class Unlisted(WrappedStore):
+    """A store over a network whose listings lack what was written some seconds ago."""
+
+    @property
+    def is_remote(self) -> bool:
+        return True
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        return iter(()) if prefix.startswith(("data/", "_indices/")) else self.inner.list(prefix)
+
+
+@pytest.mark.spec("rel-4")
+def test_a_deep_clone_has_files_that_a_stale_listing_lacks() -> None:
+    values = [b"a" * 100_000, b"few", b"b" * 5_000_000, b"c" * 100_000]
+    ids = pa.table({"id": range(4)})
+    rows = ids.append_column(blob_field("value"), blob_array(values))
+    source = glaive.write_dataset(rows, f"memory://{uuid4().hex}/t.lance")
+    source.create_scalar_index("id", "BTREE")
+    target = f"memory://{uuid4().hex}/copy.lance"
+    LanceDataset.of(Unlisted(source.store), source.manifest).deep_clone(target)
+    clone = glaive.dataset(target)
+    assert [file.read() for file in clone.take_blobs("value", indices=range(4))] == values
+    assert clone.to_table(columns=["id"], filter="id = 2").num_rows == 1
+    for folder in ("data", "_indices"):
+        walked = [{file.path for file in one.store.walk(folder)} for one in (source, clone)]
+        assert walked[0] == walked[1]

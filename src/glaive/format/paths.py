@@ -32,6 +32,7 @@ __all__ = [
     "VERSIONS",
     "ManifestName",
     "NamingScheme",
+    "blob_file_name",
     "blob_file_path",
     "blob_folder",
     "data_file_path",
@@ -129,9 +130,14 @@ def blob_folder(data_file: str) -> str:
 
 
 def blob_file_path(data_file: str, blob_id: int) -> str:
-    """Path of a blob file of a data file: 32 bits, least significant first."""
+    """Path of a blob file of a data file."""
+    return f"{blob_folder(data_file)}/{blob_file_name(blob_id)}"
+
+
+def blob_file_name(blob_id: int) -> str:
+    """Name of a blob file in its folder: 32 bits, least significant first."""
     bits = f"{blob_id:032b}"[::-1]
-    return f"{blob_folder(data_file)}/{bits}.blob"
+    return f"{bits}.blob"
 
 
 def index_file_path(folder: str, name: str, *, where: object = "a manifest") -> str:

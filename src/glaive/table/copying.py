@@ -10,7 +10,7 @@ Specification: "Clones" in ``docs/format/refs.md``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -22,7 +22,7 @@ from glaive.format.blobs import has_blobs_v2
 from glaive.format.deletions import decode_runs
 from glaive.format.footer import MAGIC
 from glaive.format.manifest import Manifest
-from glaive.format.paths import DATA, blob_folder
+from glaive.format.paths import DATA, blob_file_name, blob_folder
 from glaive.io.access import AS_OPTION
 from glaive.io.location import Location
 from glaive.io.pool import ordered_map
@@ -30,7 +30,7 @@ from glaive.io.store import ObjectStore
 from glaive.named_tuple import NamedTuple
 from glaive.table.bases import base_of, find_base, place_opened
 from glaive.table.externals import link_to_others
-from glaive.table.references import FileKind, FileSet, VersionFile, files_of
+from glaive.table.references import FileKind, FileSet, VersionFile, files_of, index_folders
 from glaive.table.refs import root_store
 from glaive.table.root import access_of
 from glaive.table.unverified import can_be_committed
@@ -47,6 +47,9 @@ _WINDOW: Final = 8 << 20
 _LANCE_ENDS: Final = (".lance", ".idx")
 _MOST_ROWS: Final = 1 << 32
 """Rows of a fragment: more have no offsets of 32 bits."""
+
+_NAMED_IDS: Final = 1 << 32
+"""Numbers of blob files, of which names have 32 bits."""
 
 _DELETIONS_BEGIN: Final = (b"ARROW1", b":0", b";0")
 """Arrow files, and the two kinds of roaring bitmaps."""
@@ -99,8 +102,9 @@ def copy_files(
     Notes
     -----
     Two requests per file (two more with ``kept``; one more for every 8 MiB of large ones), and
-    one listing per folder of blobs or of an index. Memory: 8 MiB for each of the files that are
-    copied at a time.
+    one listing per folder of blobs or of an index; over a network one request more per folder of
+    blobs, and one for each file that a stale listing lacks. Memory: 8 MiB for each of the files
+    that are copied at a time.
     """
     chosen = files_of(manifest) if files is None else files
     files = [file for file in chosen if file.kind != "transaction"]
@@ -135,7 +139,8 @@ def copy_data_file(store: ObjectStore, path: str, to: str) -> None:
 
     Notes
     -----
-    A listing, and two requests per file; one more for every 8 MiB of large ones.
+    A listing, and two requests per file; one more for every 8 MiB of large ones. Over a network one
+    more, and one for each file that a stale listing lacks.
     """
     blobs = _files_in("data", store, blob_folder(path), blob_folder(to))
     copies = [_Copy("data file", store, path, to), *blobs]
@@ -217,11 +222,12 @@ def _check_bases(source: ObjectStore, manifest: Manifest, base_ids: set[int]) ->
 
 def _copies(source: ObjectStore, manifest: Manifest, files: list[VersionFile]) -> Iterator[_Copy]:
     has_blobs = any(map(has_blobs_v2, manifest.schema.fields))
+    named = _named_in_indices(manifest) if any(file.kind == "index" for file in files) else {}
     seen: dict[str, str] = {}
     for file in files:
         if file.is_folder and file.kind == "data" and not has_blobs:
             continue
-        for copy in _copies_of(source, manifest, file):
+        for copy in _copies_of(source, manifest, file, named.get(file.path, ())):
             path = copy.store.full(copy.path)
             if copy.to not in seen:
                 seen[copy.to] = path
@@ -235,8 +241,16 @@ def _copies(source: ObjectStore, manifest: Manifest, files: list[VersionFile]) -
                 )
 
 
-def _copies_of(source: ObjectStore, manifest: Manifest, file: VersionFile) -> Iterator[_Copy]:
-    """The files to copy for a file or folder of a version."""
+def _named_in_indices(manifest: Manifest) -> dict[str, list[str]]:
+    """Files that entries of indices name, by folder; no entry names those of blobs."""
+    pairs = zip(index_folders(manifest), manifest.indices, strict=True)
+    return {folder.path: [named.path for named in entry.files] for folder, entry in pairs}
+
+
+def _copies_of(
+    source: ObjectStore, manifest: Manifest, file: VersionFile, named: Collection[str]
+) -> Iterator[_Copy]:
+    """The files to copy for a file or folder of a version; those ``named`` are in the folder."""
     store, path = source, file.path
     if file.base_id is not None:
         store, is_root = base_of(source, manifest, file.base_id)
@@ -245,15 +259,36 @@ def _copies_of(source: ObjectStore, manifest: Manifest, file: VersionFile) -> It
     if not file.is_folder:
         yield _Copy(f"{file.kind} file", store, path, file.path)
         return
-    yield from _files_in(file.kind, store, path, file.path)
+    yield from _files_in(file.kind, store, path, file.path, named)
 
 
-def _files_in(kind: FileKind, store: ObjectStore, folder: str, to: str) -> Iterator[_Copy]:
+def _files_in(
+    kind: FileKind, store: ObjectStore, folder: str, to: str, named: Collection[str] = ()
+) -> Iterator[_Copy]:
+    """Files of a folder, also those that a stale listing lacks."""
     pattern = _IN_FOLDER[kind]
-    for meta in store.list(folder):
-        name = meta.path.rpartition("/")[2]
-        if pattern.fullmatch(name):
-            yield _Copy(f"file of {kind}", store, f"{folder}/{name}", f"{to}/{name}")
+    names = [meta.path.rpartition("/")[2] for meta in store.list(folder)]
+    listed = frozenset(names)
+    if store.is_remote:
+        names += sorted(set(named) - listed)
+        names += _unlisted_blobs(store, folder, listed) if kind == "data" else ()
+    for name in filter(pattern.fullmatch, names):
+        yield _Copy(f"file of {kind}", store, f"{folder}/{name}", f"{to}/{name}")
+
+
+def _unlisted_blobs(store: ObjectStore, folder: str, listed: Collection[str]) -> Iterator[str]:
+    """Blob files that a listing lacks: their numbers begin at 1 and have no gaps.
+
+    One request for each, and one for the number after the last.
+    """
+    for number in range(1, _NAMED_IDS):
+        name = blob_file_name(number)
+        if name not in listed:
+            try:
+                store.head(f"{folder}/{name}")
+            except ObjectNotFoundError:
+                return
+            yield name
 
 
 def _check_link(copied: _Copy, home: ObjectStore, branch: str | None) -> None:
