@@ -425,6 +425,22 @@ def test_open_readers_go_on_with_new_credentials(clock: Stopped) -> None:
     assert store.options == expiring(clock, 3_600_000)
 
 
+def test_a_shallow_clone_reads_its_source_with_new_credentials(clock: Stopped) -> None:
+    asked = []
+
+    def renew() -> Mapping[str, str]:
+        asked.append("renew")
+        return expiring(clock, 3_600_000)
+
+    glaive.write_dataset(ROWS, "memory://renewed-4/t")
+    options = ExpiringOptions(expiring(clock, 60_300), renew)
+    source = glaive.dataset("memory://renewed-4/t", storage_options=options)
+    clone = source.shallow_clone("memory://renewed-5/clone", storage_options={})
+    clock.millis += 400
+    assert clone.to_table().num_rows == 3
+    assert asked == ["renew"]
+
+
 def test_files_below_a_base_path_are_read_with_new_credentials(clock: Stopped) -> None:
     def renew() -> Mapping[str, str]:
         return expiring(clock, 3_600_000)

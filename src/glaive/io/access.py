@@ -20,9 +20,10 @@ from glaive.dataclass import dataclass
 from glaive.errors import AccessError, OptionError
 from glaive.io.local import LocalStore
 from glaive.io.location import FABRIC, Location
+from glaive.io.renewed import open_renewed
 from glaive.io.storage_options import PERMISSIONS, normalise_options, read_switch
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_sibling, open_store
+from glaive.io.uri import open_sibling
 
 __all__ = ["AS_OPTION", "NOTHING", "AccessPolicy", "allow_copies", "open_external", "open_named"]
 
@@ -392,9 +393,8 @@ def _root_options(root: ObjectStore, home: Location, location: Location) -> Mapp
 def _open(root: ObjectStore, location: Location, options: Mapping[str, str]) -> ObjectStore:
     if location.is_local:
         return LocalStore(location.path, options)
-    beside = root.beside(location.uri)
-    if beside is not None:
+    if (beside := root.beside(location.uri)) is not None:
         return beside
     if options is root.options:
         return open_sibling(root, location.uri)
-    return open_store(location.uri, options)
+    return open_renewed(location.uri, options)

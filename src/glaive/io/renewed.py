@@ -64,7 +64,7 @@ def open_renewed(uri: str, options: Mapping[str, str] | None) -> ObjectStore:
 class RenewedStore(WrappedStore):
     """A store that is opened again with other options before its own expire."""
 
-    __slots__ = ("_first", "_generation", "_lock", "_options", "_store", "_uri")
+    __slots__ = ("_first", "_generation", "_lock", "_options", "_store", "_uri", "_valid")
 
     def __init__(
         self, uri: str, options: ExpiringOptions, store: ObjectStore | None = None
@@ -72,6 +72,7 @@ class RenewedStore(WrappedStore):
         self._uri, self._options, self._lock = uri, options, renewed(Lock())
         self._store = open_store(uri, options) if store is None else store
         self._first, self._generation = self._store.reached_by, 0
+        self._valid = ExpiringOptions(self._store.options, options.renew)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (RenewedStore, (self._uri, self._options))
@@ -82,6 +83,12 @@ class RenewedStore(WrappedStore):
     @property
     def inner(self) -> ObjectStore:  # type: ignore[override]  # another one over time
         return self.current()[0]
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Those that are valid, and who has newer ones: for other places that they open, too."""
+        self.current()
+        return self._valid
 
     @property
     def reached_by(self) -> bytes:
@@ -119,6 +126,7 @@ class RenewedStore(WrappedStore):
                 f"({EXPIRES}={newer.get(EXPIRES)}). Check the clocks of both machines."
             )
         self._store = open_store(self._uri, self._options)
+        self._valid = ExpiringOptions(self._store.options, self._options.renew)
         self._generation += 1
 
     def _left(self) -> float:
