@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
 import glaive
-from glaive.errors import DatasetExistsError, DatasetNotFoundError, OptionError
+import glaive.spark
+from glaive.errors import DatasetExistsError, DatasetNotFoundError, JobError, OptionError
 from glaive.pipeline import load, run
 
 pytestmark = pytest.mark.spark
@@ -92,6 +94,36 @@ def test_a_step_that_was_stopped_loses_and_doubles_no_row_that_is_not_as_expecte
             run(load(tmp_path / "p.toml"), lambda: spark, run_id="r")
         assert numbers(tmp_path, "t") == []
     assert put_aside(tmp_path) == before
+
+
+def test_rows_that_a_cluster_lost_between_two_commits_are_not_computed_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the query gives other rows each time, some would be in neither dataset, or in both."""
+    monkeypatch.setattr("glaive.spark.lance_table.merge_keys.may_be_lost", lambda _: True)
+    source = tmp_path / "n.txt"
+    source.write_text("10\n200\n")
+
+    now = F.udf(lambda line: int(source.read_text().split()[line]), "int")
+    spark.udf.register("n_now", now.asNondeterministic())
+    query = "SELECT CAST(id AS int) AS id, n_now(CAST(id AS int)) AS n FROM range(2)"
+    (tmp_path / "p.toml").write_text(f'{STEP}kind = "sql"\nquery = "{query}"\n')
+    write = glaive.spark.write
+
+    def lose(*args: Any, **options: Any) -> Any:
+        made = write(*args, **options)
+        if str(args[1]).endswith("rejected.lance"):
+            source.write_text("100\n20\n")
+            context: Any = spark.sparkContext._jsc  # noqa: SLF001  # PySpark itself lists none
+            for kept in list(context.getPersistentRDDs().values()):
+                kept.unpersist(True)
+        return made
+
+    monkeypatch.setattr(glaive.spark, "write", lose)
+    with pytest.raises(JobError, match="Checkpoint block"):
+        run(load(tmp_path / "p.toml"), lambda: spark, run_id="r")
+    assert put_aside(tmp_path) == [b'{"id":1,"n":200}']
+    assert numbers(tmp_path, "t") == []
 
 
 def test_a_branch_that_was_published_may_have_other_rows_when_the_run_goes_on(

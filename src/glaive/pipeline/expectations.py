@@ -74,9 +74,13 @@ class ExpectingStep(Step):
         Notes
         -----
         For ``fail`` the conditions are part of the query. Otherwise Spark keeps the frame until
-        the block ends, and counts the other rows before. Once the job of the step has made its
-        version, the frame is not computed: the query may give other rows since.
+        the block ends, and counts the other rows before. On a cluster, which may lose what it
+        keeps, the work fails then: computed once more, a row might be as expected that was not
+        before, or the other way around. Once the job of the step has made its version, the frame
+        is not computed: the query may give other rows since.
         """
+        from glaive.spark.lance_table.merge_keys import may_be_lost
+
         expectations = self.expectations()
         if expectations is None or self._has_committed(context):
             yield ExpectedRows(frame, {})
@@ -94,7 +98,7 @@ class ExpectingStep(Step):
                     "on_violation"
                 ) from error
             return
-        kept = frame.persist()
+        kept = frame.localCheckpoint() if may_be_lost(context.spark) else frame.persist()
         try:
             yield self._without_others(kept, expectations, context)
         finally:

@@ -63,6 +63,9 @@ STOPPED = re.compile(
 CRASHED = re.compile("Python worker exited unexpectedly")
 """Without a task: the process in which Spark commits what a source has written."""
 
+LOST_ROWS = re.compile(r"Checkpoint block \S+ not found")
+"""Rows of which the cluster kept the only copy: they are not computed once more."""
+
 LEFT = "files that its tasks wrote are in no version, and vacuum removes them"
 
 NOTHING = "Nothing was committed"
@@ -178,7 +181,7 @@ def _lost(text: str) -> str | None:
     if task is not None:
         where = "" if task[1] is None else f" (on {task[1]})"
         return f"{task[2].strip().rstrip('.')}{where}"
-    stopped = STOPPED.search(text) or CRASHED.search(text)
+    stopped = STOPPED.search(text) or CRASHED.search(text) or LOST_ROWS.search(text)
     return None if stopped is None else stopped[0].strip().rstrip(".")
 
 
