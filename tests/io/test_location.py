@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from glaive.errors import OptionError
-from glaive.io.location import Location
+from glaive.io.location import Location, split_secret, with_secret
 
 
 @pytest.mark.parametrize(
@@ -140,3 +140,16 @@ def test_the_uri_of_a_location_leads_to_it(uri: str) -> None:
 def test_a_user_is_no_bucket_or_host(uri: str) -> None:
     with pytest.raises(OptionError, match="expected a bucket or host after"):
         Location.parse(uri)
+
+
+@pytest.mark.parametrize("user", ["", "joe", "joe@corp"])
+@pytest.mark.parametrize("secret", ["s", "se@c:ret"])
+def test_a_password_is_put_back_where_it_was(user: str, secret: str) -> None:
+    uri = f"fsspec+ftp://{user}:{secret}@host:21/a@b/c:d@e"
+    public, found = split_secret(uri)
+    assert (public, found) == (f"fsspec+ftp://{user}@host:21/a@b/c:d@e", secret)
+    assert with_secret(public, found) == uri
+    assert split_secret(public) == (public, "")
+    assert with_secret(public, "") == public
+    given = Location.parse(uri)
+    assert with_secret(given.uri, secret) == uri

@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import fsspec
 import pyarrow as pa
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 import glaive
@@ -23,6 +25,7 @@ from glaive.errors import GlaiveError
 from glaive.io.uri import open_store
 from glaive.namespace.settings import DirectorySettings
 from glaive.optimize import Compaction
+from glaive.table.bases import base_of
 from glaive.table.version_hint import read_hint
 
 from .server import Failing, Server
@@ -208,6 +211,8 @@ def test_no_error_has_a_credential(server: Server, printed: Printed, kind: Any) 
         "https://user:Zm9v/MARKED-secret-9c2@127.0.0.1:9/table.lance",
         "s3://AKIA:Zm9v/MARKED-secret-9c2@bucket/table.lance",
         "file://user:MARKED-secret-9c2@host/table.lance",
+        "https://me@example.com:MARKED-secret-9c2@127.0.0.1:9/table.lance",
+        "unknown://me@example.com:MARKED-secret-9c2@host/table",
     ],
 )
 def test_no_error_has_the_password_of_a_uri(uri: str, printed: Printed) -> None:
@@ -245,6 +250,52 @@ def test_no_error_of_a_file_system_has_the_password_of_a_uri(printed: Printed) -
     assert "nothing at /u/***/x" in message
     check(message)
     check(printed.lines)
+
+
+class _Login(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Files of this machine for who gives the password."""
+
+    protocol = "login"
+    cachable = False
+
+    def __init__(self, password: str | None = None, **_: Any) -> None:
+        if password != SECRETS[1]:
+            raise ValueError("wrong password")
+        super().__init__()
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> str:
+        _, mark, rest = path.partition("://")
+        return f"/{rest.partition('/')[2]}" if mark else path
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        return {"password": urlsplit(path).password}
+
+
+@pytest.mark.parametrize("user", ["me", "", "me@example.com"])
+def test_the_password_of_a_uri_stays_before_its_host(
+    user: str, tmp_path: Path, printed: Printed
+) -> None:
+    """Names of users may have an @, as those of many FTP servers, or be empty, as for Redis."""
+    fsspec.register_implementation("login", _Login, clobber=True)
+    home = f"fsspec+login://{user}:{SECRETS[1]}@host{tmp_path}/a@b"
+    glaive.write_dataset(ROWS, f"{home}/d@1")
+    dataset = pickle.loads(pickle.dumps(glaive.dataset(f"{home}/d@1")))
+    assert dataset.count_rows() == ROWS.num_rows
+    base = f"fsspec+login://{user}{'@' if user else ''}host{tmp_path}/a@b/d@1/of@me"
+    dataset.add_bases([glaive.DatasetBasePath(base, id=7)])
+    store = base_of(dataset.store, dataset.manifest, 7)[0]
+    store.put("x", [b"1"])
+    assert (tmp_path / "a@b" / "d@1" / "of@me" / "x").read_bytes() == b"1"
+    dataset.create_branch("of@me".replace("@", "-")).insert(ROWS)
+    clone = dataset.shallow_clone(f"{home}/clone")
+    check([store.uri, str(store), dataset.store.uri, str(clone.store), str(clone.base_paths())])
+    check(failure_of(lambda: dataset.checkout_version(99)))
+    check(printed.lines)
+    for path in tmp_path.rglob("*"):
+        assert SECRETS[1] not in path.name
+        assert not path.is_file() or SECRETS[1].encode() not in path.read_bytes()
 
 
 class _Refusing(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types

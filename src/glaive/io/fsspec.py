@@ -28,6 +28,7 @@ from glaive.errors import (
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_values
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed
+from glaive.io.location import split_secret, with_secret
 from glaive.io.object_path import check_object_path
 from glaive.io.pool import ordered_map
 from glaive.io.ranges import aligned, coalesce, split
@@ -83,7 +84,7 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
     except ImportError as error:
         raise MissingDependencyError(f"{uri} needs another package: {error}") from None
     except Exception as error:
-        reason, (_, secret) = str(error), _split_secret(uri)
+        reason, (_, secret) = str(error), split_secret(uri)
         if secret:  # as a part of a path, where nothing else shows what it is
             reason = reason.replace(secret, "***")
         reason = without_values(reason, credentials_in(passed))
@@ -104,7 +105,7 @@ class FsspecStore(ObjectStore):
 
     def __init__(self, system: Any, uri: str, root: str, options: Mapping[str, str]) -> None:
         self._system, self._root, self.options = system, root, options
-        self._uri, self.secret = _split_secret(uri)
+        self._uri, self.secret = split_secret(uri)
         self._named = len(self._root)
         """Characters of the root that the caller named; the others are a folder below it."""
         self.counters = IoCounters()
@@ -121,9 +122,7 @@ class FsspecStore(ObjectStore):
             )
         folder = self._root[self._named + 1 :]
         uri = self._uri[: -len(folder) - 1] if folder else self._uri
-        if self.secret:
-            uri = uri.replace("@", f":{self.secret}@", 1)
-        return (_reopened, (uri, dict(self.options), folder))
+        return (_reopened, (with_secret(uri, self.secret), dict(self.options), folder))
 
     @property
     def uri(self) -> str:
@@ -373,17 +372,6 @@ class FsspecReader(RemoteReader):
             lambda: self._system.cat_file(self._key, start=request.offset, end=request.end),
         )
         return aligned(data, request.offset)
-
-
-def _split_secret(uri: str) -> tuple[str, str]:
-    """The URI without the password before its host, and that password."""
-    scheme, mark, rest = uri.partition("://")
-    authority, slash, path = rest.partition("/")
-    user, at, host = authority.rpartition("@")
-    name, _, secret = user.partition(":")
-    if not secret or "@" in name:
-        return uri, ""
-    return f"{scheme}{mark}{name}{at}{host}{slash}{path}", secret
 
 
 def _time(entry: Mapping[str, Any]) -> datetime | None:

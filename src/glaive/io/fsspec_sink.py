@@ -74,7 +74,7 @@ def _mover(system: Any) -> Callable[[str, str], object]:
     if isinstance(system, LocalFileSystem):
         return os.replace
     mover: Callable[[str, str], object] = system.mv
-    if not is_of_this_machine(system):
+    if not _is_of_this_machine(system):
         return mover
 
     def move(temporary: str, key: str) -> None:
@@ -96,10 +96,10 @@ def creates(system: Any) -> bool:
     from fsspec.spec import AbstractFileSystem
 
     own = type(system).pipe_file is not AbstractFileSystem.pipe_file
-    return own and not is_of_this_machine(system)
+    return own and not _is_of_this_machine(system)
 
 
-def is_of_this_machine(system: Any) -> bool:
+def _is_of_this_machine(system: Any) -> bool:
     """Whether its files are those of local disks, also if it works through another file system."""
     from fsspec.implementations.local import LocalFileSystem
 

@@ -22,6 +22,8 @@ __all__ = [
     "SCHEMES",
     "Location",
     "path_of_file_uri",
+    "split_secret",
+    "with_secret",
     "with_slashes",
 ]
 
@@ -102,6 +104,25 @@ def path_of_file_uri(text: str, prefix: str = "") -> str:
             f"file:///{parts.netloc.rpartition('@')[2]}/…"
         )
     return unquote(parts.path)
+
+
+def split_secret(uri: str) -> tuple[str, str]:
+    """A URI without the password before its host, and that password; empty if there is none."""
+    scheme, mark, rest = uri.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    name, _, secret = user.partition(":")
+    return (f"{scheme}{mark}{name}{at}{host}{slash}{path}" if secret else uri), secret
+
+
+def with_secret(uri: str, secret: str) -> str:
+    """A URI with a password before its host, where there is one; the user may have no name."""
+    if not secret:
+        return uri
+    scheme, mark, rest = uri.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, _, host = authority.rpartition("@")
+    return f"{scheme}{mark}{user}:{secret}@{host}{slash}{path}"
 
 
 @dataclass(frozen=True, slots=True)

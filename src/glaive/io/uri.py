@@ -13,6 +13,7 @@ from glaive.io.location import (
     RENAMED,
     SCHEMES,
     path_of_file_uri,
+    with_secret,
     with_slashes,
 )
 from glaive.io.object_path import check_root
@@ -91,10 +92,7 @@ def open_sibling(store: ObjectStore, uri: str) -> ObjectStore:
     opened = store.again(uri)
     if opened is not None:
         return opened
-    head, mark, rest = uri.partition("@")
-    if store.secret and mark:
-        uri = f"{head}:{store.secret}@{rest}"
-    return open_store(uri, store.options)
+    return open_store(with_secret(uri, store.secret), store.options)
 
 
 def open_object(
