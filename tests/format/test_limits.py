@@ -18,6 +18,10 @@ from glaive.format.limits import check_file_name
         "a..b",
         "x/.y",
         "a;b/..c;d",
+        "a%2fb",
+        "a%2e%2e/b",
+        "%2e%2ea",
+        "%252e%252e/a",
         "with space",
         "ä\N{SNOWMAN}\xa0",
     ],
@@ -31,6 +35,7 @@ def test_names_of_files_are_taken(name: str) -> None:
     [
         "", ".", "..", "../a", "a/..", "a/../b", "/a", "/", "a/", "a//b", "./a", "a/./b",
         "a\0b", "a\nb", "\x7f", "a/\rb", "..;/a", "a/..;x=1/b", "a/.;", "..;",
+        "%2e%2e/a", "a/%2E./b", "a/.%2e", "a%2f..%2Fb", "a/..%2f", "%2e", "a%5c..%5Cb", "..%3bx/a",
     ],
 )  # fmt: skip
 def test_names_that_lead_elsewhere_are_refused(name: str) -> None:

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from glaive.dataset.versions.files import drop_dataset
 from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
+from glaive.format.limits import is_file_name
 from glaive.format.paths import VERSIONS
 from glaive.io.location import Location
 from glaive.io.store import ObjectStore
@@ -101,12 +102,10 @@ def leads_out(store: ObjectStore, location: str) -> bool:
     """Whether it is no path of a folder below the root: absolute, a URI, or with ``..``."""
     if not _has_uri(store, location):
         return True
-    parts = location.split("/")
-    if any(part in ("", ".", "..") for part in parts) or parts[0] == MANIFEST:
-        return True
     if any(0xD800 <= ord(mark) < 0xE000 for mark in location):  # half of a surrogate pair
         return True
-    return ":" in parts[0] or any(mark == "\\" or ord(mark) < 32 for mark in location)
+    first = location.partition("/")[0]
+    return first == MANIFEST or ":" in first or not is_file_name(location)
 
 
 def listed_folder(store: ObjectStore, path: Sequence[str]) -> str | None:
