@@ -459,6 +459,29 @@ def test_files_below_a_base_path_are_read_with_new_credentials(clock: Stopped) -
     assert main.options == expiring(clock, 3_600_000)
 
 
+@pytest.mark.spec("rel-16")
+def test_links_to_a_branch_are_seen_with_credentials_that_expire(
+    clock: Stopped, tmp_path: Path
+) -> None:
+    pytest.importorskip("fsspec")
+    (tmp_path / "others" / "_versions").mkdir(parents=True)
+    (tmp_path / "others" / "_versions" / "1.manifest").write_bytes(b"theirs")
+    (tmp_path / "d" / "tree").mkdir(parents=True)
+    (tmp_path / "d" / "tree" / "dev").symlink_to("../../others", target_is_directory=True)
+    options = ExpiringOptions(expiring(clock, 60_300), partial(expiring, clock, 3_600_000))
+    root = RenewedStore(f"fsspec+file://{tmp_path}/d", options)
+    trees: list[Any] = [root.below("tree"), pickle.loads(pickle.dumps(root.below("tree")))]
+    for tree in trees:
+        branch = tree.below("dev")
+        assert branch.uri == f"{root.uri}/tree/dev"
+        for _ in range(2):
+            assert "dev is a link" in branch.link_out("_versions")
+            with pytest.raises(StoreError, match="dev is a link"):
+                branch.delete(["_versions/1.manifest"])
+            clock.millis += 400  # and once more with other credentials
+    assert (tmp_path / "others" / "_versions" / "1.manifest").exists()
+
+
 # --- rows written elsewhere, one commit ----------------------------------------------------
 
 

@@ -62,20 +62,46 @@ def open_renewed(uri: str, options: Mapping[str, str] | None) -> ObjectStore:
 
 
 class RenewedStore(WrappedStore):
-    """A store that is opened again with other options before its own expire."""
+    """A store that is opened again with other options before its own expire.
 
-    __slots__ = ("_first", "_generation", "_lock", "_options", "_store", "_uri", "_valid")
+    Parameters
+    ----------
+    uri, options
+        What the catalogue named.
+    store
+        Opened with these, if it is.
+    folder
+        A folder of it that is meant: a link may lead there.
+    """
+
+    __slots__ = (
+        "_first", "_folder", "_generation", "_lock", "_options", "_store", "_uri", "_valid",
+    )  # fmt: skip
 
     def __init__(
-        self, uri: str, options: ExpiringOptions, store: ObjectStore | None = None
+        self,
+        uri: str,
+        options: ExpiringOptions,
+        store: ObjectStore | None = None,
+        folder: str = "",
     ) -> None:
         self._uri, self._options, self._lock = uri, options, renewed(Lock())
-        self._store = open_store(uri, options) if store is None else store
+        self._folder = folder
+        self._store = self._opened() if store is None else store
         self._first, self._generation = self._store.reached_by, 0
         self._valid = ExpiringOptions(self._store.options, options.renew)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (RenewedStore, (self._uri, self._options))
+        return (RenewedStore, (self._uri, self._options, None, self._folder))
+
+    def _opened(self) -> ObjectStore:
+        store = open_store(self._uri, self._options)
+        if not self._folder:
+            return store
+        inner = store.below(self._folder)
+        if inner is not None:
+            return inner
+        return open_store(f"{self._uri.rstrip('/')}/{self._folder}", self._options)
 
     def __repr__(self) -> str:
         return f"RenewedStore({self._store!r})"
@@ -125,7 +151,7 @@ class RenewedStore(WrappedStore):
                 f"{self._store.uri}: the catalogue gave credentials that have expired already "
                 f"({EXPIRES}={newer.get(EXPIRES)}). Check the clocks of both machines."
             )
-        self._store = open_store(self._uri, self._options)
+        self._store = self._opened()
         self._valid = ExpiringOptions(self._store.options, self._options.renew)
         self._generation += 1
 
@@ -140,7 +166,8 @@ class RenewedStore(WrappedStore):
         return _RenewedReader(self, path, size)
 
     def below(self, path: str) -> ObjectStore | None:
-        return self.again(f"{self._uri.rstrip('/')}/{path}")
+        folder = f"{self._folder}/{path}" if self._folder else path
+        return RenewedStore(self._uri, self._options, folder=folder)
 
     def again(self, uri: str) -> ObjectStore:
         return RenewedStore(uri, self._options)

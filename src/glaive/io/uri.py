@@ -89,10 +89,8 @@ def open_sibling(store: ObjectStore, uri: str) -> ObjectStore:
     Opened with the same storage options, which expire with them, and the password that the
     caller's URI had.
     """
-    opened = store.again(uri)
-    if opened is not None:
-        return opened
-    return open_store(with_secret(uri, store.secret), store.options)
+    uri = with_secret(uri, store.secret)
+    return store.again(uri) or open_store(uri, store.options)
 
 
 def open_object(
