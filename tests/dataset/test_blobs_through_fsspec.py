@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,38 @@ def test_values_of_a_whole_file_system_may_be_allowed(whole: str, tmp_path: Path
     glaive.write_dataset(rows(uris), where, allow_external_blob_outside_bases=True)
     dataset = glaive.dataset(where, allow_external_blobs=[whole])
     assert dataset.read_blobs("b", indices=[0, 1]) == [(0, b"plain"), (1, b"plain")]
+
+
+@pytest.mark.spec("rel-26", "rel-46", "sec-5")
+@pytest.mark.parametrize("named", ["nothing", "dataset", "base", "above"])
+@pytest.mark.parametrize("linked", ["own", "own/deep"])
+def test_a_base_path_that_is_a_link_leads_to_no_other_files(
+    linked: str, named: str, tmp_path: Path, key: Path
+) -> None:
+    """Names of values below a base path do not have that of the base path, or of folders above."""
+    where, base = tmp_path / "d", f"fsspec+file://{tmp_path}/d/own/deep"
+    uri = f"fsspec+file://{where}"
+    (where / "own" / "deep").mkdir(parents=True)
+    glaive.write_dataset(
+        rows([f"{base}/{key.name}"]), uri, initial_bases=[glaive.DatasetBasePath(base, id=7)]
+    )
+    (where / "own" / "deep" / key.name).write_bytes(b"plain")
+    assert glaive.dataset(uri).read_blobs("b", indices=[0]) == [(0, b"plain")]
+    shutil.rmtree(where / "own")
+    (where / linked).parent.mkdir(exist_ok=True)
+    (where / linked).symlink_to(key.parent, target_is_directory=True)
+    if linked == "own":
+        (key.parent / "deep").symlink_to(key.parent, target_is_directory=True)
+    places = {"nothing": None, "dataset": uri, "base": base, "above": f"fsspec+file://{tmp_path}"}
+    place = places[named]
+    ways: list[dict[str, Any]] = [{}]
+    if place is not None:
+        ways = [{"allow_external_blobs": [place]}, {"base_store_params": {place: {}}}]
+    for way in ways:
+        dataset = glaive.dataset(uri, **way)
+        if named == "base":  # the caller trusts what is there
+            assert dataset.read_blobs("b", indices=[0]) == [(0, SECRET)]
+            continue
+        for read in READS.values():
+            with pytest.raises(AccessError, match=r"It was not fetched: .* is a link\."):
+                read(dataset, 0)

@@ -18,7 +18,7 @@ from glaive.errors import AccessError
 from glaive.format.limits import check_file_name
 from glaive.format.manifest import Manifest
 from glaive.format.names import is_blob_file_name
-from glaive.io.access import AS_OPTION, open_external
+from glaive.io.access import AS_OPTION, open_external, open_named
 from glaive.io.confined import is_link, real_path
 from glaive.io.failures import as_store_errors
 from glaive.io.location import Location
@@ -82,8 +82,7 @@ class ExternalValues:
         if location.is_local:
             self._refuse_links(location, [place], source)
         elif location.is_fsspec and place.path and place != location:  # not a whole file system
-            store, _ = open_external(self._store, f"{place.uri}/_", self._access, subject=source)
-            self._refuse_any_link(store, place.below(location), source)
+            self._refuse_any_link(self._opened(place, source), place.below(location), source)
         return opened
 
     def below_base(self, base_id: int | None, path: str, source: str) -> tuple[ObjectStore, str]:
@@ -103,8 +102,8 @@ class ExternalValues:
         home = self._own[None]
         if not home.contains(location):
             home = self._dataset()
-        named = home if home.contains(location) else self._access.place_of(location)
-        places = [place for place in (listed, named) if place is not None]
+        named = listed, home if home.contains(location) else None, self._access.place_of(location)
+        places = [place for place in named if place is not None]
         if not places:
             raise AccessError(
                 f"{source} is {location.uri!r}, below base path {base_id} of "
@@ -116,9 +115,23 @@ class ExternalValues:
             )
         if location.is_local:
             self._refuse_links(location, places, source)
+            return store, path
+        place = max(places, key=lambda place: len(place.path))  # the base path may be a link there
+        if location.is_fsspec and place.path and place not in (base, location):
+            self._refuse_any_link(self._opened(place, source), place.below(location), source)
         else:
             self._refuse_any_link(store, path, source)
         return store, path
+
+    def _opened(self, place: Location, source: str) -> ObjectStore:
+        """The store of the dataset, or of a place that the caller named."""
+        if place == self._own[None]:
+            return self._store
+        if place == self._home:
+            return root_store(self._store, self._manifest.wire.branch or None)
+        if self._access.options_for(place) is not None:
+            return open_named(self._store, place.uri, self._access, subject=source)
+        return open_external(self._store, f"{place.uri}/_", self._access, subject=source)[0]
 
     def _dataset(self) -> Location:
         """Where the dataset lies; for a branch, the dataset that has it, which takes a listing."""
