@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +13,7 @@ from tests.damage import rewritten
 
 from glaive.errors import CorruptFileError
 from glaive.file.open import create_writer, open_reader
+from glaive.file.v2.reading import reader
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 
@@ -70,3 +73,39 @@ def test_columns_do_not_share_their_metadata(tmp_path: Path) -> None:
     file = open_reader(store, "a.lance")
     with pytest.raises(CorruptFileError, match="metadata of all columns"):
         file.bind(file.schema.fields)
+
+
+def test_a_column_whose_opening_is_interrupted_anywhere_counts_once(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    schema = LanceSchema.from_arrow(pa.schema({"a": pa.int32()}))
+    writer = create_writer(store, "a.lance", schema, "2.2")
+    writer.write(pa.table({"a": INTEGERS}))
+    writer.finish()
+    at = steps = stopped = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal steps
+        code = frame.f_code
+        if code.co_filename != reader.__file__ or code.co_name == "column":  # it holds a lock
+            return trace if event == "call" else None
+        steps += event == "line"
+        if steps == at:
+            steps += 1
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    while True:
+        file, steps, at = open_reader(store, "a.lance"), 0, at + 1
+        sys.settrace(trace)
+        try:
+            file.bind(schema.fields)
+        except KeyboardInterrupt:
+            stopped += 1
+        else:
+            break
+        finally:
+            sys.settrace(before)
+        for _ in range(9):
+            assert file.bind(schema.fields).read(0, 27)[0].equals(INTEGERS)
+    assert stopped > 20

@@ -155,21 +155,22 @@ class FileV2:
         ]
         column = Column(pages, Where(self.path, index, name))
         if index not in self._counted:
-            self._count_bytes(message, column.where)
-            self._counted.add(index)
+            self._count_bytes(index, message, column.where)
         return column
 
-    def _count_bytes(self, message: Any, where: Where) -> None:
+    def _count_bytes(self, index: int, message: Any, where: Where) -> None:
         """Refuse bytes that several pages share: what all keep is in proportion to their bytes."""
         end = self.container.footer.metadata_start
-        self._page_bytes += sum(sum(page.buffer_sizes) for page in message.pages)
-        if self._page_bytes > end:
+        total = self._page_bytes + sum(sum(page.buffer_sizes) for page in message.pages)
+        if total > end:
             raise CorruptFileError(
                 "page buffers",
                 expected=f"at most {end} bytes in all columns, those of the file",
-                found=f"{self._page_bytes} up to this column",
+                found=f"{total} up to this column",
                 where=where,
             )
+        self._counted.add(index)  # first: one that is interrupted here is not counted twice
+        self._page_bytes = total
 
     def _open_page(self, page: Any, where: Where) -> PageReader:
         layout = self.container.page_layout(page.encoding, where)
