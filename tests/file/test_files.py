@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from itertools import pairwise
+from contextlib import suppress
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from glaive.errors import (
     StoreError,
 )
 from glaive.file import LanceFileReader, LanceFileSession, LanceFileWriter
+from glaive.testing.system_errors import failing_from
 
 ROWS = pa.table(
     {"id": range(5000), "name": [f"name {i % 700}" for i in range(5000)], "f": [0.5] * 5000}
@@ -331,3 +334,21 @@ def test_a_session_reads_and_deletes_what_there_is(tmp_path: Path) -> None:
     session.delete_file("a.txt")
     with pytest.raises(ObjectNotFoundError, match=r"cannot delete .*a\.txt"):
         session.delete_file("a.txt")
+
+
+@pytest.mark.spec("rel-20")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_a_file_that_cannot_be_written_to_its_end_leaves_nothing(tmp_path: Path) -> None:
+    def opened() -> list[str]:
+        links = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+        return [str(path.readlink()) for path in links if str(tmp_path) in str(path.readlink())]
+
+    for at in count(1):
+        with failing_from(str(tmp_path), errno.ENOSPC, at) as calls, suppress(StoreError):
+            _write(tmp_path / "a.lance")
+        if not calls.failed:
+            break
+        assert list(tmp_path.iterdir()) == []
+        assert opened() == []
+    assert at > 3
+    assert LanceFileReader(tmp_path / "a.lance").num_rows() == 5000

@@ -40,11 +40,7 @@ from glaive.io.catalogue import catalogued_options
 from glaive.io.store import ObjectStore
 from glaive.types import Int64s
 
-__all__ = [
-    "LanceFileReader",
-    "LanceFileWriter",
-    "ReaderResults",
-]
+__all__ = ["LanceFileReader", "LanceFileWriter", "ReaderResults"]
 
 WINDOW_ROWS = 65_536
 """Rows decoded at a time when a file is read in batches."""
@@ -355,9 +351,13 @@ class LanceFileWriter:
             self._closed = True
             why = "Schema is unknown and file cannot be created: no rows were written"
             raise SchemaError(f"{self._store.full(self._name)}: {why}. Give the writer a schema")
-        for key, value in self._metadata.items():
-            self._writer.add_schema_metadata(key, value)
-        self.size_bytes = self._writer.finish().size
+        try:
+            for key, value in self._metadata.items():
+                self._writer.add_schema_metadata(key, value)
+            self.size_bytes = self._writer.finish().size
+        except BaseException:
+            self.abort()
+            raise
         self._closed = True
         return self._rows
 
