@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import shutil
@@ -434,3 +435,23 @@ def test_what_a_process_has_written_is_not_taken_back_behind_a_link_in_the_place
         assert (root.parent / "outside/sub/x").exists()
         folder.unlink()
         shutil.rmtree(root / "moved")
+
+
+@pytest.mark.spec("rel-31")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_all_folders_on_the_way_to_a_deletion_are_closed_where_closing_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, close = LocalStore(tmp_path), os.close
+    store.put("a/b/c/file", [b"1"])
+
+    def failing(number: int) -> None:
+        close(number)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", failing)
+        store.delete(["a/b/c/file"])
+    assert not (tmp_path / "a/b/c/file").exists()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

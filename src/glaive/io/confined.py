@@ -16,7 +16,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from glaive.io.local_sink import sync_folder
@@ -163,9 +163,10 @@ class _Descent:
             raise
 
     def close(self) -> None:
-        """Close all descriptors."""
+        """Close all descriptors: folders have nothing to write, so that an error says nothing."""
         while self.folders:
-            os.close(self.folders.pop())
+            with suppress(OSError):
+                os.close(self.folders.pop())
 
     def go(self, folder: str) -> None:
         """Descend to a folder of the root."""
