@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import glaive
 from glaive.cli.main import cli
-from glaive.errors import FormatError
+from glaive.errors import FormatError, StoreError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names are texts elsewhere")
 
@@ -69,3 +69,11 @@ def test_files_are_read_whose_names_mean_something_else_in_a_uri(tmp_path: Path)
     for folder in ("in", "in/"):
         glaive.ingest(f"fsspec+file://{tmp_path}/{folder}", tmp_path / "t.lance", mode="overwrite")
     assert sorted(glaive.dataset(tmp_path / "t.lance").to_table()["n"].to_pylist()) == [0, 1]
+
+
+@pytest.mark.spec("rel-20")
+@pytest.mark.parametrize("end", ["", "/", "/*.csv", "/a.csv"])
+def test_a_source_that_the_system_refuses_to_look_up_is_named(tmp_path: Path, end: str) -> None:
+    source = f"{tmp_path}/{'x' * 300}{end}"
+    with pytest.raises(StoreError, match=r"cannot look up .*xxx.*too long"):
+        glaive.ingest(source, tmp_path / "t.lance")

@@ -581,3 +581,11 @@ class TestSqlite:
         assert [process.wait() for process in running] == [0, 0, 0]
         dataset = glaive.dataset(place, manifest_store=register)
         assert (dataset.version, dataset.count_rows()) == (16, 25)
+
+
+def test_a_register_that_the_system_refuses_to_look_up_is_named(tmp_path: Path) -> None:
+    register = SqliteManifestStore(tmp_path / ("x" * 300))
+    with pytest.raises(StoreError, match=r"cannot look up .*xxx.*too long"):
+        register.latest("/t")
+    with pytest.raises(StoreError, match=r"cannot look up .*xxx.*too long"):
+        register.drop("/t")

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError, OptionError, StoreError
-from glaive.io.failures import from_system, not_a_file
+from glaive.io.failures import as_store_errors, from_system, not_a_file
 from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
 from glaive.io.uri import open_object, open_store
 from glaive.types import ByteRange
@@ -185,7 +185,7 @@ def _file(source: str, options: Mapping[str, str]) -> SourceFile | None:
     if source.endswith("/"):
         return None
     store, name = open_object(source, options)
-    if store.is_local and Path(store.full(name)).is_dir():
+    if store.is_local and _is_folder(store.full(name)):
         return None
     try:
         return _described(_folder(store), store.head(name), options)
@@ -201,7 +201,7 @@ def _below(
     folder: str, options: Mapping[str, str], matches: Callable[[str], object] | None = None
 ) -> Iterator[SourceFile]:
     store = open_store(folder, options)
-    if store.is_local and not Path(store.full("")).is_dir():
+    if store.is_local and not _is_folder(store.full("")):
         return
     below = _folder(store)
     for meta in store.walk(""):
@@ -210,14 +210,21 @@ def _below(
         if matches is not None and not matches(meta.path):
             continue
         if store.is_local:
-            _refuse_pipe(Path(store.full(meta.path)))
+            _refuse_pipe(store.full(meta.path))
         yield _described(below, meta, options)
 
 
-def _refuse_pipe(path: Path) -> None:
+def _is_folder(path: str) -> bool:
+    with as_store_errors(path, "look up"):
+        return Path(path).is_dir()
+
+
+def _refuse_pipe(path: str) -> None:
     """Refuse what waits for a writer, or never ends; one that the caller names is read."""
-    if not path.is_file() and path.exists():
-        raise not_a_file(str(path), path.stat().st_mode)
+    with as_store_errors(path, "look up"):
+        at = Path(path)
+        if not at.is_file() and at.exists():
+            raise not_a_file(path, at.stat().st_mode)
 
 
 def _folder(store: ObjectStore) -> str:

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from glaive.errors import GlaiveError, ObjectNotFoundError, StoreError
+from glaive.io.failures import as_store_errors
 from glaive.io.sqlite import connect_checked, has_tables
 from glaive.table.manifest_store.protocol import ManifestEntry
 
@@ -90,7 +91,7 @@ class SqliteManifestStore:
 
     def drop(self, root: str) -> None:
         """Delete all entries of a dataset, if any."""
-        if self.path.exists():
+        if self._is_there():
             with self._connected(write=True) as connection:
                 connection.execute("DELETE FROM manifests WHERE base_uri = ?", (self._key(root),))
 
@@ -99,8 +100,12 @@ class SqliteManifestStore:
             return root
         return os.path.relpath(root, self.path.parent).replace(os.sep, "/")
 
+    def _is_there(self) -> bool:
+        with as_store_errors(str(self.path), "look up"):
+            return self.path.exists()
+
     def _one(self, root: str, where: str, number: int) -> ManifestEntry | None:
-        if not self.path.exists():
+        if not self._is_there():
             return None
         with self._connected(write=False) as connection:
             # Another process may have created the file, but not yet the table.
