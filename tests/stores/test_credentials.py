@@ -221,6 +221,22 @@ def test_no_error_has_the_password_of_a_uri(uri: str, printed: Printed) -> None:
     check(printed.lines)
 
 
+def test_neither_clones_nor_branches_nor_stores_have_the_key_of_a_uri() -> None:
+    dataset = glaive.write_dataset(ROWS, f"memory://copied/t?sig={SECRETS[1]}")
+    for change in (
+        lambda: dataset.shallow_clone("memory://copied/shallow", 1),
+        lambda: dataset.create_branch("side"),
+    ):
+        error = failure_of(change)
+        assert "has a password or a key" in error
+        check(error)
+    assert dataset.deep_clone("memory://copied/deep", 1).to_table() == ROWS
+    for uri in ("memory://copied/deep", dataset.uri):
+        store = open_store(uri)
+        check([store.get(meta.path).to_pybytes() for meta in store.walk("")])
+        check(repr(store))
+
+
 def test_no_log_has_the_key_of_a_uri(printed: Printed) -> None:
     store = open_store(f"memory://hints/t?sig={SECRETS[1]}")
     store.put("_versions/latest_version_hint.json", [b"{"])

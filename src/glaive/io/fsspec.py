@@ -112,7 +112,7 @@ class FsspecStore(ObjectStore):
         self.request_limit = RequestLimit(settings.io_concurrency)
 
     def __repr__(self) -> str:
-        return f"FsspecStore({self.uri!r})"
+        return f"FsspecStore({self.public_uri!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._uri.startswith("memory:"):

@@ -84,7 +84,7 @@ class ObjectStoreAdapter(ObjectStore):
         self._in_order = not (base.startswith("s3://") and base.endswith(_DIRECTORY_BUCKETS))
 
     def __repr__(self) -> str:
-        return f"ObjectStoreAdapter({self.uri!r})"
+        return f"ObjectStoreAdapter({self.public_uri!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._base.startswith("memory://"):

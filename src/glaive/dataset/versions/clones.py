@@ -16,6 +16,7 @@ from glaive.entropy import random_bytes
 from glaive.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
+    GlaiveError,
     ObjectNotFoundError,
     OptionError,
     RefExistsError,
@@ -219,11 +220,24 @@ def _source(dataset: OpenedVersion, reference: object) -> Referenced:
 
 
 def _clone(source: Referenced, *, shallow: bool, branch: str | None = None) -> Clone:
+    """The operation, which names the source.
+
+    Raises
+    ------
+    OptionError
+        All who read a shallow clone or a branch would see the password or the key in its URL.
+    """
+    path = GlaiveError.without_secrets(source.store.uri)
+    if shallow and path != source.store.uri:
+        raise OptionError(
+            f"{path} has a password or a key, which would be written into the clone or the branch. "
+            "Open the dataset by its location alone, and give credentials in storage_options."
+        )
     return Clone(
         shallow=shallow,
         ref_name=source.branch,
         ref_version=source.manifest.version,
-        ref_path=source.store.uri,
+        ref_path=path,
         branch_name=branch,
     )
 
