@@ -203,6 +203,7 @@ class FragmentWindows:
 
     def _page_jobs(self, run: ScanRun) -> Iterator[tuple[BoundFragment, int, int, int]]:
         most_of: dict[int, int] = {}  # of columns whose values are as wide in all fragments
+        rows = self.rows  # added up once, not for each fragment
         for bound, start, stop in run.opened(self.ranges):
             for at, column in enumerate(bound.columns):
                 cuts = column.cuts()
@@ -212,23 +213,13 @@ class FragmentWindows:
                     cuts = np.unique(np.clip(cuts, start, stop))
                 most = most_of.get(at)
                 if most is None:
-                    most = self._piece_rows(column)
+                    most = _piece_rows(column, rows)
                     if not pa.types.is_nested(column.field.type):
                         most_of[at] = most
                 for begin, end in pairwise(cuts.tolist()):
                     step = most if end - begin >= 2 * most else end - begin
                     for first in range(begin, end, step):
                         yield bound, at, first, min(first + step, end)
-
-    def _piece_rows(self, column: BoundColumn) -> int:
-        """Rows of a piece of a page of the column, at most."""
-        kind, width = column.field.type, column.value_bytes
-        # Where the width is a guess, pieces cost more than threads bring: half as many.
-        size = _JOB_BYTES if has_known_width(kind) else 2 * _JOB_BYTES + 1
-        if pa.types.is_nested(kind):
-            share = width * self.rows // worker_count()
-            size = max(size, min(share, _NESTED_JOB_BYTES))
-        return whole_chunks(size // width, width)
 
     def _searched(
         self, search: Search, window_rows: int | None, *, stream: bool
@@ -257,6 +248,17 @@ class FragmentWindows:
                 end = page_end(bound, start, end) if stream else end
                 yield bound, RowRange(start, end)
                 start = end
+
+
+def _piece_rows(column: BoundColumn, rows: int) -> int:
+    """Rows of a piece of a page of the column, at most, where so many rows are read in all."""
+    kind, width = column.field.type, column.value_bytes
+    # Where the width is a guess, pieces cost more than threads bring: half as many.
+    size = _JOB_BYTES if has_known_width(kind) else 2 * _JOB_BYTES + 1
+    if pa.types.is_nested(kind):
+        share = width * rows // worker_count()
+        size = max(size, min(share, _NESTED_JOB_BYTES))
+    return whole_chunks(size // width, width)
 
 
 def _read_window(
