@@ -109,6 +109,19 @@ def test_a_query_whose_squares_are_below_the_least_number_has_a_cosine(tier: Any
 
 
 @pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("size", [1e-40, 1e-24, 1e-19, 1e19, 1e30])
+def test_a_vector_whose_squares_are_no_numbers_of_32_bits_has_a_cosine(
+    size: float, tier: Any
+) -> None:
+    values = np.array([1, 1, -1, -1, 1, -1], np.float32) * np.float32(size)
+    queries = Queries(np.array([[1, 1], [size, size]], np.float32))
+    with force_tier(tier):
+        for number in range(2):
+            far = measure(VectorBlock(values, 2, "float32"), queries, "cosine", query=number)
+            assert np.allclose(far, [0, 2, 1], atol=1e-5)
+
+
+@pytest.mark.parametrize("tier", TIERS)
 def test_norms_are_those_of_numpy(tier: Any) -> None:
     vectors, exact = block_of("float32", 11, 17)
     with force_tier(tier):

@@ -24,7 +24,9 @@ from glaive.types import Float32s, Int64s
 
 __all__ = [
     "ELEMENTS",
+    "LEAST_LENGTH",
     "METRICS",
+    "MOST_LENGTH",
     "Element",
     "Metric",
     "Queries",
@@ -54,6 +56,10 @@ ELEMENTS: Final[Mapping[Element, Any]] = MappingProxyType(
 
 METRICS: Final[tuple[Metric, ...]] = ("l2", "cosine", "dot", "hamming")
 """In the order of the numbers that files have for them."""
+
+LEAST_LENGTH: Final = 1e-15
+MOST_LENGTH: Final = 1e15
+"""Lengths of vectors between which their squares are exact enough in 32 bits."""
 
 _ELEMENT_NUMBERS: Final = {element: at for at, element in enumerate(ELEMENTS)}
 _METRIC_NUMBERS: Final = {metric: at for at, metric in enumerate(METRICS)}
@@ -228,12 +234,15 @@ def _distances(vectors: NDArray[Any], queries: NDArray[Any], metric: Metric) -> 
         if metric == "l2":
             far: NDArray[Any] = np.square(vectors - queries).sum(axis=1)
             return far.astype(np.float32)
-        product = np.einsum("ij,ij->i", vectors, queries)
         if metric == "cosine":
             # Summed in 64 bits, as Queries.norms: squares of small numbers are 0 in 32.
-            squares = np.einsum("ij,ij->i", queries, queries, dtype=np.float64)
-            lengths = np.sqrt(squares).astype(queries.dtype)
-            product = product / np.linalg.norm(vectors, axis=1) / lengths
+            product, own, other = (
+                np.einsum("ij,ij->i", first, second, dtype=np.float64)
+                for first, second in ((vectors, queries), (vectors, vectors), (queries, queries))
+            )
+            product = product / np.sqrt(own) / np.sqrt(other)
+        else:
+            product = np.einsum("ij,ij->i", vectors, queries)
         near: Float32s = (1 - product).astype(np.float32)
         return near
 

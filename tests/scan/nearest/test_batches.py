@@ -91,3 +91,26 @@ def test_more_queries_than_are_ranked_at_a_time_find_the_same(tmp_path: Path) ->
     for number in (0, 217, 218, 219, 299):
         some = _found(dataset, queries[number], nprobes=3)
         assert found[5 * number : 5 * number + 5] == some
+
+
+@pytest.mark.parametrize("kind", [None, "IVF_FLAT"])
+@pytest.mark.parametrize("size", [1e-40, 1e-24, 1e19, 1e30])
+def test_the_cosine_of_vectors_of_any_length_is_that_of_their_directions(
+    tmp_path: Path, kind: str | None, size: float
+) -> None:
+    directions = np.array([[1, 2, -3, 4], [1, 1, 1, 1], [-1, 2, -3, -4], [5, 0, 0, 0]] * 75, float)
+    lengths = np.where(np.arange(len(directions)) % 2, size, 1)[:, None]
+    vectors = (directions * lengths).astype(np.float32)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), 4)
+    table = pa.table({"v": lists, "id": np.arange(len(vectors))})
+    dataset = glaive.write_dataset(table, tmp_path / "d")
+    if kind is not None:
+        dataset.create_index("v", kind, metric="cosine", num_partitions=2)
+    query = np.array([3, 1, 0.5, -2])
+    cosines = directions @ query / np.linalg.norm(directions, axis=1) / np.linalg.norm(query)
+    wanted = np.sort(1 - cosines)
+    options = {"k": len(vectors), "metric": "cosine", "nprobes": 2}
+    for queries in (query, np.stack([query, query * size] * 3)):
+        found = _found(dataset, queries.astype(np.float32), **options)
+        distances = np.array([distance for _, distance in found]).reshape(-1, len(vectors))
+        assert np.allclose(distances, wanted, atol=1e-3)

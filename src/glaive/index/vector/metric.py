@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.errors import OptionError
-from glaive.kernels.distances import METRICS, Metric
+from glaive.kernels.distances import LEAST_LENGTH, METRICS, MOST_LENGTH, Metric
 
 __all__ = ["metric_named", "normalized"]
 
@@ -43,7 +43,11 @@ def normalized(vectors: NDArray[np.floating]) -> NDArray[np.floating]:
         Of shape ``(n, dimension)``.
     """
     wide = vectors if vectors.dtype == np.float64 else vectors.astype(np.float32, copy=False)
-    lengths = np.sqrt(np.einsum("ij,ij->i", wide, wide))[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        unit: NDArray[np.floating] = (wide / lengths).astype(vectors.dtype, copy=False)
-    return unit
+    with np.errstate(all="ignore"):
+        lengths = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+        unit: NDArray[np.floating] = wide / lengths[:, None]
+        odd = np.flatnonzero(~((lengths > LEAST_LENGTH) & (lengths < MOST_LENGTH)))
+        if len(odd):  # their squares may be 0, inexact or infinite
+            rows = wide[odd] / np.abs(wide[odd]).max(axis=1, keepdims=True)
+            unit[odd] = rows / np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+        return unit.astype(vectors.dtype, copy=False)

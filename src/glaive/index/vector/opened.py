@@ -21,12 +21,20 @@ from glaive.index.row_set import RowNumbers
 from glaive.index.segment import Segment
 from glaive.index.vector.codes import Codes, PreparedQuery
 from glaive.index.vector.graph import Graphs
+from glaive.index.vector.metric import normalized
 from glaive.index.vector.opened_graph import PartitionGraph, read_graph
 from glaive.index.vector.partitions import Partitions
 from glaive.index.vector.search_defaults import SearchDefaults
 from glaive.index.vector.tensors import read_tensor, single_precision
 from glaive.kernels.code_scan import CodeRows
-from glaive.kernels.distances import METRICS, Element, Metric, VectorBlock
+from glaive.kernels.distances import (
+    LEAST_LENGTH,
+    METRICS,
+    MOST_LENGTH,
+    Element,
+    Metric,
+    VectorBlock,
+)
 from glaive.kernels.graph_search import (
     MAX_CAPACITY,
     ReachedNodes,
@@ -147,7 +155,10 @@ class OpenedVectorIndex(OpenedIndex):
         with np.errstate(all="ignore"):
             made: NDArray[Any] = np.ascontiguousarray(vector, self.centroids.dtype)
             if self.metric == "cosine":
-                made = (made / np.linalg.norm(made)).astype(np.float32)
+                length = np.linalg.norm(made)
+                usual = LEAST_LENGTH < length < MOST_LENGTH
+                made = made / length if usual else normalized(made[None])[0]
+                made = made.astype(np.float32, copy=False)
         return made
 
     def queries(self, matrix: NDArray[Any]) -> NDArray[Any]:

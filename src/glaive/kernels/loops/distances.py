@@ -30,6 +30,9 @@ from glaive.kernels.vector_records import MeasurePairs
 _F16, _BF16, _F64, _U8 = 1, 2, 3, 4
 _L2, _COSINE, _DOT = 0, 1, 2
 
+_LEAST, _MOST = np.float32(1e-15), np.float32(1e15)
+"""Lengths of vectors between which squares and products are exact enough in 32 bits."""
+
 
 @kernel_with_sums
 def squared_f32(first: int, second: int, dimension: int) -> np.float32:
@@ -59,7 +62,22 @@ def cosine_f32(vector: int, query: int, dimension: int, norm: np.float32) -> np.
         x = item_f32(vector, i)
         product += x * item_f32(query, i)
         square += x * x
-    return np.float32(1) - product / square_root(square) / norm
+    length = square_root(square)
+    if _LEAST < length < _MOST and _LEAST < norm < _MOST:
+        return np.float32(1) - product / length / norm
+    return cosine_of_doubles(vector, query, dimension)
+
+
+@kernel_with_sums
+def cosine_of_doubles(vector: int, query: int, dimension: int) -> np.float32:
+    """The same where squares in 32 bits may be 0, inexact or infinite."""
+    product = square = other = 0.0
+    for i in range(dimension):
+        x, y = np.float64(item_f32(vector, i)), np.float64(item_f32(query, i))
+        product += x * y
+        square += x * x
+        other += y * y
+    return np.float32(1.0 - product / square_root(square) / square_root(other))
 
 
 @kernel_with_sums

@@ -15,8 +15,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.index.vector.metric import normalized
 from glaive.kernels.byte_products import MAX_DIMENSION, ByteQueries, is_quick, select_likely
-from glaive.kernels.distances import VectorBlock, measure_pairs, squared_norms
+from glaive.kernels.distances import (
+    LEAST_LENGTH,
+    MOST_LENGTH,
+    VectorBlock,
+    measure_pairs,
+    squared_norms,
+)
 from glaive.kernels.products import CHUNK, QueryTable, select_near
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.loaded import LoadedVectors
@@ -44,7 +51,10 @@ class BatchSearch:
         self._query, self._top, self._meter = query, top, meter
         queries = query.queries
         with np.errstate(all="ignore"):
-            self._matrix = queries.matrix.astype(np.float32)
+            matrix = queries.matrix
+            if query.metric == "cosine":
+                matrix = np.nan_to_num(normalized(matrix))
+            self._matrix = matrix.astype(np.float32)
             self._squares = np.square(queries.norms)
         self._table = QueryTable(self._matrix)
         self._takes_bytes = query.kind.dimension <= MAX_DIMENSION
@@ -88,11 +98,11 @@ class BatchSearch:
     def _block(
         self, loaded: LoadedVectors, start: int, block: VectorBlock, searched: Flags | None
     ) -> None:
-        wide = block.widened()
+        stored = wide = block.widened()
         with np.errstate(all="ignore"):
             if wide.element != "float32":
                 wide = VectorBlock(wide.values.astype(np.float32), wide.dimension, "float32")
-            offsets, factors = self._bounds(squared_norms(wide))
+            offsets, factors = self._bounds(stored, squared_norms(wide))
             if searched is not None:
                 offsets[~searched], factors[~searched] = np.inf, 0
         end = 0
@@ -108,7 +118,7 @@ class BatchSearch:
                 self._takes_bytes = False
                 self._meter.fallback("products of bytes", "too many rows seem near")
 
-    def _bounds(self, squares: Float32s) -> tuple[Float32s, Float32s]:
+    def _bounds(self, stored: VectorBlock, squares: Float32s) -> tuple[Float32s, Float32s]:
         """Per row: what to add to its products, and their factor.
 
         Sum and product, less what :meth:`_limits` takes off, are at most the distance.
@@ -118,10 +128,15 @@ class BatchSearch:
             return squares - self._error * squares, np.full(count, -2, np.float32)
         if self._query.metric == "dot":
             return -self._error * squares, np.full(count, -1, np.float32)
-        # Vectors of length 0 have no cosine.
         lengths = np.sqrt(squares)
-        offsets = np.where(lengths > 0, np.float32(0), np.float32(np.inf))
-        factors = np.where(lengths > 0, -1 / lengths, np.float32(0)).astype(np.float32)
+        factors = (-1 / lengths).astype(np.float32)
+        offsets = np.zeros(count, np.float32)
+        odd = np.flatnonzero(~((lengths > LEAST_LENGTH) & (lengths < MOST_LENGTH)))
+        if len(odd):
+            # Vectors of length 0 have no cosine. Products of the others may be inexact: they are
+            # within all limits, as NaN is.
+            none = np.isnan(squares[odd]) | ~stored.matrix[odd].any(axis=1)
+            offsets[odd], factors[odd] = np.where(none, np.inf, np.nan), 0
         return offsets, factors
 
     def _limits(self) -> Float32s:
@@ -135,8 +150,6 @@ class BatchSearch:
                 made = limits + np.abs(limits) * self._error - 1 + self._error
                 if metric == "dot":
                     made = made + self._error * self._squares
-                else:
-                    made = made * self._query.queries.norms
             return made.astype(np.float32)
 
     def _first_limits(self, block: VectorBlock, searched: Flags | None) -> None:
