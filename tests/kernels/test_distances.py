@@ -108,16 +108,23 @@ def test_a_query_whose_squares_are_below_the_least_number_has_a_cosine(tier: Any
     assert np.allclose(far, [0, 2], atol=1e-6)
 
 
+SIZES: list[tuple[Element, float]] = [
+    *(("float32", size) for size in (1e-40, 1e-24, 1e-19, 1e19, 1e30)),
+    *(("float64", size) for size in (1e-300, 1e-170, 1e-150, 1e160, 1e300)),
+]
+
+
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("size", [1e-40, 1e-24, 1e-19, 1e19, 1e30])
-def test_a_vector_whose_squares_are_no_numbers_of_32_bits_has_a_cosine(
-    size: float, tier: Any
+@pytest.mark.parametrize(("element", "size"), SIZES)
+def test_a_vector_whose_squares_no_number_holds_has_a_cosine(
+    element: Element, size: float, tier: Any
 ) -> None:
-    values = np.array([1, 1, -1, -1, 1, -1], np.float32) * np.float32(size)
-    queries = Queries(np.array([[1, 1], [size, size]], np.float32))
+    kind: Any = np.dtype(element)
+    values = np.array([1, 1, -1, -1, 1, -1], kind) * kind.type(size)
+    queries = Queries(np.array([[1, 1], [size, size]], kind))
     with force_tier(tier):
         for number in range(2):
-            far = measure(VectorBlock(values, 2, "float32"), queries, "cosine", query=number)
+            far = measure(VectorBlock(values, 2, element), queries, "cosine", query=number)
             assert np.allclose(far, [0, 2, 1], atol=1e-5)
 
 

@@ -235,16 +235,21 @@ def _distances(vectors: NDArray[Any], queries: NDArray[Any], metric: Metric) -> 
             far: NDArray[Any] = np.square(vectors - queries).sum(axis=1)
             return far.astype(np.float32)
         if metric == "cosine":
-            # Summed in 64 bits, as Queries.norms: squares of small numbers are 0 in 32.
-            product, own, other = (
-                np.einsum("ij,ij->i", first, second, dtype=np.float64)
-                for first, second in ((vectors, queries), (vectors, vectors), (queries, queries))
-            )
-            product = product / np.sqrt(own) / np.sqrt(other)
+            first, second = map(_scaled, (vectors, queries))
+            product = np.einsum("ij,ij->i", first, second)
+            for scaled in (first, second):
+                product = product / np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
         else:
             product = np.einsum("ij,ij->i", vectors, queries)
         near: Float32s = (1 - product).astype(np.float32)
         return near
+
+
+def _scaled(matrix: NDArray[Any]) -> NDArray[np.float64]:
+    """Rows whose largest number is 1: squares of small or large ones would be 0 or infinite."""
+    wide = matrix.astype(np.float64)
+    scaled: NDArray[np.float64] = wide / np.abs(wide).max(axis=1, keepdims=True)
+    return scaled
 
 
 def _widened(values: NDArray[Any], element: Element) -> NDArray[Any]:

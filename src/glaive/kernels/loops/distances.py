@@ -33,6 +33,9 @@ _L2, _COSINE, _DOT = 0, 1, 2
 _LEAST, _MOST = np.float32(1e-15), np.float32(1e15)
 """Lengths of vectors between which squares and products are exact enough in 32 bits."""
 
+_LEAST_OF_DOUBLES, _MOST_OF_DOUBLES = 1e-140, 1e140
+"""The same in 64 bits."""
+
 
 @kernel_with_sums
 def squared_f32(first: int, second: int, dimension: int) -> np.float32:
@@ -150,9 +153,30 @@ def distance_f64(vector: int, query: int, dimension: int, metric: int) -> np.flo
         return np.float32(squared_f64(vector, query, dimension))
     product = dot_f64(vector, query, dimension)
     if metric == _COSINE:
-        squares = dot_f64(vector, vector, dimension), dot_f64(query, query, dimension)
-        product = product / square_root(squares[0]) / square_root(squares[1])
+        length = square_root(dot_f64(vector, vector, dimension))
+        other = square_root(dot_f64(query, query, dimension))
+        usual = _LEAST_OF_DOUBLES < length < _MOST_OF_DOUBLES
+        if usual and _LEAST_OF_DOUBLES < other < _MOST_OF_DOUBLES:
+            product = product / length / other
+        else:
+            product = scaled_cosine_f64(vector, query, dimension)
     return np.float32(1.0 - product)
+
+
+@kernel_with_sums
+def scaled_cosine_f64(vector: int, query: int, dimension: int) -> float:
+    """The cosine where squares in 64 bits may be 0, inexact or infinite."""
+    most = other_most = 0.0
+    for i in range(dimension):
+        most = max(most, abs(item_f64(vector, i)))
+        other_most = max(other_most, abs(item_f64(query, i)))
+    product = square = other = 0.0
+    for i in range(dimension):
+        x, y = item_f64(vector, i) / most, item_f64(query, i) / other_most
+        product += x * y
+        square += x * x
+        other += y * y
+    return product / square_root(square) / square_root(other)
 
 
 @kernel_of(MeasurePairs, sums=True)
