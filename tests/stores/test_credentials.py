@@ -237,6 +237,12 @@ def test_neither_clones_nor_branches_nor_stores_have_the_key_of_a_uri() -> None:
         check(repr(store))
 
 
+def test_a_folder_whose_name_looks_like_a_key_is_cloned(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(ROWS, tmp_path / "of&token=none")
+    dataset.create_branch("side")
+    assert dataset.shallow_clone(tmp_path / "clone", 1).to_table() == ROWS
+
+
 def test_no_log_has_the_key_of_a_uri(printed: Printed) -> None:
     store = open_store(f"memory://hints/t?sig={SECRETS[1]}")
     store.put("_versions/latest_version_hint.json", [b"{"])

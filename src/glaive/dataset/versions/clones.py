@@ -227,17 +227,19 @@ def _clone(source: Referenced, *, shallow: bool, branch: str | None = None) -> C
     OptionError
         All who read a shallow clone or a branch would see the password or the key in its URL.
     """
-    path = GlaiveError.without_secrets(source.store.uri)
-    if shallow and path != source.store.uri:
+    path = source.store.uri
+    public = path if source.store.is_local else GlaiveError.without_secrets(path)
+    if shallow and public != path:
         raise OptionError(
-            f"{path} has a password or a key, which would be written into the clone or the branch. "
-            "Open the dataset by its location alone, and give credentials in storage_options."
+            f"{public} has a password or a key, which would be written into the clone or the "
+            "branch. Open the dataset by its location alone, and give credentials in "
+            "storage_options."
         )
     return Clone(
         shallow=shallow,
         ref_name=source.branch,
         ref_version=source.manifest.version,
-        ref_path=path,
+        ref_path=public,
         branch_name=branch,
     )
 
