@@ -654,6 +654,17 @@ def test_no_path_of_one_machine() -> None:
     assert found == []
 
 
+def test_what_lies_in_the_root_belongs_there() -> None:
+    """Logs of trials, and a dataset in the working directory, were committed once."""
+    known = {"LICENSE", "Makefile", "benchmarks", "docs", "examples", "src", "tests", "tools"}
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    names = {line.partition("/")[0] for line in listed.stdout.splitlines()} - known
+    endings = (".md", ".toml", ".yml")
+    assert [name for name in names if not name.startswith(".") and not name.endswith(endings)] == []
+
+
 def test_exceptions_to_the_checks_give_their_reason() -> None:
     bare = re.compile(r"#\s*(type:\s*ignore(\[[\w, -]+\])?|noqa(:\s*[A-Z0-9, ]+)?)\s*$")
     found = [
