@@ -61,7 +61,10 @@ def test_files_below_a_base_path_that_is_the_dataset_itself_stay(tmp_path: Path,
 
 
 @pytest.mark.spec("rel-14", "clean-6")
-def test_a_file_that_another_one_of_the_dataset_is_a_link_to_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["{}", "fsspec+file://{}"])
+def test_a_file_that_another_one_of_the_dataset_is_a_link_to_stays(
+    tmp_path: Path, place: str
+) -> None:
     rows = pa.table({"id": [1, 2, 3]})
     glaive.write_dataset(rows, tmp_path / "t")
     dataset = glaive.write_dataset(rows, tmp_path / "t", mode="overwrite")
@@ -69,7 +72,8 @@ def test_a_file_that_another_one_of_the_dataset_is_a_link_to_stays(tmp_path: Pat
     (equal,) = {*(tmp_path / "t/data").iterdir()} - {file}
     file.unlink()  # programs leave it so that replace equal files by links
     file.symlink_to(equal.name)
-    stats = dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
+    opened = glaive.dataset(place.format(tmp_path / "t"))
+    stats = opened.cleanup_old_versions(timedelta(0), delete_unverified=True)
     assert f"{equal} was kept: a link leads to it" in stats.warnings
     assert glaive.dataset(tmp_path / "t").to_table() == rows
 
@@ -100,7 +104,10 @@ def test_limits_of_a_clean_up_are_whole_numbers(tmp_path: Path, option: str, lim
 
 @pytest.mark.spec("rel-14", "clean-6")
 @pytest.mark.parametrize("cleaned", ["main", "dev"])
-def test_a_file_that_one_of_another_branch_is_a_link_to_stays(tmp_path: Path, cleaned: str) -> None:
+@pytest.mark.parametrize("place", ["{}", "local://{}"])
+def test_a_file_that_one_of_another_branch_is_a_link_to_stays(
+    tmp_path: Path, cleaned: str, place: str
+) -> None:
     rows = pa.table({"id": [1, 2, 3]})
     branches = {"main": glaive.write_dataset(rows, tmp_path / "t")}
     branches["dev"] = branches["main"].create_branch("dev")
@@ -113,7 +120,10 @@ def test_a_file_that_one_of_another_branch_is_a_link_to_stays(tmp_path: Path, cl
     files[other].unlink()  # programs leave it so that replace equal files by links
     files[other].symlink_to(files[cleaned])
     (folders[other] / "of\na stranger").symlink_to(files[other])
-    dataset = glaive.write_dataset(pa.table({"id": [4]}), branches[cleaned], mode="overwrite")
+    glaive.write_dataset(pa.table({"id": [4]}), branches[cleaned], mode="overwrite")
+    dataset = glaive.dataset(place.format(tmp_path / "t"))
+    if cleaned == "dev":
+        dataset = dataset.checkout_version(("dev", None))
     stats = dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
     assert f"{files[cleaned]} was kept: a link leads to it" in stats.warnings
     assert branches[other].to_table() == rows

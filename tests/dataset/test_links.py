@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.distant import DISTANT
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
@@ -230,7 +231,7 @@ class TestCleanUp:
         glaive.dataset(place).create_branch("dev").insert(ROWS)
         target = move_out(place, "tree")
         before = content(target)
-        dataset = glaive.dataset(f"fsspec+file://{place}", version=("dev", None))
+        dataset = glaive.dataset(DISTANT.format(place), version=("dev", None))
         assert dataset.cleanup_old_versions(NOW, delete_unverified=True).warnings
         dataset.branches.delete("dev")
         assert content(target) == before
@@ -248,7 +249,7 @@ class TestCleanUp:
         before = content(place.parent / "mine")
         shutil.rmtree(place / linked)
         (place / linked).symlink_to(place.parent / "mine", target_is_directory=True)
-        opened = glaive.dataset(f"fsspec+file://{place}", version=("dev", None))
+        opened = glaive.dataset(DISTANT.format(place), version=("dev", None))
         for branch in (opened, pickle.loads(pickle.dumps(opened))):
             assert branch.cleanup_old_versions(NOW, delete_unverified=True).warnings
             assert content(place.parent / "mine") == before
@@ -256,7 +257,7 @@ class TestCleanUp:
     def test_through_fsspec_links_stop_it_too(self, place: Path) -> None:
         target = move_out(place, "data")
         before = content(target)
-        removed = glaive.dataset(f"fsspec+file://{place}").cleanup_old_versions(NOW)
+        removed = glaive.dataset(DISTANT.format(place)).cleanup_old_versions(NOW)
         assert content(target) == before
         assert "data is a link" in removed.warnings[0]
         assert removed.old_versions == 3
@@ -423,8 +424,9 @@ class TestNames:
 
 @pytest.mark.spec("branch-6", "clean-6")
 @pytest.mark.parametrize("other", ["main", "dev/below"])
+@pytest.mark.parametrize("opened", ["{}", "fsspec+file://{}"])
 def test_deleting_a_branch_keeps_what_links_of_others_lead_to(
-    tmp_path: Path, other: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, other: str, opened: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = tmp_path / "t"
     main = glaive.write_dataset(ROWS, place)
@@ -438,7 +440,7 @@ def test_deleting_a_branch_keeps_what_links_of_others_lead_to(
     files[other].symlink_to(files["dev"])
     own = folders["dev"] / new_data_file_name()
     own.symlink_to(files["dev"])
-    main.branches.delete("dev")
+    glaive.dataset(opened.format(place)).branches.delete("dev")
     assert datasets[other].to_table() == ROWS
     assert f"{files['dev']} was kept: a link leads to it" in caplog.text
     assert not own.is_symlink()

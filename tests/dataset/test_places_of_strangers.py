@@ -12,7 +12,7 @@ from uuid import uuid4
 import fsspec
 import pyarrow as pa
 import pytest
-from fsspec.implementations.local import LocalFileSystem
+from tests.distant import Distant
 from tests.strangers import Stranger, below_base, contents_of, listening
 
 import glaive
@@ -24,7 +24,7 @@ ROWS = pa.table({"a": range(10), "b": [f"row {i}" for i in range(10)]})
 SECRETS = {"aws_secret_access_key": "hidden", "token": "hidden", "password": "hidden"}
 
 
-class Elsewhere(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
+class Elsewhere(Distant):
     """A file system that fsspec knows; it notes with what it was opened, and what it was asked."""
 
     protocol = "elsewhere"
@@ -33,7 +33,7 @@ class Elsewhere(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
 
     def __init__(self, **options: Any) -> None:
         self.opened.append(options)
-        super().__init__(auto_mkdir=True)
+        super().__init__()
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -111,6 +111,7 @@ def strange_places(stranger: Stranger, tmp_path: Path) -> dict[str, str]:
         "hdfs": f"webhdfs://{stranger.url.removeprefix('http://')}/d",
         "chained": f"simplecache::{stranger.url}/d",
         "directory": str(tmp_path / "other"),
+        "directory as fsspec calls it": f"fsspec+file://{tmp_path}/other",
         "home": "~/.ssh",
         "bucket": "s3://bucket/d",
         "with a password": f"http://joe:hidden@{stranger.url.removeprefix('http://')}/d",
@@ -119,7 +120,8 @@ def strange_places(stranger: Stranger, tmp_path: Path) -> dict[str, str]:
 
 
 STRANGE = {
-    "memory": ["web server", "fsspec", "hdfs", "chained", "directory", "home", "bucket"],
+    "memory": ["web server", "fsspec", "hdfs", "chained", "directory",
+               "directory as fsspec calls it", "home", "bucket"],
     "directory": ["web server", "fsspec", "hdfs", "chained", "bucket", "with a password",
                   "whole disk"],
 }  # fmt: skip

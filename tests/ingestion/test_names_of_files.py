@@ -63,11 +63,15 @@ def test_links_to_files_are_read_and_not_folders_behind_links(tmp_path: Path) ->
 def test_files_are_read_whose_names_mean_something_else_in_a_uri(tmp_path: Path) -> None:
     """To fsspec, ``::`` ends the path: the file of the folder ``sub`` was read twice."""
     pytest.importorskip("fsspec")
+    from tests.distant import DISTANT
+
     for number, folder in enumerate(("sub", "sub::x")):
         (tmp_path / "in" / folder).mkdir(parents=True)
         (tmp_path / "in" / folder / "a.csv").write_text(f"n\n{number}\n")
     for folder in ("in", "in/"):
-        glaive.ingest(f"fsspec+file://{tmp_path}/{folder}", tmp_path / "t.lance", mode="overwrite")
+        glaive.ingest(
+            f"{DISTANT.format(tmp_path)}/{folder}", tmp_path / "t.lance", mode="overwrite"
+        )
     assert sorted(glaive.dataset(tmp_path / "t.lance").to_table()["n"].to_pylist()) == [0, 1]
 
 

@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.distant import DISTANT
 
-from glaive.errors import OptionError, StoreError
+from glaive.errors import CorruptFileError, OptionError, StoreError
 from glaive.io.counting import CountingStore
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
@@ -140,7 +141,7 @@ def test_links_to_files_are_deleted_not_what_they_lead_to(root: Path) -> None:
     assert (root.parent / "outside/x").exists()
 
 
-@pytest.mark.parametrize("scheme", ["{}", "file://{}", "fsspec+file://{}"])
+@pytest.mark.parametrize("scheme", ["{}", "file://{}", "local://{}", DISTANT])
 def test_the_caller_may_allow_it(root: Path, scheme: str) -> None:
     (root / "link").symlink_to("../outside")
     place = scheme.format(root)
@@ -162,7 +163,7 @@ def test_what_a_process_has_written_itself_it_may_take_back(root: Path) -> None:
     for store in (
         LocalStore(root),
         CountingStore(LocalStore(root)),
-        open_store(f"fsspec+file://{root}"),
+        open_store(DISTANT.format(root)),
     ):
         store.put("link/mine", [b"1"])
         store.discard(["link/mine", "link/gone"])
@@ -336,10 +337,12 @@ class TestListing:
 
 
 class TestReading:
-    def test_a_pipe_or_a_device_is_no_file(self, tmp_path: Path) -> None:
+    @pytest.mark.spec("sec-20")
+    @pytest.mark.parametrize("place", ["{}", "file://{}", "local://{}", "fsspec+file://{}"])
+    def test_a_pipe_or_a_device_is_no_file(self, tmp_path: Path, place: str) -> None:
         os.mkfifo(tmp_path / "pipe")
         (tmp_path / "zero").symlink_to("/dev/zero")
-        store = LocalStore(tmp_path)
+        store = open_store(place.format(tmp_path))
         with pytest.raises(StoreError, match="pipe: it is a pipe, a socket or a device"):
             store.get_into("pipe", memoryview(bytearray(4)))
         for name in ("pipe", "zero"):
@@ -347,11 +350,24 @@ class TestReading:
                 with pytest.raises(StoreError, match=f"{name}: it is a pipe, a socket or a device"):
                     read(name)
 
+    @pytest.mark.spec("rel-24")
+    @pytest.mark.parametrize("place", ["{}", "fsspec+file://{}", "local://{}"])
+    def test_what_takes_no_room_on_a_disk_takes_no_memory(self, tmp_path: Path, place: str) -> None:
+        store = open_store(place.format(tmp_path))
+        with (tmp_path / "_holes").open("wb") as file:
+            file.truncate(1 << 40)
+        with pytest.raises(CorruptFileError, match=r"holes in 1099511627776 bytes \(in .*_holes"):
+            store.get("_holes")
+        (tmp_path / "_endless").symlink_to("/proc/self/pagemap")
+        if (tmp_path / "_endless").exists():
+            with pytest.raises(StoreError, match="the system says that it has 0 bytes, and has"):
+                store.get("_endless")
+
 
 @pytest.mark.parametrize(
     "path", ["/x", "..", "../x", "a/..", "a/../../x", "a\0b", "a\nb", "a/\x1b[31m", "\x7f"]
 )
-@pytest.mark.parametrize("place", ["{}", "memory://paths/r", "fsspec+file://{}"])
+@pytest.mark.parametrize("place", ["{}", "memory://paths/r", DISTANT])
 def test_a_path_that_no_object_has_is_refused_by_all_that_writes_and_deletes(
     tmp_path: Path, place: str, path: str
 ) -> None:
@@ -414,7 +430,7 @@ def test_a_folder_on_the_way_to_a_deletion_that_cannot_be_opened_is_no_file_in_i
 
 
 @pytest.mark.spec("sec-7")
-@pytest.mark.parametrize("place", ["{}", "file://{}", "fsspec+file://{}"])
+@pytest.mark.parametrize("place", ["{}", "file://{}", "local://{}", DISTANT])
 def test_what_a_process_has_written_is_not_taken_back_behind_a_link_in_the_place_of_its_folder(
     root: Path, place: str
 ) -> None:

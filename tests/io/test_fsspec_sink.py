@@ -18,7 +18,7 @@ from glaive.io.uri import open_store
 
 fsspec = pytest.importorskip("fsspec", reason="install the extra 'fsspec'")
 from fsspec.implementations.arrow import ArrowFSWrapper  # noqa: E402  # once fsspec is known to be there
-from fsspec.implementations.local import LocalFileSystem  # noqa: E402  # as above
+from tests.distant import DISTANT, Distant  # noqa: E402  # as above
 
 
 class InPlace(ArrowFSWrapper):  # type: ignore[misc]  # fsspec has no types
@@ -34,8 +34,8 @@ class InPlace(ArrowFSWrapper):  # type: ignore[misc]  # fsspec has no types
         return path.removeprefix("inplace://")
 
 
-class Refusing(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """Files of this machine, by a file system that says that it cannot wait."""
+class Refusing(Distant):
+    """Files of a server, by a file system that says that it cannot wait."""
 
     protocol = "refusing"
 
@@ -104,8 +104,9 @@ def test_a_dataset_is_written_and_read(place: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("sec-6")
+@pytest.mark.parametrize("place", [DISTANT, "fsspec+file://{}", "local://{}"])
 def test_an_object_takes_the_place_of_a_link_also_where_temporary_files_are_on_another_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """What waits on one disk is copied to another one: into the target of the link."""
     memory = Path("/dev/shm")
@@ -116,22 +117,31 @@ def test_an_object_takes_the_place_of_a_link_also_where_temporary_files_are_on_a
     (tmp_path / "t").mkdir()
     for name in ("mine", "none"):
         (tmp_path / "t" / name).symlink_to(tmp_path / name)
-    store = open_store(f"fsspec+file://{tmp_path}/t")
+    before = set(memory.iterdir())
+    store = open_store(place.format(tmp_path / "t"))
     store.put("mine", [b"new"])
-    store.put("none", [b"new"], mode="create")
+    if place == DISTANT:
+        store.put("none", [b"new"], mode="create")
+    else:  # a directory has the name
+        with pytest.raises(ObjectExistsError):
+            store.put("none", [b"new"], mode="create")
+        store.put("none", [b"new"])
     for name in ("mine", "none"):
         assert store.get(name).to_pybytes() == b"new"
     assert (tmp_path / "mine").read_bytes() == b"precious"
     assert not (tmp_path / "none").exists()
     assert files(tmp_path / "t") == ["mine", "none"]
+    others = set(memory.iterdir()) - before
+    assert not [path for path in others if path.is_file() and path.stat().st_size == 0]
 
 
 @pytest.mark.spec("sec-6")
-def test_an_object_takes_the_place_of_a_link_to_a_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [DISTANT, "fsspec+file://{}", "local://{}"])
+def test_an_object_takes_the_place_of_a_link_to_a_folder(tmp_path: Path, place: str) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "name").symlink_to(tmp_path / "outside")
-    store = open_store(f"fsspec+file://{tmp_path}/t")
+    store = open_store(place.format(tmp_path / "t"))
     store.put("name", [b"new"])
     assert store.get("name").to_pybytes() == b"new"
     assert files(tmp_path) == ["name"]
@@ -142,7 +152,7 @@ CHAINS = ("simplecache", "filecache", "blockcache")
 
 @pytest.mark.spec("sec-6")
 @pytest.mark.parametrize("chain", CHAINS)
-def test_an_object_takes_the_place_of_a_link_through_what_works_through_local_disks(
+def test_an_object_takes_the_place_of_a_link_through_what_works_through_another_system(
     chain: str, tmp_path: Path
 ) -> None:
     """A cache says that its files wait to be committed, and writes them over as they are closed."""
@@ -151,7 +161,7 @@ def test_an_object_takes_the_place_of_a_link_through_what_works_through_local_di
     (tmp_path / "t").mkdir()
     for name in ("mine", "none", "made", "folder"):
         (tmp_path / "t" / name).symlink_to(tmp_path / "outside" / name)
-    store = open_store(f"fsspec+{chain}::file://{tmp_path}/t")
+    store = open_store(f"fsspec+{chain}::distant://{tmp_path}/t")
     store.put("mine", [b"new"])
     store.put("none", [b"new"])
     store.put("folder", [b"new"])
@@ -167,14 +177,14 @@ def test_an_object_takes_the_place_of_a_link_through_what_works_through_local_di
 def test_what_writes_nothing_says_so(tmp_path: Path) -> None:
     """The wrapper opens files of fsspec's base class, which keep nothing."""
     with pytest.raises(StoreError, match="cannot write"):
-        glaive.write_dataset(pa.table({"a": [1]}), f"fsspec+async_wrapper::file://{tmp_path}/t")
+        glaive.write_dataset(pa.table({"a": [1]}), f"fsspec+async_wrapper::distant://{tmp_path}/t")
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_what_is_given_up_is_not_written_by_what_works_through_local_disks(
+def test_what_is_given_up_is_not_written_by_what_works_through_another_system(
     chain: str, tmp_path: Path
 ) -> None:
-    store = open_store(f"fsspec+{chain}::file://{tmp_path}")
+    store = open_store(f"fsspec+{chain}::distant://{tmp_path}")
     store.put("x", [b"old"])
     sink = store.create("x")
     sink.write([b"new"])

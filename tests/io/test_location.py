@@ -16,6 +16,10 @@ from glaive.io.location import Location, split_secret, with_secret
         ("/a/b", "file:///a/b"),
         ("/a/b", "file://localhost/a/x/../b/"),
         ("/a b", "file:///a%20b"),
+        ("/a b", "local:///a b"),
+        ("/a%20b?c#d::e", "fsspec+file:///a%20b?c#d::e"),
+        ("file:///a", "fsspec+LOCAL:///a/x/../"),
+        ("/a", "fsspec+file:/a"),
         ("s3a://bucket/x/", "s3://bucket/x"),
         ("S3://bucket/x", "s3://bucket/x"),
         ("azure://container/x", "az://container/x"),
@@ -129,7 +133,7 @@ def test_the_root_of_a_disk_is_told_from_other_directories() -> None:
     assert not Location.parse("s3://bucket").is_whole_disk
 
 
-@pytest.mark.parametrize("uri", ["local://", "local:///", "ftp:///", "ftp://h/", "s3://b/", "/"])
+@pytest.mark.parametrize("uri", ["ftp://", "local:///", "ftp:///", "ftp://h/", "s3://b/", "/"])
 def test_the_uri_of_a_location_leads_to_it(uri: str) -> None:
     """Permissions travel as URIs to the workers of a cluster."""
     location = Location.parse(uri)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.distant import DISTANT
 
 from glaive.errors import (
     CorruptFileError,
@@ -33,7 +34,7 @@ PLACES = {
     "memory": "memory://{name}/root",
     "counted directory": "{path}/root",
     "counted memory": "memory://{name}/root",
-    "fsspec directory": "fsspec+file://{path}/root",
+    "fsspec directory": f"fsspec+{DISTANT.format('{path}/root')}",
     "fsspec memory": "fsspec+memory://{name}/root",
 }
 
@@ -183,7 +184,7 @@ class TestWriting:
         assert names(store, "v") == ["v/1"]
 
     def test_of_many_creators_one_wins(self, store: ObjectStore) -> None:
-        if store.uri.startswith("fsspec+file"):
+        if store.uri.startswith("fsspec+distant"):
             pytest.skip("this file system decides no race")
         won: list[int] = []
 

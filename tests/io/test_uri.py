@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import glaive
 from glaive import DatasetBasePath
 from glaive.errors import OptionError, StoreError
 from glaive.io.local import LocalStore
-from glaive.io.uri import open_store
+from glaive.io.uri import open_object, open_store
 from glaive.io.wrapped import WrappedStore
 
 
@@ -27,6 +28,62 @@ def test_paths_and_file_uris_are_the_same_location(
     assert open_store(f"file://{tmp_path}/a%20b") == expected
     assert open_store(f"file:{tmp_path}/a%20b") == expected
     assert open_store(f"file://localhost{tmp_path}/a%20b") == expected
+
+
+@pytest.mark.spec("sec-20")
+@pytest.mark.parametrize("scheme", ["local", "fsspec+file", "fsspec+local", "FSSPEC+File"])
+def test_what_fsspec_calls_files_of_this_machine_are_no_files_of_fsspec(
+    tmp_path: Path, scheme: str
+) -> None:
+    """As they are written: to fsspec no character of a name stands for another one."""
+    folder = tmp_path / "a b%20c?d#e::f"
+    store = open_store(f"{scheme}://{folder}")
+    assert store == LocalStore(folder)
+    assert store.uri == str(folder)
+    assert open_store(f"{scheme}:{folder}") == store
+    assert open_object(f"{scheme}://{folder}/g%2Fh#i") == (store, "g%2Fh#i")
+    dataset = glaive.write_dataset(pa.table({"id": [1]}), f"{scheme}://{folder}")
+    assert (dataset.uri, glaive.dataset(folder).count_rows()) == (f"{scheme}://{folder}", 1)
+
+
+def test_an_object_has_the_name_that_its_uri_says(tmp_path: Path) -> None:
+    expected = LocalStore(tmp_path), "a b"
+    for start in ("file:", "file://", "file-object-store://", "FILE://localhost"):
+        assert open_object(f"{start}{tmp_path}/a%20b") == expected
+    assert open_object("file:///a") == open_object("local:///a") == (LocalStore("/"), "a")
+    with pytest.raises(OptionError, match="names a directory"):
+        open_object("file://")
+
+
+@pytest.mark.spec("sec-20")
+@pytest.mark.parametrize(
+    "chain",
+    ["simplecache::file://{}", "filecache::local://{}", "blockcache::file://{}", "dir::file://{}",
+     "dir://t::file://{}", "async_wrapper::file://{}", "simplecache::dir::file://{}",
+     f"{'dir::' * 20}file://{{}}", "ofthismachine://{}", "simplecache::ofthismachine://{}"],
+)  # fmt: skip
+def test_fsspec_opens_no_files_of_this_machine(tmp_path: Path, chain: str) -> None:
+    """Only one store keeps to a directory among links, pipes and devices."""
+    fsspec = pytest.importorskip("fsspec")
+    local = fsspec.get_filesystem_class("file")
+    name = "ofthismachine"
+    fsspec.register_implementation(name, type("Local", (local,), {"protocol": name}), clobber=True)
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "x").write_bytes(b"1")
+    with pytest.raises(OptionError, match=r"leads to files of this machine.* Give their path"):
+        open_store(f"fsspec+{chain.format(tmp_path)}")
+
+
+def test_an_archive_on_this_machine_has_names_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
+        archive.writestr("t/x", b"1")
+    for place in (
+        "zip://t::{}/t.zip",
+        "zip://t::file://{}/t.zip",
+        "simplecache::zip://t::{}/t.zip",
+    ):
+        assert open_store(f"fsspec+{place.format(tmp_path)}").get("x").to_pybytes() == b"1"
 
 
 @pytest.mark.parametrize(
@@ -86,6 +143,14 @@ def test_object_stores_are_rooted_at_the_prefix(uri: str, shown: str) -> None:
         ("file://[host/t", "is no file URI: Invalid IPv6 URL"),
         ("a\0b", "null character"),
         ("file:///a%00b", "null character"),
+        ("local:///a\0b", "null character"),
+        (
+            "local://a/b",
+            r"expected an absolute path after local://, .* is written without local://",
+        ),
+        ("local://joe:hidden@a/b", r"^'local://joe:\*\*\*@a/b': expected .* without local://$"),
+        ("fsspec+file://localhost/a", "expected an absolute path after fsspec"),
+        ("local://", "expected an absolute path"),
         ("a\ud800", "the character at 1 is half of a surrogate pair"),
     ],
 )

@@ -15,10 +15,10 @@ from glaive.namespace.manifest_table import CatalogueRow
 
 fsspec = pytest.importorskip("fsspec")
 
-from fsspec.implementations.local import LocalFileSystem  # noqa: E402  # as above
+from tests.distant import Distant  # noqa: E402  # as above
 
 
-class Cutting(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
+class Cutting(Distant):
     """Takes what follows ``?`` for no part of the path, as the file systems of servers do."""
 
     protocol = "cutting"
@@ -33,7 +33,9 @@ fsspec.register_implementation("cutting", Cutting, clobber=True)
 
 @pytest.mark.spec("sec-14", "sec-18")
 @pytest.mark.parametrize("folder", ["", "sub/"])
-@pytest.mark.parametrize(("scheme", "name"), [("file", "own.lance::x"), ("cutting", "own.lance?x")])
+@pytest.mark.parametrize(
+    ("scheme", "name"), [("distant", "own.lance::x"), ("cutting", "own.lance?x")]
+)
 def test_a_table_is_not_dropped_by_another_one_whose_uri_opens_it(
     tmp_path: Path, scheme: str, name: str, folder: str
 ) -> None:

@@ -464,12 +464,14 @@ def test_links_to_a_branch_are_seen_with_credentials_that_expire(
     clock: Stopped, tmp_path: Path
 ) -> None:
     pytest.importorskip("fsspec")
+    from tests.distant import DISTANT
+
     (tmp_path / "others" / "_versions").mkdir(parents=True)
     (tmp_path / "others" / "_versions" / "1.manifest").write_bytes(b"theirs")
     (tmp_path / "d" / "tree").mkdir(parents=True)
     (tmp_path / "d" / "tree" / "dev").symlink_to("../../others", target_is_directory=True)
     options = ExpiringOptions(expiring(clock, 60_300), partial(expiring, clock, 3_600_000))
-    root = RenewedStore(f"fsspec+file://{tmp_path}/d", options)
+    root = RenewedStore(f"{DISTANT.format(tmp_path)}/d", options)
     trees: list[Any] = [root.below("tree"), pickle.loads(pickle.dumps(root.below("tree")))]
     for tree in trees:
         branch = tree.below("dev")

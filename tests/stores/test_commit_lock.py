@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from tests.distant import DISTANT
 
 import glaive
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError, StoreError
@@ -61,9 +62,9 @@ def test_a_dataset_keeps_it(tmp_path: Path) -> None:
     assert (lock.versions, other.versions) == ([2, 3], [4])
 
 
-@pytest.mark.parametrize("scheme", ["memory", "fsspec+memory", "fsspec+file"])
+@pytest.mark.parametrize("scheme", ["memory", "fsspec+memory", "distant"])
 def test_writers_at_once_lose_nothing(scheme: str, tmp_path: Path) -> None:
-    uri = f"{scheme}://{tmp_path if scheme.endswith('file') else uuid4().hex}/t"
+    uri = DISTANT.format(tmp_path / "t") if scheme == "distant" else f"{scheme}://{uuid4().hex}/t"
     lock = Lock()
     glaive.write_dataset(ROWS, uri, commit_lock=lock)
 

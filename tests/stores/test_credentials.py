@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import fsspec
 import pyarrow as pa
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from tests.distant import Distant
 
 import glaive
 from glaive.errors import GlaiveError
@@ -274,8 +274,8 @@ def test_no_error_of_a_file_system_has_the_password_of_a_uri(printed: Printed) -
     check(printed.lines)
 
 
-class _Login(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """Files of this machine for who gives the password."""
+class _Login(Distant):
+    """Files for who gives the password."""
 
     protocol = "login"
     cachable = False

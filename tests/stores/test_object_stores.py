@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from tests.distant import DISTANT
 from tests.strangers import listening
 
 import glaive
@@ -38,7 +39,7 @@ from .server import Failing, Kind, Server
 
 ROWS = pa.table({"id": pa.array(range(5000)), "text": [f"text {i % 97}" for i in range(5000)]})
 Place = tuple[str, dict[str, str]]
-PLACES = ["directory", "file", "memory", "s3", "fsspec+memory", "fsspec+file"]
+PLACES = ["directory", "file", "memory", "s3", "fsspec+memory", "distant"]
 
 
 @pytest.fixture(params=PLACES)
@@ -52,8 +53,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         case "s3":
             server: Server = request.getfixturevalue("server")
             return f"s3://{server.bucket()}/deep/t", server.options
-        case "fsspec+file":
-            return f"fsspec+file://{tmp_path}/t", {}
+        case "distant":
+            return f"{DISTANT.format(tmp_path)}/t", {}
         case scheme:
             return f"{scheme}://{uuid4().hex}/t", {}
 

@@ -3,6 +3,8 @@
 For schemes without a store here (``sftp://``, ``hdfs://``, ``hf://``, …), and for any URI written
 as ``fsspec+scheme://``. Storage options are passed to the file system unchanged.
 
+Files of this machine are not opened here. Decision: ``docs/adr/0005-stores.md``.
+
 Few of these file systems have an atomic put-if-absent: concurrent writers need a commit lock or
 a manifest store (``docs/guide/stores.md``).
 """
@@ -27,6 +29,7 @@ from glaive.errors import (
 )
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_values
+from glaive.io.fsspec_chain import is_of_this_machine
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed
 from glaive.io.location import split_secret, with_secret
 from glaive.io.object_path import check_object_path
@@ -69,7 +72,8 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
     MissingDependencyError
         fsspec, or the package behind the scheme, is not installed.
     OptionError
-        fsspec does not know the scheme, or the file system rejects the options.
+        fsspec does not know the scheme, or the file system rejects the options, or works on files
+        of this machine.
     """
     try:
         import fsspec
@@ -89,6 +93,11 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
             reason = reason.replace(secret, "***")
         reason = without_values(reason, credentials_in(passed))
         raise OptionError(f"fsspec cannot open {uri}: {reason}. Check storage_options.") from None
+    if is_of_this_machine(system):
+        raise OptionError(
+            f"{uri} leads to files of this machine, which fsspec does not open here. Give their "
+            "path itself; there is nothing to cache on a disk."
+        )
     return FsspecStore(system, uri.rstrip("/"), str(root).rstrip("/"), options)
 
 

@@ -2,16 +2,15 @@
 
 Some file systems hide an object until it is committed. Others write it under its name at once,
 where readers see half of it, and a writer that is stopped leaves half of it; or they move it from a
-common folder for temporary files, which copies it from one disk to another, and into what a link
-leads to. There it is written under a temporary name beside its own and then moved.
+common folder for temporary files, from one disk to another. There it is written under a temporary
+name beside its own and then moved.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from glaive.errors import StoreError
 from glaive.io.failures import (
@@ -21,6 +20,7 @@ from glaive.io.failures import (
     had_no_answer,
     without_values,
 )
+from glaive.io.fsspec_chain import chain_of
 from glaive.io.remote import RemoteSink
 from glaive.io.stats import IoCounters
 from glaive.io.temporary import temporary_path
@@ -28,9 +28,6 @@ from glaive.io.temporary import temporary_path
 __all__ = ["FsspecSink", "begin_writing", "creates", "failed"]
 
 T = TypeVar("T")
-
-_MOST_THROUGH: Final = 8
-"""File systems of a chained URI that are looked at."""
 
 _commits: dict[tuple[type, ...], bool] = {}
 """Whether files of a type of file system, and of those that it works through, stay hidden until
@@ -57,69 +54,27 @@ def begin_writing(store: _SinkStore, system: Any, key: str, full: str) -> Fsspec
         file = store.in_folder(temporary, lambda: system.open(temporary, "wb"))
     except Exception as error:
         raise failed(error, full, "write", store.options) from None
-    move = _mover(system)
     return FsspecSink(
-        store, file, key, full, lambda: move(temporary, key), lambda: system.rm_file(temporary)
+        store, file, key, full, lambda: system.mv(temporary, key), lambda: system.rm_file(temporary)
     )
 
 
-def _mover(system: Any) -> Callable[[str, str], object]:
-    """How an object takes the place of another one, or of a link.
-
-    That of local disks would go into a folder that a link leads to; that of a file system which
-    works through theirs, such as a cache, may also write over what a link leads to.
-    """
-    from fsspec.implementations.local import LocalFileSystem
-
-    if isinstance(system, LocalFileSystem):
-        return os.replace
-    mover: Callable[[str, str], object] = system.mv
-    if not _is_of_this_machine(system):
-        return mover
-
-    def move(temporary: str, key: str) -> None:
-        with suppress(FileNotFoundError):
-            system.invalidate_cache(key.rpartition("/")[0])
-            if system.info(key).get("islink"):
-                system.rm_file(key)
-        mover(temporary, key)
-
-    return move
-
-
 def creates(system: Any) -> bool:
-    """Whether the file system itself has a put-if-absent.
+    """Whether the file system itself, and what it works through, has a put-if-absent.
 
-    The base class checks first and then writes in place, where readers see half of it, and into
-    what a link leads to; so does what works through that of local disks, such as a cache.
+    The base class checks first and then writes in place, where readers see half of it.
     """
     from fsspec.spec import AbstractFileSystem
 
-    own = type(system).pipe_file is not AbstractFileSystem.pipe_file
-    return own and not _is_of_this_machine(system)
-
-
-def _is_of_this_machine(system: Any) -> bool:
-    """Whether its files are those of local disks, also if it works through another file system."""
-    from fsspec.implementations.local import LocalFileSystem
-
-    return any(isinstance(one, LocalFileSystem) for one in _through(system))
-
-
-def _through(system: Any) -> list[Any]:
-    """A file system, and those that it works through: of a chained URI, for example."""
-    found = [system]
-    while len(found) < _MOST_THROUGH:
-        below = getattr(found[-1], "fs", None) or getattr(found[-1], "sync_fs", None)
-        if below is None:
-            break
-        found.append(below)
-    return found
+    inherited = AbstractFileSystem.pipe_file
+    return all(
+        getattr(type(one), "pipe_file", inherited) is not inherited for one in chain_of(system)
+    )
 
 
 def _has_commit(system: Any, temporary: str) -> bool:
     """Whether files stay hidden until committed: some systems accept the option and ignore it."""
-    types = tuple(map(type, _through(system)))
+    types = tuple(map(type, chain_of(system)))
     if types not in _commits:
         try:
             file = system.open(temporary, "wb", autocommit=False)
@@ -143,8 +98,9 @@ def _commits_itself(file: Any) -> bool:
     """Whether a file can be committed: the method that it inherits of fsspec's does nothing."""
     from fsspec.spec import AbstractBufferedFile
 
-    commit = getattr(type(file), "commit", None)
-    return commit not in (None, AbstractBufferedFile.commit) and hasattr(file, "discard")
+    commit = getattr(file, "commit", None)
+    own = getattr(commit, "__func__", commit)
+    return own not in (None, AbstractBufferedFile.commit) and hasattr(file, "discard")
 
 
 def _is_there(system: Any, key: str) -> bool:
@@ -153,10 +109,8 @@ def _is_there(system: Any, key: str) -> bool:
 
 
 def _waits_elsewhere(file: Any) -> bool:
-    """Whether a file waits in a common folder, of this machine or, by SFTP, of the server."""
-    from fsspec.implementations.local import LocalFileOpener
-
-    return isinstance(file, LocalFileOpener) or hasattr(file, "temppath")
+    """Whether a file waits in a common folder of the server, as by SFTP."""
+    return hasattr(file, "temppath")
 
 
 class FsspecSink(RemoteSink):

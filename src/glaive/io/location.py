@@ -33,7 +33,11 @@ SCHEMES: Final = (
 """Schemes of URIs, in addition to those of fsspec."""
 
 RENAMED: Final = {"azure": "az", "s3a": "s3"}
-LOCAL_SCHEMES: Final = ("file", "file-object-store")
+
+_LITERAL: Final = ("local", "fsspec+file", "fsspec+local")
+"""What fsspec calls files of this machine, which it takes as they are written."""
+LOCAL_SCHEMES: Final = ("file", "file-object-store", *_LITERAL)
+"""Schemes of directories and files of this machine: one store has them all, and one policy."""
 
 _SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.:-]+"
 """Colons occur in chained URIs of fsspec: ``simplecache::s3://…``."""
@@ -85,15 +89,27 @@ def with_slashes(text: str, prefix: str = "") -> str:
 
 
 def path_of_file_uri(text: str, prefix: str = "") -> str:
-    """The path that a URI ``file:///…`` names.
+    """The path that a URI ``file:///…`` names, or another one of a scheme of this machine.
+
+    In those of fsspec (``local://``, ``fsspec+file://``) no character stands for another one, as in
+    fsspec: ``%``, ``?`` and ``#`` are parts of names.
 
     Raises
     ------
     OptionError
-        It names another machine, or what is no name of one.
+        It names another machine, or what is no name of one; or a relative path, which in those of
+        fsspec has the form of a machine, or none at all.
     """
     from urllib.parse import unquote, urlsplit
 
+    scheme, _, path = text.partition("://")
+    if scheme.lower() in _LITERAL:
+        if not path.startswith("/"):
+            raise OptionError(
+                f"{prefix}{text!r}: expected an absolute path after {scheme}://, as in "
+                f"{scheme}:///data/x; a relative one is written without {scheme}://"
+            )
+        return path
     try:
         parts = urlsplit(text)
     except ValueError as error:  # half of an IPv6 address, or letters that stand for a slash

@@ -100,12 +100,12 @@ def open_object(
 
     Nothing is read. Errors as for :func:`open_store`; no object's URI ends with a slash.
     """
-    uri = with_slashes(uri)
-    folder, slash, name = uri.rpartition("/")
+    text = uri = with_slashes(uri)
+    is_local = uri.partition("://")[0].lower() in LOCAL_SCHEMES
+    if is_local:
+        text = path_of_file_uri(uri)
+    folder, slash, name = text.rpartition("/")
     if not name:
         raise OptionError(f"{uri!r} names a directory; give the path of an object")
-    if uri.lower().startswith("file://"):
-        from urllib.parse import unquote
-
-        name = unquote(name)
-    return open_store(folder or ("/" if slash else "."), storage_options), name
+    folder = folder or ("/" if slash else ".")
+    return open_store(f"local://{folder}" if is_local else folder, storage_options), name

@@ -16,14 +16,13 @@ from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.io.access import AccessPolicy
-from glaive.io.location import with_slashes
+from glaive.io.location import path_of_file_uri, with_slashes
 from glaive.io.renewed import ExpiringOptions
 from glaive.io.storage_options import PERMISSIONS, normalise_options
 from glaive.spark.option_text import ALIASES, JSON_OPTIONS, READERS, STORAGE
@@ -327,5 +326,5 @@ def absolute(uri: str | os.PathLike[str]) -> str:
     text = os.fspath(uri)
     slashed = with_slashes(text)
     if slashed != text:
-        return unquote(urlsplit(slashed).path)
+        return path_of_file_uri(slashed)
     return text if "://" in text else str(Path(text).expanduser().absolute())

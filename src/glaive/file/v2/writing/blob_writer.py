@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.build import validity_flags
-from glaive.errors import SchemaError
+from glaive.errors import OptionError, SchemaError
 from glaive.file.blob_options import BlobOptions, BlobThresholds
 from glaive.file.blob_references import BlobReference
 from glaive.file.v2.blob_files import BlobFiles
@@ -33,6 +32,7 @@ from glaive.format.blobs import (
 )
 from glaive.format.field import Field
 from glaive.format.limits import is_file_name
+from glaive.io.location import LOCAL_SCHEMES, path_of_file_uri
 from glaive.io.sink import AlignedSink
 from glaive.memory import as_buffer
 from glaive.types import ByteRange, Flags, Int64s
@@ -273,8 +273,9 @@ def _canonical(location: str) -> str:
     """A path or file URI as an absolute path, any other URI unchanged."""
     if "://" not in location:
         return PurePath(location).as_posix()
-    try:
-        parts = urlsplit(location)
-    except ValueError:  # no URI, as reading it will report
+    if location.partition("://")[0].lower() not in LOCAL_SCHEMES:
         return location
-    return unquote(parts.path) if parts.scheme == "file" else location
+    try:
+        return path_of_file_uri(location)
+    except OptionError:  # no URI, as reading it will report
+        return location
