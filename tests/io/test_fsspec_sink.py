@@ -13,7 +13,7 @@ import pytest
 
 import glaive
 from glaive.errors import ObjectExistsError, StoreError
-from glaive.io.fsspec_sink import failed
+from glaive.io.fsspec_sink import creates, failed
 from glaive.io.uri import open_store
 
 fsspec = pytest.importorskip("fsspec", reason="install the extra 'fsspec'")
@@ -172,6 +172,22 @@ def test_an_object_takes_the_place_of_a_link_through_what_works_through_another_
         assert not written.is_symlink()
     assert files(tmp_path / "outside") == ["mine"]
     assert (tmp_path / "outside" / "mine").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize(
+    ("uri", "own"),
+    [
+        ("memory://t", True),
+        ("simplecache::memory://t", True),
+        (DISTANT.format("/t"), False),
+        (f"simplecache::{DISTANT.format('/t')}", False),
+    ],
+)
+def test_what_works_through_another_system_has_a_put_if_absent_if_that_has(
+    uri: str, *, own: bool
+) -> None:
+    """Else it writes in place, where readers see half of an object."""
+    assert creates(fsspec.core.url_to_fs(uri)[0]) == own
 
 
 def test_what_writes_nothing_says_so(tmp_path: Path) -> None:
