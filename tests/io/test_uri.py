@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import zipfile
 from pathlib import Path
@@ -72,6 +73,27 @@ def test_fsspec_opens_no_files_of_this_machine(tmp_path: Path, chain: str) -> No
     (tmp_path / "t" / "x").write_bytes(b"1")
     with pytest.raises(OptionError, match=r"leads to files of this machine.* Give their path"):
         open_store(f"fsspec+{chain.format(tmp_path)}")
+
+
+@pytest.mark.spec("sec-20")
+def test_references_lead_to_no_files_of_this_machine(tmp_path: Path) -> None:
+    """Who made the file of references would choose which."""
+    fsspec = pytest.importorskip("fsspec")
+    (tmp_path / "secret").write_bytes(b"secret")
+    fsspec.filesystem("memory").pipe_file("/referred", b"referred")
+    references = {"path": f"{tmp_path}/secret", "uri": f"file://{tmp_path}/secret"}
+    options = {"fo": f"{tmp_path}/references", "remote_protocol": "memory"}
+    entries = {f"t/{name}": [target] for name, target in references.items()}
+    entries["t/other"] = ["memory://referred"]
+    (tmp_path / "references").write_text(json.dumps({"version": 1, "refs": entries}))
+    for local in ("file", "local"):
+        with pytest.raises(OptionError, match="leads to files of this machine"):
+            open_store("fsspec+reference://t", options | {"remote_protocol": local})
+    store = open_store("fsspec+reference://t", options)
+    assert store.get("other").to_pybytes() == b"referred"
+    for name in references:
+        with pytest.raises(StoreError):
+            store.get(name)
 
 
 def test_an_archive_on_this_machine_has_names_of_its_own(tmp_path: Path) -> None:

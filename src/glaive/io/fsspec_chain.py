@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 __all__ = ["chain_of", "is_of_this_machine"]
 
 _MOST: Final = 100
-"""File systems of a chain that are looked at: one may work through itself."""
+"""File systems of a chain that are looked at, and a few more."""
 
 
 def chain_of(system: Any) -> list[Any]:
     """A file system, and those that it works through: a cache through what it keeps files of."""
     found = [system]
-    while len(found) < _MOST:
-        below = getattr(found[-1], "fs", None) or getattr(found[-1], "sync_fs", None)
-        if below is None:
-            break
-        found.append(below)
+    for one in found:
+        if len(found) < _MOST:
+            found += [below for below in _below(one) if not any(below is known for known in found)]
     return found
+
+
+def _below(system: Any) -> Iterator[Any]:
+    for name in ("fs", "sync_fs"):
+        below = getattr(system, name, None)
+        if below is not None:
+            yield below
+    several = getattr(system, "fss", None)  # of references: by the scheme of what they lead to
+    if isinstance(several, Mapping):
+        yield from several.values()
 
 
 def is_of_this_machine(system: Any) -> bool:
