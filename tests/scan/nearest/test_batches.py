@@ -94,13 +94,19 @@ def test_more_queries_than_are_ranked_at_a_time_find_the_same(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", [None, "IVF_FLAT"])
-@pytest.mark.parametrize("size", [1e-40, 1e-24, 1e19, 1e30])
+@pytest.mark.parametrize(
+    ("element", "size"),
+    [
+        *(("float32", size) for size in (1e-40, 1e-24, 1e19, 1e30)),
+        *(("float64", size) for size in (1e-300, 1e-60, 1e60, 1e300)),
+    ],
+)
 def test_the_cosine_of_vectors_of_any_length_is_that_of_their_directions(
-    tmp_path: Path, kind: str | None, size: float
+    tmp_path: Path, kind: str | None, element: str, size: float
 ) -> None:
     directions = np.array([[1, 2, -3, 4], [1, 1, 1, 1], [-1, 2, -3, -4], [5, 0, 0, 0]] * 75, float)
     lengths = np.where(np.arange(len(directions)) % 2, size, 1)[:, None]
-    vectors = (directions * lengths).astype(np.float32)
+    vectors = (directions * lengths).astype(element)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), 4)
     table = pa.table({"v": lists, "id": np.arange(len(vectors))})
     dataset = glaive.write_dataset(table, tmp_path / "d")
@@ -111,6 +117,7 @@ def test_the_cosine_of_vectors_of_any_length_is_that_of_their_directions(
     wanted = np.sort(1 - cosines)
     options = {"k": len(vectors), "metric": "cosine", "nprobes": 2}
     for queries in (query, np.stack([query, query * size] * 3)):
-        found = _found(dataset, queries.astype(np.float32), **options)
+        found = _found(dataset, queries.astype(element), **options)
         distances = np.array([distance for _, distance in found]).reshape(-1, len(vectors))
+        assert len(distances) == queries.size // 4
         assert np.allclose(distances, wanted, atol=1e-3)

@@ -153,13 +153,12 @@ class OpenedVectorIndex(OpenedIndex):
         if vector.dtype == self.centroids.dtype and self.metric != "cosine":
             return np.ascontiguousarray(vector)
         with np.errstate(all="ignore"):
-            made: NDArray[Any] = np.ascontiguousarray(vector, self.centroids.dtype)
-            if self.metric == "cosine":
-                length = np.linalg.norm(made)
+            made = vector
+            if self.metric == "cosine":  # first: 32 bits may not hold numbers of 64
+                length = np.linalg.norm(vector)
                 usual = LEAST_LENGTH < length < MOST_LENGTH
-                made = made / length if usual else normalized(made[None])[0]
-                made = made.astype(np.float32, copy=False)
-        return made
+                made = vector / length if usual else normalized(vector[None])[0]
+            return np.ascontiguousarray(made, self.centroids.dtype)
 
     def queries(self, matrix: NDArray[Any]) -> NDArray[Any]:
         """Query vectors as of :meth:`query`."""
