@@ -320,6 +320,13 @@ def test_rows_behind_a_carriage_return_alone_are_not_lost_with_the_names(
     assert [row["f0"] for row in rows_of(tmp_path / "t.lance")] == ["a", "1", "3"]
 
 
+@pytest.mark.parametrize("text", ["x,1", "\ufeffx,1", '"x",1'])
+def test_a_file_without_names_may_be_one_line_without_an_end(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(text, "utf-8")
+    ingest(tmp_path / "a.csv", tmp_path / "t.lance", reader_options={"header": False})
+    assert rows_of(tmp_path / "t.lance") == [{"f0": "x", "f1": 1}]
+
+
 @pytest.mark.parametrize("name", ["a.csv.gz", "a.json.gz", "a.txt.zst", "a.json.lz4"])
 @pytest.mark.parametrize("cut", [0, 20])
 def test_compressed_files_that_are_damaged_are_errors_that_name_them(

@@ -241,8 +241,9 @@ class Csv(SourceFormat):
     def _names(self, line: pa.Buffer, sep: str) -> list[str]:
         csv: Any = import_module("pyarrow.csv")
 
+        ended = line if self._header else line.to_pybytes() + b"\n"  # else it has no columns
         first = csv.read_csv(
-            pa.BufferReader(line),
+            pa.BufferReader(ended),
             read_options=csv.ReadOptions(
                 autogenerate_column_names=not self._header,
                 encoding=self._encoding,
