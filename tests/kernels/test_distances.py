@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,7 @@ def test_a_query_whose_squares_are_below_the_least_number_has_a_cosine(tier: Any
 
 
 SIZES: list[tuple[Element, float]] = [
-    *(("float32", size) for size in (1e-40, 1e-24, 1e-19, 1e19, 1e30)),
+    *(("float32", size) for size in (1e-44, 1e-24, 1e-19, 1e19, 3e38)),
     *(("float64", size) for size in (1e-300, 1e-170, 1e-150, 1e160, 1e300)),
 ]
 
@@ -120,10 +121,10 @@ def test_a_vector_whose_squares_no_number_holds_has_a_cosine(
     element: Element, size: float, tier: Any
 ) -> None:
     kind: Any = np.dtype(element)
-    values = np.array([1, 1, -1, -1, 1, -1], kind) * kind.type(size)
+    directions = np.array([1, 1, -1, -1, 1, -1], kind)
     queries = Queries(np.array([[1, 1], [size, size]], kind))
     with force_tier(tier):
-        for number in range(2):
+        for values, number in product((directions, directions * kind.type(size)), range(2)):
             far = measure(VectorBlock(values, 2, element), queries, "cosine", query=number)
             assert np.allclose(far, [0, 2, 1], atol=1e-5)
 
