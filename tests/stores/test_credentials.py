@@ -231,7 +231,7 @@ def test_neither_clones_nor_branches_nor_stores_have_the_key_of_a_uri() -> None:
         assert "has a password or a key" in error
         check(error)
     assert dataset.deep_clone("memory://copied/deep", 1).to_table() == ROWS
-    for uri in ("memory://copied/deep", dataset.uri):
+    for uri in ("memory://copied/deep", dataset.uri, f"fsspec+{dataset.uri}"):
         store = open_store(uri)
         check([store.get(meta.path).to_pybytes() for meta in store.walk("")])
         check(repr(store))
