@@ -658,15 +658,19 @@ def test_files_of_others_in_a_folder_of_blobs_are_not_discarded(tmp_path: Path) 
     """A task that was said to have written a file may have written none of these."""
     store, mine = open_store(str(tmp_path / "d")), tmp_path / "home" / "deep"
     table = rows(VALUES)
-    plan = plan_write(store, table.schema, WriteOptions(data_storage_version="2.2"))
-    written = write_fragments(plan, table.to_batches())
+    options = WriteOptions(data_storage_version="2.2", max_rows_per_file=len(VALUES))
+    plan = plan_write(store, table.schema, options)
+    written = write_fragments(plan, [*table.to_batches(), *table.to_batches()])
     mine.mkdir(parents=True)
     for folder in (mine, mine.parent):
         (folder / "thesis.odt").write_bytes(b"mine")
         (folder / f"{1:032b}.blob").write_bytes(b"of another dataset")
-    (blobs,) = (path for path in (tmp_path / "d" / "data").iterdir() if path.is_dir())
+    files = [tmp_path / "d" / "data" / file.path for one in written for file in one.files]
+    blobs, others = (path.with_suffix("") for path in files)
+    (others / "thesis.odt").write_bytes(b"mine")
     blobs.rename(tmp_path / "moved")
     blobs.symlink_to(mine.parent, target_is_directory=True)
     discard_fragments(plan, written)
     assert len([path for path in (tmp_path / "home").rglob("*") if path.is_file()]) == 4
-    assert [path for path in (tmp_path / "d" / "data").iterdir() if path != blobs] == []
+    assert {*(tmp_path / "d" / "data").iterdir()} == {blobs, others}
+    assert [path.name for path in others.iterdir()] == ["thesis.odt"]
