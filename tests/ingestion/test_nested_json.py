@@ -59,6 +59,19 @@ def test_compressed_files_are_looked_through_under_all_names(tmp_path: Path, suf
     assert "nested deeper than 64 levels" in result.output
 
 
+@pytest.mark.parametrize("suffix", ["gz", "zstd", "bz2", "lz4"])
+def test_compressed_files_that_are_damaged_are_named(tmp_path: Path, suffix: str) -> None:
+    source = tmp_path / f"a.json.{suffix}"
+    codec = {"gz": "gzip"}.get(suffix, suffix)
+    with pa.CompressedOutputStream(f"{source}", codec) as out:
+        out.write(b"".join(b'{"a": %d}\n' % (number * 7919) for number in range(5000)))
+    source.write_bytes(source.read_bytes()[:-20])
+    target = f"{tmp_path / 't.lance'}"
+    result = CliRunner().invoke(cli, ["convert", f"{source}", target, "--from", "json"])
+    assert result.exit_code == 1
+    assert f"{source}: " in result.output
+
+
 @pytest.mark.spec("rel-24")
 def test_a_line_of_brackets_takes_a_few_times_its_bytes() -> None:
     text = b"{}" * (8 << 20)

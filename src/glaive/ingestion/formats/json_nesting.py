@@ -68,14 +68,16 @@ def check_files(paths: Iterable[str]) -> None:
     Raises
     ------
     pyarrow.ArrowInvalid
-        A file is nested too deeply, has a line of more than 1 GiB or a record that is null, or
-        stands for too many values.
+        A file is nested too deeply, has a line of more than 1 GiB or a record that is null, stands
+        for too many values, or cannot be decompressed.
     """
     columns = 0
     for path in paths:
         try:
             columns = _check_file(path, columns)
-        except pa.ArrowInvalid as error:
+        except (OSError, pa.ArrowException) as error:
+            if path in str(error):
+                raise
             raise pa.ArrowInvalid(f"{path}: {error}") from None
 
 
