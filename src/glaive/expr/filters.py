@@ -25,6 +25,7 @@ from glaive.expr.bind import bind
 from glaive.expr.evaluate import values
 from glaive.expr.filter_shapes import FilterShapes
 from glaive.expr.fold import simplify
+from glaive.expr.names import Names
 from glaive.expr.parse import parse
 from glaive.expr.render import render
 from glaive.expr.sizes import scalar_bytes, varies
@@ -222,7 +223,7 @@ def bind_filter(
     simple = shapes.filled(source) if shapes is not None and isinstance(source, str) else None
     if simple is not None and isinstance(source, str):
         return _filter_of(simple, source)
-    node, text = _tree_of(source)
+    node, text = _tree_of(source, schema, system)
     bound, _ = bind(node, schema, system=system, text=text, test=True)
     simple = simplify(bound)
     if shapes is not None and isinstance(source, str):
@@ -246,7 +247,7 @@ def bind_value(
     system: Mapping[str, pa.DataType] = NO_COLUMNS,
 ) -> Value:
     """Make an expression of any type ready for batches of a schema; see ``bind_filter``."""
-    node, text = _tree_of(source)
+    node, text = _tree_of(source, schema, system)
     bound, kind = bind(node, schema, system=system, text=text, test=False)
     return Value(expression=simplify(bound), type=kind, text=render(node))
 
@@ -260,13 +261,16 @@ def _as_type(values: Any, kind: Any) -> Any:
     return values.cast(kind)
 
 
-def _tree_of(source: str | pc.Expression | bytes) -> tuple[Node, str]:
+def _tree_of(
+    source: str | pc.Expression | bytes, schema: LanceSchema, system: Mapping[str, pa.DataType]
+) -> tuple[Node, str]:
     if isinstance(source, str):
         return parse(source), source
     if isinstance(source, pc.Expression):
         from glaive.expr.convert import from_arrow
+        from glaive.expr.held_constants import held_constants
 
-        return from_arrow(source), ""
+        return held_constants(from_arrow(source), Names(schema, system, "")), ""
     if isinstance(source, bytes):
         from glaive.expr.substrait import read_substrait
 
