@@ -574,3 +574,32 @@ def test_a_table_is_dropped_though_the_root_of_its_catalogue_is_a_link(tmp_path:
     call(catalogue, "create_table", ["t"], ipc())
     call(catalogue, "drop_table", ["t"])
     assert not (tmp_path / "real" / "t.lance").exists()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.list_(pa.dictionary(pa.int32(), pa.string())),
+        pa.struct([("d", pa.dictionary(pa.int32(), pa.string()))]),
+    ],
+    ids=str,
+)
+def test_a_query_has_one_dictionary_for_the_rows_of_all_fragments(
+    catalogue: DirectoryNamespace, tmp_path: Path, kind: Any
+) -> None:
+    words = [["a", "b", None], ["c", "a", "d"]]
+    for part in words:
+        values = pa.array(part).dictionary_encode()
+        column: Any = values.cast(pa.dictionary(pa.int32(), pa.string()))
+        if pa.types.is_list(kind):
+            column = pa.ListArray.from_arrays([0, 1, 1, 3], column)
+        elif pa.types.is_struct(kind):
+            column = pa.StructArray.from_arrays([column], ["d"])
+        else:
+            column = values.cast(kind)
+        table = pa.table({"id": range(3), "d": column})
+        glaive.write_dataset(table, tmp_path / "t.lance", mode="append")
+    answer = call(catalogue, "query_table", ["t"], k=9, vector={}, filter="id >= 0")
+    stored = glaive.dataset(tmp_path / "t.lance").to_table()
+    assert rows_of(answer) == stored.to_pylist()

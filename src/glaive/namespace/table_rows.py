@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import lance_namespace as interface
 import pyarrow as pa
 
+from glaive.arrow.chunked import one_array
+from glaive.arrow.dictionaries import has_dictionary
 from glaive.arrow.invalid_values import check_arrays
 from glaive.namespace.errors import InvalidInputError, as_namespace_errors
 from glaive.namespace.identifiers import id_of, mode_of, text_of, value
@@ -114,7 +116,7 @@ class TableRows(ABC):
     def query_table(self, request: Any) -> interface.QueryTableResponse:
         """Rows that pass a filter, or are nearest, or whose text matches: an Arrow IPC file."""
         with as_namespace_errors(_name(request)):
-            rows = self._open(request).to_table(**_scan_of(request))
+            rows = _with_one_dictionary(self._open(request).to_table(**_scan_of(request)))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, rows.schema) as writer:
             writer.write_table(rows)
@@ -151,6 +153,14 @@ def read_rows(data: bytes) -> pa.RecordBatchReader:
     except (pa.ArrowException, OSError, TypeError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"request_data: expected an Arrow IPC stream: {error}") from None
     return table.to_reader()
+
+
+def _with_one_dictionary(rows: pa.Table) -> pa.Table:
+    """The rows with one dictionary for each column: a file of Arrow has no more."""
+    for at, field in enumerate(rows.schema):
+        if has_dictionary(field.type):
+            rows = rows.set_column(at, field, one_array(rows.column(at)))
+    return rows
 
 
 def _name(request: object) -> str:
