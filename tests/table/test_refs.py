@@ -62,6 +62,33 @@ def test_what_a_link_in_the_place_of_a_tag_or_branch_leads_to_is_in_no_message(
     assert "AKIA" not in str(error.value)
 
 
+@pytest.mark.spec("rel-27")
+@pytest.mark.parametrize("folder", ["tags", "branches"])
+@pytest.mark.parametrize(
+    "member",
+    [
+        '"version": "AKIA", "parentVersion": "AKIA"',
+        '"version": ["AKIA"], "parentVersion": {"AKIA": 1}',
+        '"branch": "AKIA!", "parentBranch": "AKIA!"',
+        '"createdAt": "AKIA", "createAt": "AKIA"',
+        '"manifestSize": "AKIA"',
+        '"metadata": {"a": ["AKIA"]}, "identifier": "AKIA"',
+    ],
+)
+def test_a_link_to_other_json_shows_none_of_its_values(
+    folder: str, member: str, tmp_path: Path
+) -> None:
+    dataset = glaive.write_dataset(ROWS, tmp_path / "d")
+    sound = '"version": 1, "parentVersion": 1, "createAt": 1, "manifestSize": 1'
+    (tmp_path / "credentials").write_text(f"{{{sound}, {member}}}")
+    link = tmp_path / "d" / "_refs" / folder / "v.json"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "credentials")
+    with pytest.raises(CorruptFileError, match=r"v\.json") as error:
+        getattr(dataset, folder).list()
+    assert "AKIA" not in str(error.value)
+
+
 @pytest.mark.parametrize("name", ["a\nb", "a b"])
 def test_a_tag_whose_file_has_a_name_that_no_tag_has_is_damaged(name: str, tmp_path: Path) -> None:
     """Whatever the name: also one that no object can have."""

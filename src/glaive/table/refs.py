@@ -177,7 +177,12 @@ def read_refs(
     for name, meta in files.items():
         if not is_valid_name(name):
             where = root.full(meta.path if root.can_name(meta.path) else folder)
-            raise damaged(f"name of a file in {folder}", "a valid name", name, where)
+            raise CorruptFileError(
+                f"name of a file in {folder}",
+                expected="a valid name",
+                found=f"{name!r:.80}",
+                where=where,
+            )
         if not meta.size:
             where = GlaiveError.without_secrets(root.full(meta.path))
             _logger.warning("%s", _unfinished(where))
@@ -261,7 +266,12 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
             json.dumps(content, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             surrogate = error.object[error.start : error.end]
-            raise damaged(f"file of a {kind}", "Unicode strings", surrogate, where) from None
+            raise CorruptFileError(
+                f"file of a {kind}",
+                expected="Unicode strings",
+                found=f"{surrogate!r:.80}",
+                where=where,
+            ) from None
     return content
 
 
@@ -288,8 +298,25 @@ def metadata_of(content: Mapping[str, Any], where: str) -> dict[str, str]:
 
 
 def damaged(subject: str, expected: str, found: object, where: str) -> CorruptFileError:
-    """The error for a damaged ref."""
-    return CorruptFileError(subject, expected=expected, found=f"{found!r:.80}", where=where)
+    """The error for a damaged ref; without its values, for the reason that ``_no_ref`` gives."""
+    return CorruptFileError(subject, expected=expected, found=_kind_of(found), where=where)
+
+
+def _kind_of(value: object) -> str:
+    """What a value of JSON is, in words that do not tell the value."""
+    match value:
+        case None:
+            return "null, or nothing"
+        case bool():
+            return "true or false"
+        case str():
+            return f"a text of {len(value)} characters"
+        case int() | float():
+            return "another number"
+        case list():
+            return f"a list of {len(value)}"
+        case _:
+            return "an object"
 
 
 def stem(path: str) -> str:
