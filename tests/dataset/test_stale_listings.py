@@ -13,7 +13,7 @@ from tests.table.places import StaleListing
 
 import glaive
 from glaive import LanceDataset, LanceOperation, blob_array, blob_field
-from glaive.errors import VersionNotFoundError
+from glaive.errors import StoreError, VersionNotFoundError
 from glaive.format.paths import HINT, manifest_path
 from glaive.format.transaction import Transaction
 from glaive.fragment import write_fragments
@@ -181,3 +181,20 @@ def test_a_deep_clone_has_files_that_a_stale_listing_lacks() -> None:
     for folder in ("data", "_indices"):
         walked = [{file.path for file in one.store.walk(folder)} for one in (source, clone)]
         assert walked[0] == walked[1]
+
+
+class AnswersForAny(Unlisted):
+    """A web server that has a page for any name, as many do."""
+
+    def head(self, path: str) -> ObjectMeta:
+        return ObjectMeta(path, 1, None) if path.endswith(".blob") else self.inner.head(path)
+
+
+@pytest.mark.spec("rel-25")
+def test_a_deep_clone_ends_where_a_server_has_an_answer_for_any_name(tmp_path: Path) -> None:
+    rows = pa.table([blob_array([b"a" * 100_000])], schema=pa.schema([blob_field("value")]))
+    source = glaive.write_dataset(rows, f"memory://{uuid4().hex}/t.lance")
+    answering = LanceDataset.of(AnswersForAny(source.store), source.manifest)
+    with pytest.raises(StoreError, match="10,000 files that its listing lacks"):
+        answering.deep_clone(tmp_path / "copy.lance")
+    assert not (tmp_path / "copy.lance" / "_versions").exists()

@@ -17,7 +17,7 @@ from typing import Final
 import pyarrow as pa
 
 from glaive.config import settings
-from glaive.errors import AccessError, CorruptFileError, ObjectNotFoundError
+from glaive.errors import AccessError, CorruptFileError, ObjectNotFoundError, StoreError
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.deletions import decode_runs
 from glaive.format.footer import MAGIC
@@ -50,6 +50,10 @@ _MOST_ROWS: Final = 1 << 32
 
 _NAMED_IDS: Final = 1 << 32
 """Numbers of blob files, of which names have 32 bits."""
+
+_MOST_UNLISTED: Final = 10_000
+"""Blob files of a data file that a listing may lack, at most: it is some seconds old, and there are
+web servers that have an answer for any name."""
 
 _DELETIONS_BEGIN: Final = (b"ARROW1", b":0", b";0")
 """Arrow files, and the two kinds of roaring bitmaps."""
@@ -98,6 +102,8 @@ def copy_files(
     CorruptFileError
         The contents of a file do not match its name, or two files have the same name; with
         ``kept``, also where one of them is in the target.
+    StoreError
+        A store failed, or answers for many more files than it lists.
 
     Notes
     -----
@@ -280,15 +286,27 @@ def _unlisted_blobs(store: ObjectStore, folder: str, listed: Collection[str]) ->
     """Blob files that a listing lacks: their numbers begin at 1 and have no gaps.
 
     One request for each, and one for the number after the last.
+
+    Raises
+    ------
+    StoreError
+        They are more than a listing may lack.
     """
-    for number in range(1, _NAMED_IDS):
-        name = blob_file_name(number)
-        if name not in listed:
-            try:
-                store.head(f"{folder}/{name}")
-            except ObjectNotFoundError:
-                return
-            yield name
+    names = (
+        name for number in range(1, _NAMED_IDS) if (name := blob_file_name(number)) not in listed
+    )
+    for count, name in enumerate(names):
+        try:
+            store.head(f"{folder}/{name}")
+        except ObjectNotFoundError:
+            return
+        if count == _MOST_UNLISTED:
+            raise StoreError(
+                f"{store.full(folder)} has more than {_MOST_UNLISTED:,} files that its listing "
+                "lacks, or the server has an answer for any name. Try again when the listing has "
+                "them; a web server has to answer 404 for what is not there"
+            )
+        yield name
 
 
 def _check_link(copied: _Copy, home: ObjectStore, branch: str | None) -> None:
