@@ -9,11 +9,12 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from tests.table.places import StaleListing
+from tests.table.places import StaleListing, create
 
 import glaive
 from glaive import LanceDataset, LanceOperation, blob_array, blob_field
-from glaive.errors import StoreError, VersionNotFoundError
+from glaive.dataset.versions import clones
+from glaive.errors import DatasetExistsError, StoreError, VersionNotFoundError
 from glaive.format.paths import HINT, manifest_path
 from glaive.format.transaction import Transaction
 from glaive.fragment import write_fragments
@@ -198,3 +199,42 @@ def test_a_deep_clone_ends_where_a_server_has_an_answer_for_any_name(tmp_path: P
     with pytest.raises(StoreError, match="10,000 files that its listing lacks"):
         answering.deep_clone(tmp_path / "copy.lance")
     assert not (tmp_path / "copy.lance" / "_versions").exists()
+
+
+class Unseen(WrappedStore):
+    """A store over a network whose listings show nothing yet."""
+
+    @property
+    def is_remote(self) -> bool:
+        return True
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        return iter(())
+
+    def walk(self, prefix: str) -> Iterator[ObjectMeta]:
+        return iter(())
+
+
+@pytest.mark.spec("rel-2")
+@pytest.mark.parametrize("how", ["shallow_clone", "deep_clone"])
+def test_no_clone_takes_the_place_of_a_dataset_that_listings_do_not_show_yet(
+    newest: LanceDataset, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = f"memory://{uuid4().hex}/t.lance"
+    other = glaive.write_dataset(pa.table({"other": [1]}), place)
+    monkeypatch.setattr(clones, "open_root", lambda *_, **__: Unseen(other.store))
+    with pytest.raises(DatasetExistsError):
+        getattr(newest, how)(place)
+    assert glaive.dataset(place).to_table() == other.to_table()
+
+
+@pytest.mark.spec("rel-2")
+def test_no_dataset_is_begun_beside_a_clone_that_listings_do_not_show_yet(
+    newest: LanceDataset,
+) -> None:
+    clone = newest.shallow_clone(f"memory://{uuid4().hex}/t.lance")
+    store = Unseen(clone.store)
+    assert open_latest(store).version == clone.version == 2
+    with pytest.raises(DatasetExistsError):
+        create(store)
+    assert [one["version"] for one in clone.versions()] == [2]

@@ -119,7 +119,8 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
     """The newest version by the names of manifests; its manifest may be empty.
 
     One listing, or one query of the register of manifests if there is one; of a listing in order
-    the first page will do. Web servers have no listings: there the search starts at the hint.
+    the first page will do. Web servers have no listings: there the search starts at the hint, as it
+    does over a network where a listing shows no version, since it may be stale.
 
     Raises
     ------
@@ -128,8 +129,10 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
     CorruptFileError
         Both naming schemes are used, V1 for the newest version.
     """
-    if (newest := _registered(store) or _first_name(store) or _unlisted(store)) is not None:
-        return newest
+    is_http = store.uri.startswith(("http://", "https://"))
+    found = _registered(store) or _first_name(store) or (_unlisted(store) if is_http else None)
+    if found is not None:
+        return found
     last: dict[NamingScheme, ManifestLocation] = {}
     # Renaming begins with the newest; others begin elsewhere.
     page_will_do = store.lists_in_order and not store.is_local
@@ -143,7 +146,7 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
     newest, old = last.get("V2"), last.get("V1")
     if newest is not None and old is not None and old.version > newest.version:
         raise _mixed(store, newest, old)
-    newest = newest or old
+    newest = newest or old or (_unlisted(store) if store.is_remote and not is_http else None)
     if newest is None:
         raise DatasetNotFoundError(
             f"Dataset at path {store.uri} was not found: no dataset at {store.uri}: expected "
@@ -227,13 +230,11 @@ def _scheme_of(version: int, path: str) -> NamingScheme:
 
 
 def _unlisted(store: ObjectStore) -> ManifestLocation | None:
-    """The newest version on a web server: that of the hint, or a later one.
+    """The newest version without a listing: that of the hint, or a later one.
 
     Later ones are searched in steps that double, then halve: at most 128 requests, even if a
     server responds to every name.
     """
-    if not store.uri.startswith(("http://", "https://")):
-        return None
     version = read_hint(store)
     if version is None:
         return None
