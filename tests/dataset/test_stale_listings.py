@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,13 +13,15 @@ from tests.table.places import StaleListing, create
 
 import glaive
 from glaive import LanceDataset, LanceOperation, blob_array, blob_field
-from glaive.dataset.versions import clones
+from glaive.dataset.versions import clones, files
 from glaive.errors import DatasetExistsError, StoreError, VersionNotFoundError
 from glaive.format.paths import HINT, manifest_path
 from glaive.format.transaction import Transaction
 from glaive.fragment import write_fragments
-from glaive.io.store import ObjectMeta
+from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.io.uri import open_store
 from glaive.io.wrapped import WrappedStore
+from glaive.namespace import folders
 from glaive.spark.streams.options import StreamOptions
 from glaive.spark.streams.timeline import Timeline
 from glaive.table.commit import commit_transaction
@@ -202,17 +204,25 @@ def test_a_deep_clone_ends_where_a_server_has_an_answer_for_any_name(tmp_path: P
 
 
 class Unseen(WrappedStore):
-    """A store over a network whose listings show nothing yet."""
+    """A store over a network whose listings show what there was before; by default nothing."""
+
+    def __init__(self, inner: ObjectStore, seen: Collection[str] = ()) -> None:
+        super().__init__(inner)
+        self.seen = seen
 
     @property
     def is_remote(self) -> bool:
         return True
 
+    def below(self, path: str) -> ObjectStore | None:
+        inner = self.inner.below(path)
+        return None if inner is None else Unseen(inner)
+
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        return iter(())
+        return (meta for meta in self.inner.list(prefix) if meta.path in self.seen)
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
-        return iter(())
+        return (meta for meta in self.inner.walk(prefix) if meta.path in self.seen)
 
 
 @pytest.mark.spec("rel-2")
@@ -238,3 +248,29 @@ def test_no_dataset_is_begun_beside_a_clone_that_listings_do_not_show_yet(
     with pytest.raises(DatasetExistsError):
         create(store)
     assert [one["version"] for one in clone.versions()] == [2]
+
+
+@pytest.mark.parametrize("versions_seen", [0, 1])
+@pytest.mark.parametrize("ignore_not_found", [False, True])
+def test_a_drop_leaves_no_version_that_listings_do_not_show_yet(
+    versions_seen: int, ignore_not_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, rows = f"memory://{uuid4().hex}/t.lance", pa.table({"id": range(3)})
+    dataset = glaive.write_dataset(rows, place)
+    seen = {meta.path for meta in dataset.store.walk("")} if versions_seen else set()
+    dataset.insert(rows)
+    dataset.delete("id = 1")
+    dataset.create_scalar_index("id", "BTREE")
+    monkeypatch.setattr(files, "open_root", lambda *_, **__: Unseen(dataset.store, seen))
+    LanceDataset.drop(place, ignore_not_found=ignore_not_found)
+    data = {f"data/{file.path}" for one in dataset.get_fragments() for file in one.data_files()}
+    left = {meta.path for meta in dataset.store.walk("")}
+    assert not [path for path in left if path in data or not path.startswith("_transactions/")]
+    assert glaive.write_dataset(rows, place).version == 1
+
+
+def test_a_table_that_listings_do_not_show_yet_is_written() -> None:
+    table = glaive.write_dataset(pa.table({"id": [1]}), f"memory://{uuid4().hex}/t.lance").store
+    root = Unseen(open_store(table.uri.removesuffix("/t.lance")))
+    assert folders.is_written(root, "t.lance")
+    assert not folders.is_written(root, "other.lance")

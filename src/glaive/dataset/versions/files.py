@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -26,10 +27,16 @@ from glaive.format.names import is_staged_manifest_name
 from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
-from glaive.table.load import each_manifest, load_manifest, open_latest
+from glaive.table.load import (
+    each_manifest,
+    load_manifest,
+    load_numbered,
+    open_latest,
+    open_newest,
+)
 from glaive.table.manifest_store.steps import enter_renamed, finish_all
 from glaive.table.put_manifest import forget_dataset
-from glaive.table.references import files_of, kind_of
+from glaive.table.references import files_of, index_folders, kind_of
 from glaive.table.refs import BRANCHES, branch_store, is_branch_name, ref_files
 from glaive.table.root import open_root, plain_store, register_of
 from glaive.table.versions import list_manifests, list_versions
@@ -60,6 +67,8 @@ _TRACKED: Final = pa.schema(
     ]
 )
 _BATCH: Final = 8192
+_MOST_UNLISTED: Final = 10_000
+"""Versions that may be made while a listing is stale."""
 
 
 def all_files(dataset: OpenedVersion) -> pa.RecordBatchReader:
@@ -147,8 +156,9 @@ def drop_dataset(
     inner = plain_store(store)
     if isinstance(inner, LocalStore) and isinstance(above, LocalStore):
         inner.anchor = above.anchor
+    newest: Manifest | None = None
     try:
-        open_latest(store)
+        newest = open_newest(store) if store.is_remote else open_latest(store)
     except DatasetNotFoundError:
         _refuse_files(store)
         if ignore_not_found:
@@ -167,6 +177,8 @@ def drop_dataset(
     links = dict.fromkeys(link for link in store.links("") if can_be_deleted(store, link))
     for link in links:
         paths += _files_behind(store, link)
+    if newest is not None and store.is_remote:
+        paths += _unlisted_files(store, newest, paths)
     if register_of(store) is not None:
         for branch in filter(is_branch_name, ref_files(store, BRANCHES)):
             forget_dataset(branch_store(store, branch))
@@ -178,6 +190,26 @@ def drop_dataset(
     store.delete(list(links))
     forget_dataset(store)
     store.remove_folders()
+
+
+def _unlisted_files(store: ObjectStore, newest: Manifest, listed: Sequence[str]) -> list[str]:
+    """The hint, and what versions after the last one listed consist of: a listing may be stale.
+
+    Nothing of them that is not listed may stay that makes the place a dataset. Blobs, and files
+    whose names no Lance writer gives, may. One request for each of these versions.
+    """
+    names = (parse_manifest_name(path.removeprefix(f"{VERSIONS}/")) for path in listed)
+    last = max((name.version for name in names if name and not name.is_detached), default=0)
+    paths = [HINT]
+    for version in range(max(last, newest.version - _MOST_UNLISTED) + 1, newest.version + 1):
+        with suppress(ObjectNotFoundError):
+            manifest = load_numbered(store, version, newest.scheme)
+            paths.append(manifest_path(version, newest.scheme))
+            folders = zip(index_folders(manifest), manifest.indices, strict=True)
+            own = [(f.path, f.base_id) for f in files_of(manifest) if not f.is_folder]
+            own += [(f"{at.path}/{f.path}", at.base_id) for at, one in folders for f in one.files]
+            paths += [path for path, base in own if base is None and kind_of(path) is not None]
+    return paths
 
 
 def can_be_deleted(store: ObjectStore, path: str) -> bool:
