@@ -25,8 +25,11 @@ from glaive.errors import (
     StoreError,
     UnsupportedFeatureError,
 )
+from glaive.format.paths import VERSIONS
 from glaive.io.access import open_named
 from glaive.io.renewed import ExpiringOptions, RenewedStore
+from glaive.io.store import ObjectMeta, ObjectStore
+from glaive.io.wrapped import WrappedStore
 from glaive.namespace import DirectoryNamespace, connect
 from glaive.namespace import errors as failures
 from glaive.table.manifest_store.catalogue import CatalogueManifestStore
@@ -99,6 +102,28 @@ def test_a_number_that_was_asked_for_twice_makes_one_version(catalogue: Director
     made = glaive.write_dataset(ROWS, mode="append", **place(Repeated(catalogue)))
     assert (made.version, made.count_rows()) == (2, 6)
     assert glaive.dataset(**place(catalogue)).version == 2
+
+
+class Before(WrappedStore):
+    """A store whose listings show no versions yet."""
+
+    def below(self, path: str) -> ObjectStore | None:
+        inner = self.inner.below(path)
+        return None if inner is None else Before(inner)
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        return iter(()) if prefix == VERSIONS else self.inner.list(prefix)
+
+
+@pytest.mark.spec("rel-8")
+def test_a_number_that_was_asked_for_twice_is_looked_for_by_its_name(
+    catalogue: DirectoryNamespace,
+) -> None:
+    opened = glaive.write_dataset(ROWS, **place(Repeated(catalogue)))
+    catalogue.store = Before(catalogue.store)  # from now on its listings are stale
+    opened.insert(ROWS)
+    assert (opened.version, opened.count_rows()) == (2, 6)
+    assert call(catalogue, "describe_table_version", TABLE, version=2).version.version == 2
 
 
 NO_ANSWERS = [failures.InternalError("500"), interface.InternalError("500"), TimeoutError("slow")]

@@ -7,13 +7,14 @@ number gets it. The manifests are objects of the table, as without a catalogue.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, get_args
 
 import lance_namespace as interface
 
 from glaive.errors import FormatError, ObjectExistsError, ObjectNotFoundError
 from glaive.format.names import is_staged_manifest_name
-from glaive.format.paths import VERSIONS, NamingScheme, manifest_path
+from glaive.format.paths import DETACHED, VERSIONS, NamingScheme, manifest_path
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.namespace import folders
 from glaive.namespace.errors import (
@@ -27,12 +28,14 @@ from glaive.table.manifest_store.catalogue import manifest_key
 from glaive.table.manifest_store.steps import refuse_others
 from glaive.table.refs import MAIN, TREE, is_branch_name
 from glaive.table.versions import ManifestLocation, list_manifests
+from glaive.types import integer_of
 
 if TYPE_CHECKING:
     from glaive.namespace.manifest_table import Place
 
 __all__ = ["TableVersions"]
 
+_SCHEMES: tuple[NamingScheme, ...] = ("V2", "V1")
 _LONGEST = 1 << 31
 """Bytes of a manifest that is committed through the namespace."""
 
@@ -68,13 +71,16 @@ class TableVersions(ABC):
         return interface.ListTableVersionsResponse(versions=versions, page_token=token)
 
     def describe_table_version(self, request: Any) -> Any:
-        """One version; the newest if the request names none. One listing."""
+        """One version; the newest if the request names none.
+
+        One listing, or one request for a version by its number, two with old names of manifests:
+        a listing may be stale, and clients ask so whether what they committed is there.
+        """
         table = self._version_root(request)
-        found = _manifests(table)
         wanted = value(request, "version")
-        for at, meta in reversed(found):
-            if wanted is None or at.version == wanted:
-                return _answer("DescribeTableVersionResponse", request, _described(table, at, meta))
+        found = _manifests(table)[-1:] if wanted is None else _named(table, wanted)
+        for at, meta in found:
+            return _answer("DescribeTableVersionResponse", request, _described(table, at, meta))
         raise TableVersionNotFoundError(
             f"Table version not found: version {wanted} of {text_of(id_of(request))}"
         )
@@ -169,6 +175,18 @@ def _manifests(table: ObjectStore) -> list[tuple[ManifestLocation, ObjectMeta]]:
     """All complete versions, oldest first."""
     found = [(at, meta) for at, meta in list_manifests(table) if meta.size and not at.is_detached]
     return sorted(found, key=lambda one: one[0].version)
+
+
+def _named(table: ObjectStore, version: object) -> list[tuple[ManifestLocation, ObjectMeta]]:
+    """A complete version by its number, if there is one."""
+    number = integer_of(version) or 0
+    for scheme in _SCHEMES if 0 < number < DETACHED else ():
+        path = manifest_path(number, scheme)
+        with suppress(ObjectNotFoundError):
+            meta = table.head(path)
+            if meta.size:
+                return [(ManifestLocation(number, path, scheme, meta.size), meta)]
+    return []
 
 
 def _described(table: ObjectStore, at: ManifestLocation, meta: ObjectMeta) -> dict[str, Any]:
