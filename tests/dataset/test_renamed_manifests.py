@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,8 +16,10 @@ import glaive
 from glaive.dataset.versions.checksums import compare_manifest
 from glaive.dataset.versions.files import migrate_manifest_names
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.paths import manifest_path
 from glaive.io.local import LocalStore
-from glaive.io.store import BytesLike, PutMode
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode
+from glaive.io.wrapped import WrappedStore
 from glaive.table.manifest_store.sqlite import SqliteManifestStore
 
 ROWS = pa.table({"a": [1, 2]})
@@ -244,4 +246,27 @@ def test_the_newest_version_is_never_passed_over_where_another_library_was_stopp
     with pytest.raises(CorruptFileError, match="one naming scheme"):
         glaive.write_dataset(ROWS, path, mode="append")
     glaive.dataset(path, version=1).migrate_manifest_paths_v2()
+    assert glaive.dataset(path).count_rows() == 4
+
+
+class Late(WrappedStore):
+    """A store whose listings lack the manifests of some versions."""
+
+    def __init__(self, inner: ObjectStore, unseen: Sequence[int]) -> None:
+        super().__init__(inner)
+        self.unseen = {manifest_path(version, "V1") for version in unseen}
+
+    def list(self, prefix: str) -> Iterator[ObjectMeta]:
+        return (meta for meta in self.inner.list(prefix) if meta.path not in self.unseen)
+
+
+@pytest.mark.spec("rel-4")
+@pytest.mark.parametrize("unseen", [(2,), (1, 2)])
+def test_versions_that_listings_do_not_show_yet_are_renamed_too(
+    tmp_path: Path, unseen: Sequence[int]
+) -> None:
+    path = tmp_path / "t"
+    made(path, None)
+    assert migrate_manifest_names(Late(LocalStore(path), unseen)) == 2
+    assert {len(name) for name in names(path)} == {29}
     assert glaive.dataset(path).count_rows() == 4

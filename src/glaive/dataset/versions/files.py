@@ -26,7 +26,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.names import is_staged_manifest_name
 from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_name
 from glaive.io.local import LocalStore
-from glaive.io.store import ObjectStore
+from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.load import (
     each_manifest,
     load_manifest,
@@ -39,7 +39,7 @@ from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import files_of, index_folders, kind_of
 from glaive.table.refs import BRANCHES, branch_store, is_branch_name, ref_files
 from glaive.table.root import open_root, plain_store, register_of
-from glaive.table.versions import list_manifests, list_versions
+from glaive.table.versions import ManifestLocation, list_manifests, list_versions
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -272,7 +272,7 @@ def migrate_manifest_names(store: ObjectStore) -> int:
 
     Must not run concurrently with writers; can be repeated after an interruption: the newest is
     renamed first, so that it is found by then. Three requests per manifest, and two to a register
-    of manifests.
+    of manifests; one more for each that a stale listing lacks, and one for the version after them.
 
     Raises
     ------
@@ -287,7 +287,10 @@ def migrate_manifest_names(store: ObjectStore) -> int:
     register = register_of(store)
     if register is not None:
         finish_all(store, register)
-    old = [one for one in list_manifests(store) if one[0].scheme == "V1"]
+    listed = list(list_manifests(store))
+    old = [one for one in listed if one[0].scheme == "V1"]
+    last = max((at.version for at, _ in listed if not at.is_detached), default=0)
+    old += _later_with_old_names(store, last)
     for location, _ in old:  # what is there would be copied into the dataset
         _refuse_link(store, store.file_link_out(location.path))
     for location, meta in sorted(old, key=lambda one: one[0].version, reverse=True):
@@ -306,6 +309,20 @@ def migrate_manifest_names(store: ObjectStore) -> int:
         store.delete([meta.path])
         renamed += 1
     return renamed
+
+
+def _later_with_old_names(
+    store: ObjectStore, last: int
+) -> Iterator[tuple[ManifestLocation, ObjectMeta]]:
+    """The manifests after the last one listed, by their names: a listing may be stale.
+
+    If the newest kept its old name, nobody would find it behind a thousand with new ones.
+    """
+    with suppress(ObjectNotFoundError):
+        while True:
+            last += 1
+            path = manifest_path(last, "V1")
+            yield ManifestLocation(last, path, "V1"), store.head(path)
 
 
 def _refuse_link(store: ObjectStore, reason: str | None) -> None:
