@@ -19,6 +19,7 @@ from tests.dataset.test_claimed_rows import rewrite
 
 import glaive
 from glaive.events import listen, stop_listening
+from glaive.io.local import LocalStore
 
 Call = Callable[..., Result]
 
@@ -78,6 +79,25 @@ def test_repair_undoes_no_version_that_is_committed_while_it_looks_for_damage(
     assert glaive.dataset(things).version == 3
     assert "nothing to do" in call("repair", things, "--apply").stdout
     assert glaive.dataset(things).to_table() == rows
+
+
+def test_repair_undoes_no_version_that_is_committed_just_before_its_own(
+    call: Call, things: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage(things)
+    rows = glaive.dataset(things, version=1).to_table()
+    put, left = LocalStore.put, [rows]
+
+    def put_later(self: LocalStore, path: str, *args: Any, **kwargs: Any) -> None:
+        if path.endswith(".manifest") and left:
+            glaive.write_dataset(left.pop(), things, mode="append")
+        put(self, path, *args, **kwargs)
+
+    monkeypatch.setattr(LocalStore, "put", put_later)
+    result = call("repair", things, "--apply")
+    assert result.exit_code == 1
+    assert "version 3 was committed while version 2 was looked at" in result.stderr
+    assert glaive.dataset(things).version == 3
 
 
 def test_repair_says_if_nothing_is_sound(call: Call, tmp_path: Path) -> None:

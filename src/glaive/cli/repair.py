@@ -112,19 +112,21 @@ def _listed(version: int, problems: list[Problem]) -> list[dict[str, Any]]:
 
 
 def _apply(at: LanceDataset, facts: dict[str, Any]) -> None:
+    from glaive.dataset.commits.commit import commit_operation
     from glaive.dataset.commits.lance_operation import LanceOperation
+    from glaive.errors import CommitConflictError
+    from glaive.table.operations.restore import RestoreOverLooked
 
     if not facts["damaged"]:
         return
     if facts["sound_version"] != at.version:
-        newest = at.latest_version
-        if newest > at.version:
+        try:
+            at.move_to(commit_operation(at.opened, RestoreOverLooked(facts["sound_version"])))
+        except CommitConflictError as error:
             raise click.ClickException(
-                f"version {newest} was committed while version {at.version} was looked "
+                f"version {error.version} was committed while version {at.version} was looked "
                 "at, and its changes would be undone. Nothing was changed: try again"
-            )
-        at = at.checkout_version(facts["sound_version"])
-        at.restore()
+            ) from error
     for name in facts["dropped_indices"]:
         at.drop_index(name)
     if facts["dropped_fragments"]:

@@ -18,7 +18,7 @@ from glaive.table.fragment_ids import copy_of
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 
-__all__ = ["Restore"]
+__all__ = ["Restore", "RestoreOverLooked"]
 
 _COMPATIBLE = INCREMENTAL - {"update_config"} | {"overwrite", "restore"}
 _PERMANENT = Feature.STABLE_ROW_IDS | Feature.UNIQUE_FIELD_IDS
@@ -87,3 +87,12 @@ class Restore(TableOperation):
         wire.reader_feature_flags |= mixed
         wire.writer_feature_flags |= mixed
         return Draft(wire, older.index_section)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOverLooked(Restore):
+    """The same, if nobody has committed since the version that the caller looked at."""
+
+    def conflict(self, theirs: Operation) -> Conflict | None:
+        """Conflicts with everything, as it would be undone without having been looked at."""
+        return Conflict("its changes would be undone, and were not looked at")
