@@ -14,6 +14,7 @@ import glaive
 from glaive.cli.main import cli as main
 from glaive.cli.pipeline import UNFINISHED, WRONG_FILE
 from glaive.cli.pipeline import command as cli
+from glaive.dataset.versions.refs import Branches
 from glaive.errors import NotFoundError, OptionError
 from glaive.pipeline import (
     RunRecord,
@@ -372,3 +373,21 @@ def test_a_spec_of_sparks_own_pipelines_names_its_command(tmp_path: Path) -> Non
 def test_a_file_that_is_nested_deeply_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(OptionError, match="nested deeper than 32 levels"):
         load(written(tmp_path, text))
+
+
+def test_a_branch_that_a_listing_lacks_is_not_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, spark = pa.table({"a": [1, 2]}), None
+    glaive.write_dataset(rows, tmp_path / "t")
+    context = StepContext(
+        spark=spark,  # type: ignore[arg-type]  # nothing of a session is needed
+        name="x",
+        job_id="x",
+        datasets={"t": str(tmp_path / "t")},
+    )
+    context.ensure_branch("t", "dev")
+    context.dataset("t", "dev").insert(rows)
+    monkeypatch.setattr(Branches, "list", lambda _: {})
+    context.ensure_branch("t", "dev")
+    assert context.dataset("t", "dev").count_rows() == 4

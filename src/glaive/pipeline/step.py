@@ -112,9 +112,10 @@ class StepContext:
 
     def ensure_branch(self, name: str, branch: str) -> None:
         """Start a branch at the newest version of a dataset, unless it exists."""
-        opened = self.dataset(name)
-        if branch not in opened.branches.list():
-            opened.create_branch(branch)
+        try:
+            self.dataset(name, branch)  # by its name: a listing may lack one of an earlier step
+        except RefNotFoundError:
+            self.dataset(name).create_branch(branch)
 
 
 @dataclass(frozen=True, kw_only=True)
