@@ -319,10 +319,9 @@ def _later_with_old_names(
     If the newest kept its old name, nobody would find it behind a thousand with new ones.
     """
     with suppress(ObjectNotFoundError):
-        while True:
-            last += 1
-            path = manifest_path(last, "V1")
-            yield ManifestLocation(last, path, "V1"), store.head(path)
+        for version in range(last + 1, last + 1 + _MOST_UNLISTED):
+            path = manifest_path(version, "V1")
+            yield ManifestLocation(version, path, "V1"), store.head(path)
 
 
 def _refuse_link(store: ObjectStore, reason: str | None) -> None:
