@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import os
@@ -80,6 +81,10 @@ def test_packed_images_are_read_as_far_as_images_go(tmp_path: Path) -> None:
     assert read(image) == [b"image"]
     with pytest.raises(SchemaError, match=r"wrong\.png\.gz: no gzip file"):
         read(wrong)
+    parts = tmp_path / "parts.png.bz2"  # of which Arrow's error is no OSError
+    parts.write_bytes(b"".join(map(bz2.compress, (os.urandom(1 << 20), b"", bytes(1 << 20)))))
+    with pytest.raises(SchemaError, match=r"parts\.png\.bz2: no bz2 file"):
+        read(parts)
     assert bomb.stat().st_size < 2 << 20
     with pytest.raises(SchemaError, match=r"bomb\.png\.gz: \d+ bytes, of which gzip makes more"):
         read(bomb)
