@@ -327,6 +327,15 @@ def test_a_file_without_names_may_be_one_line_without_an_end(tmp_path: Path, tex
     assert rows_of(tmp_path / "t.lance") == [{"f0": "x", "f1": 1}]
 
 
+def test_texts_in_quotation_marks_are_no_nulls_in_a_file_of_one_column(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('a\n"NA"\n1\n2\n')
+    ingest(tmp_path / "a.csv", tmp_path / "t.lance")
+    assert [row["a"] for row in rows_of(tmp_path / "t.lance")] == ["NA", "1", "2"]
+    (tmp_path / "b.csv").write_text('b\n""\n1\n2\n')
+    ingest(tmp_path / "b.csv", tmp_path / "u.lance")
+    assert [row["b"] for row in rows_of(tmp_path / "u.lance")] == [None, 1, 2]
+
+
 @pytest.mark.parametrize("name", ["a.csv.gz", "a.json.gz", "a.txt.zst", "a.json.lz4"])
 @pytest.mark.parametrize("cut", [0, 20])
 def test_compressed_files_that_are_damaged_are_errors_that_name_them(

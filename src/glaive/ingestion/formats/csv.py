@@ -353,7 +353,7 @@ class Csv(SourceFormat):
                 include_columns=None if types is None else list(types),
                 null_values=list(dict.fromkeys(nulls)),
                 strings_can_be_null=True,
-                quoted_strings_can_be_null=are_quoted_nulls(names, types),
+                quoted_strings_can_be_null=are_quoted_nulls(data, names, types),
                 decimal_point=self._decimal,
                 timestamp_parsers=[self._timestamp_format] if self._timestamp_format else None,
             ),

@@ -138,14 +138,19 @@ class Quotes:
         return int(table.num_rows) + len(invalid)
 
 
-def are_quoted_nulls(names: Sequence[str], types: Mapping[str, Any] | None) -> bool:
+def are_quoted_nulls(
+    data: pa.Buffer, names: Sequence[str], types: Mapping[str, Any] | None
+) -> bool:
     """Whether nulls are ``""``: in a file of one column, as the parser passes over empty lines.
 
-    Not of texts, of which this is one. Types are none where they are inferred.
+    Not of texts, of which this is one. Types are none where they are inferred: there they are only
+    where data has such, for others in quotation marks, such as ``"NA"``, are texts.
     """
-    kinds = {} if types is None else types
-    texts = any("string" in str(kind) or "binary" in str(kind) for kind in kinds.values())
-    return len(names) == 1 and not texts
+    if len(names) != 1:
+        return False
+    if types is None:
+        return b'""' in data.to_pybytes()
+    return not any("string" in str(kind) or "binary" in str(kind) for kind in types.values())
 
 
 def block_size(data: pa.Buffer | bytes) -> int:
