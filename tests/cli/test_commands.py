@@ -242,6 +242,54 @@ def test_rows_of_one_column_are_converted_with_their_nulls(call: Call, tmp_path:
     assert (result.exit_code, target.read_text()) == (0, '"a"\n1\n""\n3\n')
 
 
+@pytest.mark.parametrize("kind", ["arrow", "csv", "json", "parquet"])
+def test_a_folder_is_converted_with_the_columns_of_all_its_files(
+    call: Call, tmp_path: Path, kind: str
+) -> None:
+    folder, target = tmp_path / "files", str(tmp_path / "t.lance")
+    folder.mkdir()
+    for name, table in (("a", {"id": [1, 2]}), ("b", {"x": ["late"], "id": [3]})):
+        glaive.write_dataset(pa.table(table), tmp_path / f"{name}.lance")
+        made = str(folder / f"{name}.{kind}")
+        assert call("convert", str(tmp_path / f"{name}.lance"), made).exit_code == 0
+    assert call("convert", str(folder), target, "--from", kind).exit_code == 0
+    rows = [{"id": 1, "x": None}, {"id": 2, "x": None}, {"id": 3, "x": "late"}]
+    assert glaive.dataset(target).to_table().to_pylist() == rows
+    words = ("--from", kind, "--columns", "x", "--overwrite")
+    assert call("convert", str(folder), target, *words).exit_code == 0
+    assert glaive.dataset(target).to_table()["x"].to_pylist() == [None, None, "late"]
+
+
+@pytest.mark.parametrize("kind", ["arrow", "json", "parquet"])
+def test_a_folder_is_converted_with_the_members_of_structs_in_all_its_files(
+    call: Call, tmp_path: Path, kind: str
+) -> None:
+    folder, target = tmp_path / "files", str(tmp_path / "t.lance")
+    folder.mkdir()
+    for name, value in (("a", {"x": 1}), ("b", {"y": "late", "x": 2})):
+        glaive.write_dataset(pa.table({"s": [value]}), tmp_path / f"{name}.lance")
+        made = str(folder / f"{name}.{kind}")
+        assert call("convert", str(tmp_path / f"{name}.lance"), made).exit_code == 0
+    assert call("convert", str(folder), target, "--from", kind).exit_code == 0
+    rows = [{"s": {"x": 1, "y": None}}, {"s": {"x": 2, "y": "late"}}]
+    assert glaive.dataset(target).to_table().to_pylist() == rows
+
+
+@pytest.mark.parametrize("late", ['{"id": 1, "x": 2}', '{"s": {"a": 1, "b": 2}}'])
+def test_no_value_of_json_is_left_out_because_its_name_comes_late(
+    call: Call, tmp_path: Path, late: str
+) -> None:
+    source, target = tmp_path / "a.json", tmp_path / "t.lance"
+    lines = ['{"id": 7, "s": {"a": 5}}'] * 60_000
+    source.write_text("\n".join([*lines, late]))
+    result = call("convert", str(source), str(target))
+    assert (result.exit_code, target.exists()) == (1, False)
+    assert "a.json: JSON parse error: unexpected field" in result.stderr
+    source.write_text("\n".join([late, *lines]))
+    assert call("convert", str(source), str(target)).exit_code == 0
+    assert glaive.dataset(target).count_rows() == 60_001
+
+
 def test_converting_names_what_is_missing_and_what_is_there(call: Call, tmp_path: Path) -> None:
     source, target = tmp_path / "a.csv", tmp_path / "a.lance"
     result = call("convert", str(source), str(target))

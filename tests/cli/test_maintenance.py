@@ -261,9 +261,7 @@ def test_files_are_converted_there_and_back(call: Call, tmp_path: Path, ending: 
     assert not list(tmp_path.glob(".*"))
 
 
-def test_files_of_parquet_are_converted_to_the_columns_of_the_first(
-    call: Call, tmp_path: Path
-) -> None:
+def test_files_of_parquet_are_converted_to_the_columns_of_all(call: Call, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     pq.write_table(pa.table({"a": [1, 2], "b": ["x", "y"]}), folder / "a[1].parquet")
@@ -271,7 +269,8 @@ def test_files_of_parquet_are_converted_to_the_columns_of_the_first(
     made = str(tmp_path / "a.lance")
     assert call("convert", str(folder), made, "--from", "parquet").exit_code == 0
     rows = glaive.dataset(made).to_table()
-    assert rows.to_pydict() == {"a": [1, 2, 3], "b": ["x", "y", None]}
+    columns = {"a": [1, 2, 3], "b": ["x", "y", None], "c": [None, None, 0.5]}
+    assert rows.to_pydict() == columns
     assert rows.schema.field("a").type == pa.int64()
     words = ("--from", "parquet", "--columns", "b", "--overwrite")
     assert call("convert", str(folder), made, *words).exit_code == 0

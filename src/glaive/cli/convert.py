@@ -64,9 +64,10 @@ def command(
 ) -> None:
     """Convert SOURCE to TARGET: Lance, Parquet, CSV, JSON lines or Arrow, by their endings.
 
-    Batch by batch, in one process without Spark; JSON is read whole. Files of a folder are read
-    once each, also where links lead to them, but not those in folders behind links. Values of blobs
-    are converted, too: to bytes, and to blobs where TARGET is a Lance dataset.
+    Batch by batch, in one process without Spark; JSON is read whole. Files of a folder give their
+    rows once each, also where links lead to them, but not those in folders behind links; the result
+    has the columns of all of them. A name that JSON has only beyond a megabyte is an error.
+    Values of blobs are converted, too: to bytes, and to blobs where TARGET is a Lance dataset.
     """
     have, want = source_kind or _kind(source, "--from"), target_kind or _kind(target, "--to")
     if condition is not None and have != "lance":
@@ -148,20 +149,87 @@ def _reader(
     found = _files_of(source)
     if not found:
         raise click.ClickException(f"{source} has no files")
-    if kind == "json":
-        from glaive.ingestion.formats.json_nesting import check_files
+    from glaive.ingestion.formats.json_nesting import check_files
 
+    if kind == "json":
         check_files(found)
-    scanner = files(found, format=kind).scanner(columns=columns)
-    schema = scanner.projected_schema
     try:
+        given = _columns_of(found, kind)
+        scanner = files(found, schema=given, format=kind).scanner(columns=columns)
+        schema = scanner.projected_schema
         _ = schema.names
     except UnicodeDecodeError as error:
         raise FormatError(f"{source}: a name is not UTF-8: {error}") from None
-    # Arrow's datasets decode row groups of Parquet as a whole, some of them ahead.
-    batches = _parquet_batches(found, schema) if kind == "parquet" else scanner.to_reader()
+    # Arrow's datasets decode row groups of Parquet as a whole, some of them ahead, and pass over
+    # names of JSON that come late in a file.
+    batches: Iterable[pa.RecordBatch] = scanner.to_reader()
+    if kind == "parquet":
+        batches = _parquet_batches(found, schema)
+    elif kind == "json":
+        if len(found) > 1:
+            check_files(found, len(given))  # each row has the columns of all files
+        batches = (batch.select(schema.names) for batch in _json_batches(found, given))
     check = _invalid if kind == "arrow" else damaged_text
     return pa.RecordBatchReader.from_batches(schema, _sound(batches, source, check)), schema
+
+
+def _columns_of(found: list[str], kind: str) -> pa.Schema:
+    """The columns of the first file, then those that only others have."""
+    import pyarrow as pa
+    import pyarrow.dataset as pads
+
+    files: Any = pads.dataset
+    first: pa.Schema = files(found[:1], format=kind).schema
+    fields = list(first)
+    for path in found[1:]:
+        names = [field.name for field in fields]
+        for field in files([path], format=kind).schema:
+            if field.name not in names:
+                fields.append(field.with_nullable(True))
+            else:
+                at = names.index(field.name)
+                fields[at] = _joined(fields[at], field)
+    metadata: Any = first.metadata
+    return pa.schema(fields, metadata)
+
+
+def _joined(first: pa.Field, other: pa.Field) -> pa.Field:
+    """A column with the members that its structs have in either of two files."""
+    import pyarrow as pa
+
+    kind = first.type
+    if kind == other.type or not (pa.types.is_null(kind) or pa.types.is_nested(kind)):
+        return first
+    unify: Any = pa.unify_schemas
+    try:
+        both = unify([pa.schema([first]), pa.schema([other])], promote_options="permissive")
+    except pa.ArrowException:  # values are cast to the first type, or refused
+        return first
+    found: pa.Field = both.field(0)
+    return found
+
+
+def _json_batches(found: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows of some files; all their names are in the schema."""
+    import pyarrow as pa
+    from pyarrow import json
+
+    from glaive.ingestion.formats.json_nesting import open_lines
+
+    parsing = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+    for path in found:
+        try:
+            with open_lines(path) as source:
+                lines: Any = source
+                yield from json.open_json(lines, parse_options=parsing)
+        except pa.ArrowInvalid as error:
+            late = "unexpected field" in str(error)
+            hint = (
+                ". Names are looked for in the first megabyte of a file: order its lines so that "
+            )
+            raise FormatError(
+                f"{path}: {error}{f'{hint}one with all names comes first' if late else ''}"
+            ) from error
 
 
 def _parquet_batches(found: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,7 @@ from glaive.arrow.nesting import MAX_NESTING, without_json_strings
 from glaive.ingestion.formats.json_cells import count_names, refuse_many_cells
 from glaive.ingestion.formats.json_nulls import refuse_null_records
 
-__all__ = ["check_files", "refuse_deep"]
+__all__ = ["check_files", "open_lines", "refuse_deep"]
 
 _SUFFIXES: Final[dict[str, Literal["brotli", "detect", "gzip", "zstd"]]] = {
     ".brotli": "brotli",
@@ -62,8 +62,18 @@ def refuse_deep(text: bytes | memoryview) -> None:
         depth, lowest = int(depths[-1]), int(lowest_yet[-1])
 
 
-def check_files(paths: Iterable[str]) -> None:
+def open_lines(path: str) -> pa.NativeFile:
+    """A file as Arrow's datasets read it: of a compressed one, what it holds."""
+    return pa.input_stream(path, compression=_SUFFIXES.get(Path(path).suffix, "detect"))
+
+
+def check_files(paths: Iterable[str], columns: int = 0) -> None:
     """Check files, before a dataset of Arrow parses them; of compressed ones, what they hold.
+
+    Parameters
+    ----------
+    columns
+        How many are known to be in the result.
 
     Raises
     ------
@@ -71,7 +81,6 @@ def check_files(paths: Iterable[str]) -> None:
         A file is nested too deeply, has a line of more than 1 GiB or a record that is null, stands
         for too many values, or cannot be decompressed.
     """
-    columns = 0
     for path in paths:
         try:
             columns = _check_file(path, columns)
@@ -83,8 +92,8 @@ def check_files(paths: Iterable[str]) -> None:
 
 def _check_file(path: str, columns: int) -> int:
     """Check a file, given the columns of those before it; returns how many there are then."""
-    codec, first = _SUFFIXES.get(Path(path).suffix, "detect"), True
-    with pa.input_stream(path, compression=codec) as source:
+    first = True
+    with open_lines(path) as source:
         rest = b""
         while True:
             # More at a time of a long line, which would be copied again with each part.
