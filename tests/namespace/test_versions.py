@@ -30,7 +30,7 @@ from glaive.io.access import open_named
 from glaive.io.renewed import ExpiringOptions, RenewedStore
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.wrapped import WrappedStore
-from glaive.namespace import DirectoryNamespace, connect
+from glaive.namespace import DirectoryNamespace, connect, manifest_table
 from glaive.namespace import errors as failures
 from glaive.table.manifest_store.catalogue import CatalogueManifestStore
 from glaive.table.put_manifest import forget_dataset
@@ -124,6 +124,25 @@ def test_a_number_that_was_asked_for_twice_is_looked_for_by_its_name(
     opened.insert(ROWS)
     assert (opened.version, opened.count_rows()) == (2, 6)
     assert call(catalogue, "describe_table_version", TABLE, version=2).version.version == 2
+
+
+@pytest.mark.spec("sec-18")
+def test_no_table_is_dropped_whose_folder_was_registered_just_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue = DirectoryNamespace(root=str(tmp_path))
+    call(catalogue, "create_namespace", ["of_others"])
+    glaive.write_dataset(ROWS, tmp_path / "t.lance")
+    before = glaive.dataset(catalogue.manifest.uri)
+    call(catalogue, "register_table", ["of_others", "same"], location="t.lance")
+
+    def stale(*_: object, **__: object) -> glaive.LanceDataset:
+        return glaive.LanceDataset.of(before.store, before.manifest)
+
+    monkeypatch.setattr(manifest_table, "dataset", stale)
+    with pytest.raises(failures.InvalidTableStateError, match="of_others"):
+        call(catalogue, "drop_table", ["t"])
+    assert glaive.dataset(tmp_path / "t.lance").count_rows() == ROWS.num_rows
 
 
 NO_ANSWERS = [failures.InternalError("500"), interface.InternalError("500"), TimeoutError("slow")]

@@ -37,6 +37,7 @@ from glaive.namespace.errors import (
 )
 from glaive.namespace.folders import MANIFEST, listed_folder, table_listed_in
 from glaive.namespace.identifiers import DELIMITER, text_of
+from glaive.table.load import open_newest
 
 __all__ = ["SCHEMA", "CatalogueRow", "ManifestTable", "Place", "Rows", "refuse_shared"]
 
@@ -134,7 +135,7 @@ class ManifestTable:
         return {} if opened is None else _rows_of(opened)
 
     def change(self, edit: Callable[[Rows], Rows | None]) -> Rows:
-        """Change the rows; returns them.
+        """Change the rows; returns them. Two requests more than reading, and those of a commit.
 
         Parameters
         ----------
@@ -149,6 +150,9 @@ class ManifestTable:
         """
         for _ in range(ATTEMPTS):
             opened = self._open()
+            if opened is not None:
+                # A listing may be stale, and what changes nothing is not refused by a commit.
+                opened.move_to(open_newest(opened.store))
             before = {} if opened is None else _rows_of(opened)
             after = edit(before)
             if after is None:
