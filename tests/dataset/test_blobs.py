@@ -31,13 +31,13 @@ from glaive.errors import (
     StoreError,
     UnsupportedFeatureError,
 )
-from glaive.file.v2.writing.blob_writer import BlobWriter
-from glaive.format.blobs import DESCRIPTOR
 from glaive.format.manifest import encode_manifest
 from glaive.format.pb import table_pb2
 from glaive.io.counting import CountingStore, Fault
 from glaive.io.uri import open_store
 from glaive.table.load import open_latest
+
+from .forged_blobs import forged_descriptions
 
 BIG = bytes(range(256)) * 400
 VALUES = [b"abc", None, b"", BIG, BIG[::-1] * 50, b"0123456789"]
@@ -444,21 +444,12 @@ def test_a_dataset_in_memory(version: str) -> None:
 @pytest.mark.parametrize("scheme", ["memory", "local"])
 @pytest.mark.parametrize(("position", "size"), [(2**64 - 1, 9), (9, 2**64 - 1), (2**63, 2**63)])
 def test_a_value_that_ends_behind_all_files_is_damage(
-    scheme: str, position: int, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scheme: str, position: int, size: int, tmp_path: Path
 ) -> None:
-    describe = BlobWriter.describe
-
-    def forged(writer: BlobWriter, field: Any, array: Any, path: str) -> Any:
-        described = describe(writer, field, array, path)
-        if path != "b":
-            return described
-        made = [{**row, "position": position, "size": size} for row in described.to_pylist()]
-        return pa.array(made, pa.struct(list(DESCRIPTOR)))
-
     place = f"{scheme}://{tmp_path}" if scheme == "memory" else str(tmp_path)
-    monkeypatch.setattr(BlobWriter, "describe", forged)
-    write(place, [VALUES[3]])  # in a file with others
-    monkeypatch.undo()
+    claims = {"position": position, "size": size}
+    with forged_descriptions("b", lambda described: [{**row, **claims} for row in described]):
+        write(place, [VALUES[3]])  # in a file with others
     reads: list[Any] = [BlobFile.read, BlobFile.view, lambda file: file.read_range(size - 1, 1)]
     for read in reads:  # of files whose size is not known yet
         with pytest.raises(CorruptFileError, match=r"\.blob"):

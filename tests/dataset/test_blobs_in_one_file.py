@@ -11,9 +11,9 @@ import pytest
 import glaive
 from glaive import Blob
 from glaive.errors import CorruptFileError, DataFileMissingError, UnsupportedFeatureError
-from glaive.file.v2.writing.blob_writer import BlobWriter
-from glaive.format.blobs import DESCRIPTOR, OWN_FILE
+from glaive.format.blobs import OWN_FILE
 
+from .forged_blobs import Rows, forged_descriptions
 from .test_blob_references import rows
 
 SIZE = 1 << 20
@@ -45,24 +45,16 @@ def test_rows_that_name_one_file_take_no_gigabytes(tmp_path: Path, sized: bool) 
 @pytest.mark.spec("rel-24", "blob-check-1")
 @pytest.mark.parametrize("overlap", [False, True])
 def test_the_size_that_one_row_claims_makes_no_windows_of_one_row(
-    overlap: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    overlap: bool, tmp_path: Path
 ) -> None:
     """Each of them would be sound by itself: a few bytes were read, or written, once for each."""
-    describe = BlobWriter.describe
 
-    def forged(writer: BlobWriter, field: Any, array: Any, path: str) -> Any:
-        described = describe(writer, field, array, path)
-        if path != "b":
-            return described
-        made = described.to_pylist()
-        if overlap:
-            made = [made[0]] * len(made)
-        made[-1] = {**made[-1], "kind": OWN_FILE, "size": 1 << 60, "blob_id": 1}
-        return pa.array(made, pa.struct(list(DESCRIPTOR)))
+    def forge(described: Rows) -> Rows:
+        made = [described[0]] * len(described) if overlap else described
+        return [*made[:-1], {**made[-1], "kind": OWN_FILE, "size": 1 << 60, "blob_id": 1}]
 
-    monkeypatch.setattr(BlobWriter, "describe", forged)
-    glaive.write_dataset(rows([b"v" * 1000, *[b""] * 2000]), tmp_path)
-    monkeypatch.undo()
+    with forged_descriptions("b", forge):
+        glaive.write_dataset(rows([b"v" * 1000, *[b""] * 2000]), tmp_path)
     dataset = glaive.dataset(tmp_path)
     error: Any = CorruptFileError if overlap else DataFileMissingError
     batches = dataset.scanner(["b"], blob_handling="all_binary", batch_size=10**6).to_batches()

@@ -46,17 +46,23 @@ def test_a_tag_with_what_cannot_be_shown_or_written_again_is_damaged(
         dataset.tags.update("v", 1)
 
 
+def with_a_link_to(text: str, folder: str, place: Path) -> glaive.LanceDataset:
+    """A dataset with a link in the place of a tag or a branch, to a file with this text."""
+    dataset = glaive.write_dataset(ROWS, place / "d")
+    (place / "credentials").write_text(text)
+    link = place / "d" / "_refs" / folder / "v.json"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(place / "credentials")
+    return dataset
+
+
 @pytest.mark.spec("rel-27")
 @pytest.mark.parametrize("folder", ["tags", "branches"])
 @pytest.mark.parametrize("secret", ["[default]\naws_access_key_id = AKIA", '["AKIA"]', "AKIA"])
 def test_what_a_link_in_the_place_of_a_tag_or_branch_leads_to_is_in_no_message(
     folder: str, secret: str, tmp_path: Path
 ) -> None:
-    dataset = glaive.write_dataset(ROWS, tmp_path / "d")
-    (tmp_path / "credentials").write_text(secret)
-    link = tmp_path / "d" / "_refs" / folder / "v.json"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(tmp_path / "credentials")
+    dataset = with_a_link_to(secret, folder, tmp_path)
     with pytest.raises(CorruptFileError, match=rf"{len(secret)} bytes of something else") as error:
         getattr(dataset, folder).list()
     assert "AKIA" not in str(error.value)
@@ -78,12 +84,8 @@ def test_what_a_link_in_the_place_of_a_tag_or_branch_leads_to_is_in_no_message(
 def test_a_link_to_other_json_shows_none_of_its_values(
     folder: str, member: str, tmp_path: Path
 ) -> None:
-    dataset = glaive.write_dataset(ROWS, tmp_path / "d")
     sound = '"version": 1, "parentVersion": 1, "createAt": 1, "manifestSize": 1'
-    (tmp_path / "credentials").write_text(f"{{{sound}, {member}}}")
-    link = tmp_path / "d" / "_refs" / folder / "v.json"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(tmp_path / "credentials")
+    dataset = with_a_link_to(f"{{{sound}, {member}}}", folder, tmp_path)
     with pytest.raises(CorruptFileError, match=r"v\.json") as error:
         getattr(dataset, folder).list()
     assert "AKIA" not in str(error.value)
