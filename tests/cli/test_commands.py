@@ -9,9 +9,11 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
@@ -273,6 +275,49 @@ def test_a_folder_is_converted_with_the_members_of_structs_in_all_its_files(
     assert call("convert", str(folder), target, "--from", kind).exit_code == 0
     rows = [{"s": {"x": 1, "y": None}}, {"s": {"x": 2, "y": "late"}}]
     assert glaive.dataset(target).to_table().to_pylist() == rows
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_members_that_are_never_null_may_be_in_some_files_of_a_folder_alone(
+    call: Call, tmp_path: Path, kind: str
+) -> None:
+    folder, target = tmp_path / "files", str(tmp_path / "t.lance")
+    folder.mkdir()
+    x, y = (pa.field(name, pa.int64(), nullable=False) for name in "xy")
+    for name, members in (("a", [x]), ("b", [x, y])):
+        values = pa.array([[{"x": 1, "y": 2}]], pa.list_(pa.struct(members)))
+        with pa.OSFile(str(folder / f"{name}.{kind}"), "wb") as sink:
+            rows = pa.table({"s": values})
+            if kind == "parquet":
+                pq.write_table(rows, sink)
+            else:
+                with pa.ipc.new_file(sink, rows.schema) as writer:
+                    writer.write_table(rows)
+    result = call("convert", str(folder), target, "--from", kind)
+    assert result.exit_code == 0, result.output
+    rows = glaive.dataset(target).to_table()
+    assert rows["s"].to_pylist() == [[{"x": 1, "y": None}], [{"x": 1, "y": 2}]]
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_files_that_are_converted_are_read_once(
+    call: Call, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, real = pa.table({"a": [1, 2]}), pads.dataset
+    glaive.write_dataset(rows, tmp_path / "a.lance")
+    source, target = str(tmp_path / f"a.{kind}"), str(tmp_path / "t.lance")
+    assert call("convert", str(tmp_path / "a.lance"), source).exit_code == 0
+
+    def planned(*arguments: Any, **options: Any) -> Any:
+        """A dataset of Arrow without rows: its reader would begin to read all files."""
+        schema = real(*arguments, **options).schema
+        scanner = SimpleNamespace(projected_schema=schema)
+        return SimpleNamespace(schema=schema, scanner=lambda **_: scanner)
+
+    monkeypatch.setattr(pads, "dataset", planned)
+    result = call("convert", source, target)
+    assert result.exit_code == 0, result.output
+    assert glaive.dataset(target).to_table() == rows
 
 
 @pytest.mark.parametrize("late", ['{"id": 1, "x": 2}', '{"s": {"a": 1, "b": 2}}'])

@@ -162,13 +162,15 @@ def _reader(
         raise FormatError(f"{source}: a name is not UTF-8: {error}") from None
     # Arrow's datasets decode row groups of Parquet as a whole, some of them ahead, and pass over
     # names of JSON that come late in a file.
-    batches: Iterable[pa.RecordBatch] = scanner.to_reader()
+    batches: Iterable[pa.RecordBatch]
     if kind == "parquet":
         batches = _parquet_batches(found, schema)
     elif kind == "json":
         if len(found) > 1:
             check_files(found, len(given))  # each row has the columns of all files
         batches = (batch.select(schema.names) for batch in _json_batches(found, given))
+    else:
+        batches = scanner.to_reader()  # which begins to read at once
     check = _invalid if kind == "arrow" else damaged_text
     return pa.RecordBatchReader.from_batches(schema, _sound(batches, source, check)), schema
 
@@ -181,14 +183,16 @@ def _columns_of(found: list[str], kind: str) -> pa.Schema:
     files: Any = pads.dataset
     first: pa.Schema = files(found[:1], format=kind).schema
     fields = list(first)
+    places = {field.name: at for at, field in enumerate(fields)}
     for path in found[1:]:
-        names = [field.name for field in fields]
+        known = len(fields)
         for field in files([path], format=kind).schema:
-            if field.name not in names:
+            at = places.get(field.name)
+            if at is None:
                 fields.append(field.with_nullable(True))
             else:
-                at = names.index(field.name)
                 fields[at] = _joined(fields[at], field)
+        places |= {fields[at].name: at for at in range(known, len(fields))}
     metadata: Any = first.metadata
     return pa.schema(fields, metadata)
 
@@ -202,11 +206,27 @@ def _joined(first: pa.Field, other: pa.Field) -> pa.Field:
         return first
     unify: Any = pa.unify_schemas
     try:
-        both = unify([pa.schema([first]), pa.schema([other])], promote_options="permissive")
+        both = unify(
+            [pa.schema([one.with_type(_may_lack(one.type))]) for one in (first, other)],
+            promote_options="permissive",
+        )
     except pa.ArrowException:  # values are cast to the first type, or refused
         return first
     found: pa.Field = both.field(0)
     return found
+
+
+def _may_lack(kind: Any) -> Any:
+    """A type whose structs have members that may be null, as those are that a file lacks."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [member.with_type(_may_lack(member.type)).with_nullable(True) for member in kind]
+        )
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_may_lack(kind.value_type)))
+    return kind
 
 
 def _json_batches(found: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
