@@ -446,3 +446,15 @@ def test_a_drop_deletes_manifests_once_all_other_files_are_deleted(server: Serve
     assert len(manifests) == 10
     assert max(call.ended for call in others) <= min(call.began for call in manifests)
     assert not [*open_store(place, options).walk("")]
+
+
+def test_objects_are_deleted_behind_one_that_is_missing(server: Server) -> None:
+    place, options = f"s3://{server.bucket()}/t", server.options
+    store = open_store(place, {**options, "aws_disable_bulk_delete": "true"})
+    names = [f"{number:02}" for number in range(40)]
+    for name in names[1:]:
+        store.put(name, [b"x"])
+    # Amazon answers as if it had been there, Google Cloud Storage that it is not.
+    server.failing.append(Failing("unknown", lambda method, _: method == "DELETE"))
+    store.delete(names)
+    assert not [*store.walk("")]

@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 import obstore
 import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, NotSupportedError
-from obstore.store import HTTPStore, MemoryStore
+from obstore.store import HTTPStore
 
 from glaive.errors import StoreError
 from glaive.io.bodies import LARGEST_OBJECT, body_of_object, body_of_ranges, body_of_tail
 from glaive.io.client_threads import require_client_threads
 from glaive.io.failures import check_ranges, from_object_store
+from glaive.io.object_deletes import delete_objects
 from glaive.io.object_path import check_object_path
 from glaive.io.ranges import MAX_REQUEST, aligned, coalesce, split
 from glaive.io.refusals import refusals
@@ -251,13 +252,9 @@ class ObjectStoreAdapter(ObjectStore):
         """Delete objects, many per request if the store can; missing ones are no error."""
         self._require_client()
         keys = [self._key(path) for path in paths]
-        # In memory, a missing object ends a batch, so objects are deleted one by one.
-        step = 1 if isinstance(self._store, MemoryStore) else 1000
-        for at in range(0, len(keys), step):
+        for at in range(0, len(keys), 1000):
             try:
-                obstore.delete(self._store, keys[at : at + step])
-            except FileNotFoundError:
-                continue
+                delete_objects(self._store, keys[at : at + 1000])
             except refusals() as error:
                 raise self.failed(error, self.full(paths[at]), "delete") from None
 
