@@ -168,6 +168,31 @@ def test_a_dataset_without_rows_becomes_a_file_with_columns(tmp_path: Path) -> N
     assert pq.read_schema(path).names == TABLE.column_names
 
 
+@pytest.mark.parametrize("name", ["arrow", "feather", "parquet"])
+def test_a_file_has_the_rows_of_fragments_with_dictionaries_of_their_own(
+    tmp_path: Path, name: str
+) -> None:
+    kind = pa.dictionary(pa.int8(), pa.string())
+    for items in (["a", "b", None], ["c", "b"], ["b", "a", "d"], ["a"]):
+        values: Any = pa.array(items).dictionary_encode().cast(kind)
+        rows = pa.table(
+            {
+                "x": values,
+                "s": pa.StructArray.from_arrays([values], ["m"]),
+                "l": pa.ListArray.from_arrays(
+                    [0, len(values)] + [len(values)] * (len(values) - 1), values
+                ),
+            }
+        )
+        dataset = glaive.write_dataset(rows, tmp_path / "t.lance", mode="append")
+    folder = tmp_path / "out"
+    export_files(dataset.opened, str(folder), name)
+    (path,) = parts(folder)
+    found = pq.read_table(path) if name == "parquet" else pa.ipc.open_file(path).read_all()
+    found.validate(full=True)
+    assert found.to_pylist() == dataset.to_table().to_pylist()
+
+
 def test_nested_values_become_json(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {

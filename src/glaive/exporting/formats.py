@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from glaive.arrow.dictionaries import has_dictionary
 from glaive.errors import OptionError, SchemaError
 from glaive.exporting.json_text import check_json_types, json_lines
 from glaive.ingestion.formats.options import known_options, option
@@ -159,12 +160,25 @@ class Arrow(FileFormat):
         self.compression = _one_of(options, "lz4", ("zstd", "none"))
 
     def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """A record batch for each batch."""
+        """A record batch for each batch.
+
+        A file has one dictionary for a column: the first one, to which deltas add the items that
+        those of other batches have, too.
+        """
         codec: Any = None if self.compression == "none" else self.compression
-        options = pa.ipc.IpcWriteOptions(compression=codec)
+        options = pa.ipc.IpcWriteOptions(compression=codec, emit_dictionary_deltas=True)
+        encoded = any(map(has_dictionary, schema.types))
+        written: pa.RecordBatch | None = None
         with pa.ipc.new_file(out, schema, options=options) as writer:
             for batch in batches:
-                writer.write_batch(batch)
+                try:
+                    writer.write_batch(batch)
+                except pa.ArrowInvalid:  # another dictionary, in the place of the one before
+                    if not encoded or written is None:
+                        raise
+                    batch = _with_items_of(written, batch)  # noqa: PLW2901  # the same rows
+                    writer.write_batch(batch)
+                written = batch
 
 
 class Feather(Arrow):
@@ -199,6 +213,13 @@ def _one_of(options: Mapping[str, object], default: str, others: tuple[str, ...]
         known = ", ".join((default, *others))
         raise OptionError(f"compression: expected one of {known}, found {value!r}")
     return value
+
+
+def _with_items_of(first: pa.RecordBatch, second: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of the second batch, with dictionaries that begin with those of the first one."""
+    both = pa.Table.from_batches([first.slice(0, 0), second]).unify_dictionaries()
+    columns: Any = [column.chunk(column.num_chunks - 1) for column in both.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=second.schema)
 
 
 def _lines_of_one(column: Any) -> bytes:
