@@ -45,6 +45,26 @@ def test_a_constant_may_stand_first(dataset: Any) -> None:
     assert found(dataset, f"st_covers({SQUARE}, g)") == [0, 3]
 
 
+@pytest.mark.spec("sec-1")
+def test_collections_with_empty_parts_do_not_end_the_process(tmp_path: Path) -> None:
+    texts = [
+        "GEOMETRYCOLLECTION(POINT EMPTY, POINT(2 5))",
+        "GEOMETRYCOLLECTION(POINT(3 3), LINESTRING EMPTY)",
+        None,
+        "MULTILINESTRING(EMPTY, (2 2, 7 2))",
+        "GEOMETRYCOLLECTION(GEOMETRYCOLLECTION(POINT EMPTY, POINT(3 3)), POINT(4 4))",
+        "POINT EMPTY",
+        "GEOMETRYCOLLECTION EMPTY",
+        "MULTIPOINT(3 3, 9 9)",
+        "GEOMETRYCOLLECTION(POINT(3 3))",
+    ]
+    dataset = glaive.write_dataset({"id": range(len(texts)), "g": texts}, tmp_path / "d")
+    for condition in (f"st_contains({SQUARE}, g)", f"st_within(g, {SQUARE})"):
+        assert found(dataset, condition) == [1, 4, 8]
+        assert found(dataset, f"{condition} IS NULL") == [2]
+    assert found(dataset, f"st_contains({SQUARE}, '{texts[4]}')") == list(range(len(texts)))
+
+
 @pytest.mark.parametrize(
     "point",
     [

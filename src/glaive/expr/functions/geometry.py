@@ -36,6 +36,10 @@ _NUMBERS_OF: Final = 4
 """Bounds of a box."""
 
 
+_COLLECTIONS: Final = 4
+"""Numbers of types from which on geometries have parts, in shapely."""
+
+
 _C = TypeVar("_C", bound=Callable[..., Any])
 
 
@@ -107,9 +111,34 @@ def _related(name: str, relation: str, left: Any, right: Any) -> Any:
     if is_constant(right) and not is_constant(left):
         # What was made ready has to come first.
         first, second, relation = second, first, _TURNED.get(relation, relation)
-    found = getattr(shapely, relation)(first, second)
+    compare = getattr(shapely, relation)
+    apart = _partly_empty(shapely, second) if relation == "contains" else []
+    if len(apart) and len(first) == 1:
+        others = second.copy()
+        others[apart] = None
+        found = compare(first, others)
+        found[apart] = compare(shapely.from_wkb(shapely.to_wkb(first)), second[apart])
+    else:
+        found = compare(first, second)
     missing = shapely.is_missing(first) | shapely.is_missing(second)
     return pa.array(np.broadcast_to(found, missing.shape), pa.bool_(), mask=missing)
+
+
+def _partly_empty(shapely: Any, shapes: Shapes) -> Any:
+    """Positions of collections with an empty part, at any depth.
+
+    GEOS 3.14 ends the process where it asks whether a polygon that was made ready contains one.
+    """
+    found = []
+    owners = np.flatnonzero(shapely.get_type_id(shapes) >= _COLLECTIONS)
+    shapes = shapes[owners]
+    while len(shapes):
+        shapes, parents = shapely.get_parts(shapes, return_index=True)
+        owners = owners[parents]
+        found.append(owners[shapely.is_empty(shapes)])
+        nested = shapely.get_type_id(shapes) >= _COLLECTIONS
+        shapes, owners = shapes[nested], owners[nested]
+    return np.unique(np.concatenate(found)) if found else []
 
 
 def _relation(name: str, relation: str) -> None:
