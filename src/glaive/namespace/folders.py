@@ -7,17 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 from uuid import uuid4
 
 from glaive.dataset.versions.files import drop_dataset
-from glaive.errors import (
-    DatasetNotFoundError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-    StoreError,
-)
+from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from glaive.format.limits import is_file_name
 from glaive.format.paths import VERSIONS
 from glaive.io.location import Location
@@ -30,7 +24,7 @@ from glaive.namespace.errors import (
     UnsupportedOperationError,
 )
 from glaive.namespace.identifiers import LONGEST_NAME, text_of
-from glaive.table.versions import newest_name
+from glaive.table.versions import unlisted
 
 __all__ = [
     "SUFFIX",
@@ -186,7 +180,7 @@ def _is_hidden(store: ObjectStore, folder: str) -> bool:
 def is_written(store: ObjectStore, folder: str) -> bool:
     """Whether a folder has a version.
 
-    Over a network also one that the listing does not show yet: two requests more if it shows none.
+    Over a network also one that the listing does not show yet: one request more if it shows none.
     """
     names = store.names(f"{folder}/{VERSIONS}")
     if names is not None:
@@ -194,11 +188,7 @@ def is_written(store: ObjectStore, folder: str) -> bool:
     entries = store.list(f"{folder}/{VERSIONS}")
     if any(entry.path.endswith(".manifest") for entry in entries):
         return True
-    if store.is_remote:
-        with suppress(DatasetNotFoundError):
-            newest_name(open_folder(store, folder))
-            return True
-    return False
+    return store.is_remote and unlisted(open_folder(store, folder)) is not None
 
 
 def is_declared(store: ObjectStore, folder: str) -> bool:

@@ -46,6 +46,7 @@ __all__ = [
     "may_have_later",
     "newest_known",
     "newest_name",
+    "unlisted",
     "was_made",
 ]
 
@@ -130,7 +131,7 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
         Both naming schemes are used, V1 for the newest version.
     """
     is_http = store.uri.startswith(("http://", "https://"))
-    found = _registered(store) or _first_name(store) or (_unlisted(store) if is_http else None)
+    found = _registered(store) or _first_name(store) or (unlisted(store) if is_http else None)
     if found is not None:
         return found
     last: dict[NamingScheme, ManifestLocation] = {}
@@ -146,7 +147,7 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
     newest, old = last.get("V2"), last.get("V1")
     if newest is not None and old is not None and old.version > newest.version:
         raise _mixed(store, newest, old)
-    newest = newest or old or (_unlisted(store) if store.is_remote and not is_http else None)
+    newest = newest or old or (unlisted(store) if store.is_remote and not is_http else None)
     if newest is None:
         raise DatasetNotFoundError(
             f"Dataset at path {store.uri} was not found: no dataset at {store.uri}: expected "
@@ -229,18 +230,16 @@ def _scheme_of(version: int, path: str) -> NamingScheme:
     return "V2" if path.startswith(manifest_path(version, "V2")) else "V1"
 
 
-def _unlisted(store: ObjectStore) -> ManifestLocation | None:
+def unlisted(store: ObjectStore) -> ManifestLocation | None:
     """The newest version without a listing: that of the hint, or a later one.
 
     Later ones are searched in steps that double, then halve: at most 128 requests, even if a
     server responds to every name.
     """
     version = read_hint(store)
-    if version is None:
-        return None
     schemes: tuple[NamingScheme, ...] = ("V2", "V1")
-    scheme = next((naming for naming in schemes if _is_there(store, version, naming)), None)
-    if scheme is None:
+    scheme = next((one for one in schemes if version and _is_there(store, version, one)), None)
+    if version is None or scheme is None:
         return None
     step, ahead = 1, True
     while step:
