@@ -21,12 +21,10 @@ ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 @pytest.fixture
 def events() -> Iterator[list[TraceEvent]]:
     """Events from now on."""
-    logger = logging.getLogger("glaive")
-    level, found = logger.level, list[TraceEvent]()
+    found = list[TraceEvent]()
     tracing.capture_trace_events(found.append)
     yield found
     tracing.shutdown_tracing()
-    logger.setLevel(level)
 
 
 def fields_of(events: list[TraceEvent], target: str, *names: str) -> list[tuple[str | None, ...]]:
@@ -130,13 +128,21 @@ def test_an_error_of_a_listener_does_not_undo_a_commit(tmp_path: Path) -> None:
     def fail(_: TraceEvent) -> None:
         raise ValueError("of the listener")
 
-    level = logging.getLogger("glaive").level
     tracing.capture_trace_events(fail)
     try:
         assert glaive.write_dataset(ROWS, str(tmp_path / "t")).version == 1
     finally:
         tracing.shutdown_tracing()
-        logging.getLogger("glaive").setLevel(level)
+
+
+def test_the_level_of_the_logger_is_afterwards_what_it_was() -> None:
+    logger = logging.getLogger("glaive")
+    before = logger.level
+    for _ in range(2):
+        tracing.capture_trace_events(lambda _: None)
+    assert logger.getEffectiveLevel() <= logging.INFO
+    tracing.shutdown_tracing()
+    assert logger.level == before
 
 
 def test_after_the_end_there_are_no_events(events: list[TraceEvent], tmp_path: Path) -> None:

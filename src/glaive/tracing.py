@@ -72,6 +72,8 @@ class _Handler(logging.Handler):
 
 
 _handlers: list[_Handler] = []
+_levels: list[int] = []
+"""Levels of the logger before it was set to that of a handler."""
 
 
 def _listen(receive: Callable[[logging.LogRecord], None]) -> None:
@@ -79,6 +81,7 @@ def _listen(receive: Callable[[logging.LogRecord], None]) -> None:
     logger = logging.getLogger("glaive")
     logger.addHandler(handler)
     if logger.getEffectiveLevel() > handler.level:
+        _levels.append(logger.level)
         logger.setLevel(handler.level)
     _handlers.append(handler)
 
@@ -115,6 +118,8 @@ def shutdown_tracing() -> None:
         handler = _handlers.pop()
         logger.removeHandler(handler)
         handler.close()
+    while _levels:
+        logger.setLevel(_levels.pop())
 
 
 def trace_to_chrome(*, file: str | os.PathLike[str] | None = None) -> None:
