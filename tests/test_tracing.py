@@ -135,14 +135,16 @@ def test_an_error_of_a_listener_does_not_undo_a_commit(tmp_path: Path) -> None:
         tracing.shutdown_tracing()
 
 
-def test_the_level_of_the_logger_is_afterwards_what_it_was() -> None:
+def test_the_level_of_the_logger_is_afterwards_what_it_was(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     logger = logging.getLogger("glaive")
-    before = logger.level
-    for _ in range(2):
-        tracing.capture_trace_events(lambda _: None)
-    assert logger.getEffectiveLevel() <= logging.INFO
-    tracing.shutdown_tracing()
-    assert logger.level == before
+    with caplog.at_level(logging.ERROR, "glaive"):
+        for _ in range(2):
+            tracing.capture_trace_events(lambda _: None)
+        assert logger.level == logging.INFO
+        tracing.shutdown_tracing()
+        assert logger.level == logging.ERROR
 
 
 def test_after_the_end_there_are_no_events(events: list[TraceEvent], tmp_path: Path) -> None:
