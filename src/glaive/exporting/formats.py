@@ -173,12 +173,12 @@ class Arrow(FileFormat):
             for batch in batches:
                 try:
                     writer.write_batch(batch)
+                    written = batch
                 except pa.ArrowInvalid:  # another dictionary, in the place of the one before
                     if not encoded or written is None:
                         raise
-                    batch = _with_items_of(written, batch)  # noqa: PLW2901  # the same rows
-                    writer.write_batch(batch)
-                written = batch
+                    written = _with_items_of(written, batch)
+                    writer.write_batch(written)
 
 
 class Feather(Arrow):

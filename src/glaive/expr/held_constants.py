@@ -105,10 +105,8 @@ def _held(constant: Literal, kind: Any) -> tuple[Literal, bool] | None:
             half = float(np.nextafter(np.float16(half), np.float16(-inf)))
         # Not a number stays so.
         return Literal(half, kind, at=constant.at), not half < constant.value
-    number, rest = divmod(
-        constant.value * _UNITS[kind.unit],
-        _UNITS[constant.type.unit],  # type: ignore[attr-defined]  # of times
-    )
+    given: Any = constant.type
+    number, rest = divmod(constant.value * _UNITS[kind.unit], _UNITS[given.unit])
     bound = 1 << (kind.bit_width - 1)
     if not -bound <= number < bound:
         return None

@@ -326,16 +326,16 @@ def _order(given: Any) -> tuple[ColumnOrdering, ...]:
     return orderings(given)
 
 
-def _late(given: object) -> bool | tuple[str, ...]:
+def _late(given: Any) -> bool | tuple[str, ...]:
     if isinstance(given, bool):
         return given
     listed = isinstance(given, Iterable) and not isinstance(given, str)
-    names: list[Any] = list(given) if listed else [None]  # type: ignore[call-overload]  # it is
+    names = tuple(given) if listed else (None,)
     if not all(isinstance(name, str) for name in names):
         raise OptionError(
             f"late_materialization: expected True, False or a list of names, found {given!r:.80}"
         )
-    return tuple(names)
+    return names
 
 
 def _blob_handling(given: object) -> object:

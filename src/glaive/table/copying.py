@@ -34,6 +34,7 @@ from glaive.table.references import FileKind, FileSet, VersionFile, files_of, in
 from glaive.table.refs import root_store
 from glaive.table.root import access_of
 from glaive.table.unverified import can_be_committed
+from glaive.table.versions import MOST_UNLISTED
 from glaive.types import ByteRange
 
 __all__ = ["copy_data_file", "copy_files"]
@@ -50,10 +51,6 @@ _MOST_ROWS: Final = 1 << 32
 
 _NAMED_IDS: Final = 1 << 32
 """Numbers of blob files, of which names have 32 bits."""
-
-_MOST_UNLISTED: Final = 10_000
-"""Blob files of a data file that a listing may lack, at most: it is some seconds old, and there are
-web servers that have an answer for any name."""
 
 _DELETIONS_BEGIN: Final = (b"ARROW1", b":0", b";0")
 """Arrow files, and the two kinds of roaring bitmaps."""
@@ -300,9 +297,9 @@ def _unlisted_blobs(store: ObjectStore, folder: str, listed: Collection[str]) ->
             store.head(f"{folder}/{name}")
         except ObjectNotFoundError:
             return
-        if count == _MOST_UNLISTED:
+        if count == MOST_UNLISTED:
             raise StoreError(
-                f"{store.full(folder)} has more than {_MOST_UNLISTED:,} files that its listing "
+                f"{store.full(folder)} has more than {MOST_UNLISTED:,} files that its listing "
                 "lacks, or the server has an answer for any name. Try again when the listing has "
                 "them; a web server has to answer 404 for what is not there"
             )

@@ -35,6 +35,7 @@ from glaive.table.root import register_of
 from glaive.table.version_hint import read_hint
 
 __all__ = [
+    "MOST_UNLISTED",
     "ManifestLocation",
     "has_its_name",
     "is_finished",
@@ -50,8 +51,8 @@ __all__ = [
     "was_made",
 ]
 
-_MOST_UNLISTED: Final = 10_000
-"""Versions that may be made while a listing is stale."""
+MOST_UNLISTED: Final = 10_000
+"""Versions, or files of a folder, that may be made while a listing is stale: some seconds."""
 
 _PAGE: Final = 990
 """Manifests that the first page of a listing has, which may have other names, too."""
@@ -356,7 +357,7 @@ def list_versions_past(store: ObjectStore, known: int) -> list[ManifestLocation]
         raise _is_stale(store, newest, known)
     number, before = newest + 1, 0
     while True:
-        if known - newest > _MOST_UNLISTED:
+        if known - newest > MOST_UNLISTED:
             raise _is_stale(store, newest, known)
         while (there := _exists(store, number, scheme)) or number <= known:
             if there:

@@ -39,7 +39,12 @@ from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import files_of, index_folders, kind_of
 from glaive.table.refs import BRANCHES, branch_store, is_branch_name, ref_files
 from glaive.table.root import open_root, plain_store, register_of
-from glaive.table.versions import ManifestLocation, list_manifests, list_versions
+from glaive.table.versions import (
+    MOST_UNLISTED,
+    ManifestLocation,
+    list_manifests,
+    list_versions,
+)
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -67,8 +72,6 @@ _TRACKED: Final = pa.schema(
     ]
 )
 _BATCH: Final = 8192
-_MOST_UNLISTED: Final = 10_000
-"""Versions that may be made while a listing is stale."""
 
 
 def all_files(dataset: OpenedVersion) -> pa.RecordBatchReader:
@@ -201,7 +204,7 @@ def _unlisted_files(store: ObjectStore, newest: Manifest, listed: Sequence[str])
     names = (parse_manifest_name(path.removeprefix(f"{VERSIONS}/")) for path in listed)
     last = max((name.version for name in names if name and not name.is_detached), default=0)
     paths = [HINT]
-    for version in range(max(last, newest.version - _MOST_UNLISTED) + 1, newest.version + 1):
+    for version in range(max(last, newest.version - MOST_UNLISTED) + 1, newest.version + 1):
         with suppress(ObjectNotFoundError):
             manifest = load_numbered(store, version, newest.scheme)
             paths.append(manifest_path(version, newest.scheme))
@@ -319,7 +322,7 @@ def _later_with_old_names(
     If the newest kept its old name, nobody would find it behind a thousand with new ones.
     """
     with suppress(ObjectNotFoundError):
-        for version in range(last + 1, last + 1 + _MOST_UNLISTED):
+        for version in range(last + 1, last + 1 + MOST_UNLISTED):
             path = manifest_path(version, "V1")
             yield ManifestLocation(version, path, "V1"), store.head(path)
 
