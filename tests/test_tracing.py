@@ -136,8 +136,9 @@ def test_an_error_of_a_listener_does_not_undo_a_commit(tmp_path: Path) -> None:
 
 
 def test_the_level_of_the_logger_is_afterwards_what_it_was(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("LANCE_LOG", "INFO")
     logger = logging.getLogger("glaive")
     with caplog.at_level(logging.ERROR, "glaive"):
         for _ in range(2):
