@@ -199,6 +199,33 @@ def test_pickled_parameters_are_never_given_to_the_class_of_a_type(
     assert not RUN
 
 
+@pytest.mark.spec("sec-17")
+@pytest.mark.usefixtures("unpickled")
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.1"])
+@pytest.mark.parametrize("of_column", [{}, {NAME: "arrow.uuid"}], ids=["plain", "extended"])
+def test_nor_are_those_of_a_schema_which_arrow_takes_for_a_struct(
+    version: str, of_column: dict[str, str], tmp_path: Path
+) -> None:
+    said = pickle.dumps(Planted(), 0)
+    field = pa.field("c", pa.binary(16), metadata=of_column)
+    planted = pa.schema([field], {NAME: "acme.unpickled", SAID: said, "unit": "m"})
+    table = pa.table([pa.array([b"0" * 16], pa.binary(16))], planted)
+    glaive.write_dataset(table, tmp_path / "a.lance", data_storage_version=version)
+    dataset = glaive.dataset(tmp_path / "a.lance")
+    assert dataset.schema.metadata == {
+        b"glaive:extension:name": b"acme.unpickled",
+        b"glaive:extension:metadata": said,
+        b"unit": b"m",
+    }
+    read = pa.table(dataset.scanner())
+    assert read.schema.metadata == dataset.schema.metadata
+    assert dataset.count_rows("c IS NOT NULL") == read.num_rows == 1
+    assert not RUN
+    again = glaive.write_dataset(read, tmp_path / "b.lance")
+    assert again.lance_schema.metadata[SAID] == said
+    assert not RUN
+
+
 class Scaled(pa.ExtensionType):
     """A type with a text for its parameters."""
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME, WITHHELD
 
-__all__ = ["JSON", "extended", "field_metadata", "storage_type"]
+__all__ = ["JSON", "as_written", "extended", "field_metadata", "storage_type"]
 
 JSON = "lance.json"
 _ARROW_JSON = "arrow.json"
@@ -45,6 +45,15 @@ def field_metadata(field: pa.Field[Any]) -> dict[str, bytes]:
         metadata[EXTENSION_NAME] = data_type.extension_name.encode()
         metadata[EXTENSION_METADATA] = parameters
     return metadata
+
+
+def as_written(metadata: dict[str, bytes]) -> dict[str, bytes]:
+    """Metadata with entries that were withheld in reading under their own keys."""
+    if WITHHELD[EXTENSION_NAME] not in metadata:
+        return metadata
+    from glaive.format.extension_metadata import restored
+
+    return restored(metadata)
 
 
 def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:

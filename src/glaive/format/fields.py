@@ -22,11 +22,11 @@ from glaive.errors import ColumnNotFoundError, SchemaError
 from glaive.format.blobs import MEMBERS, unfit_members
 from glaive.format.column_path import split_path
 from glaive.format.declared_keys import clustering_key, primary_key
-from glaive.format.extension import JSON, extended, field_metadata, storage_type
+from glaive.format.extension import JSON, as_written, extended, field_metadata, storage_type
 from glaive.format.field import Field
 from glaive.format.field_wire import fields_from_wire, fields_to_wire
 from glaive.format.limits import MAX_FIELD_ID
-from glaive.format.logical_types import EXTENSION_NAME, WITHHELD, check_list_size, logical_type
+from glaive.format.logical_types import EXTENSION_NAME, check_list_size, logical_type
 from glaive.format.pb import file_pb2
 from glaive.format.schema_field import SchemaField
 
@@ -107,7 +107,7 @@ class LanceSchema:
                 f"the name of a column or of a member, or a time zone, is not UTF-8: {error}. "
                 "Rename it before writing"
             ) from None
-        return cls(fields, _text_keys(schema.metadata))
+        return cls(fields, as_written(_text_keys(schema.metadata)))
 
     def to_arrow(self) -> pa.Schema:
         """Arrow schema of storage types, with metadata; cached."""
@@ -116,11 +116,10 @@ class LanceSchema:
     @cached_property
     def _arrow(self) -> pa.Schema:
         metadata: Any = dict(self.metadata) if self.metadata else None
-        if metadata and _PANDAS in metadata:
-            from glaive.format.pandas_metadata import is_unsafe
+        if metadata and not _READ_BY_OTHERS.isdisjoint(metadata):
+            from glaive.format.schema_metadata import safe_for_others
 
-            if is_unsafe(metadata[_PANDAS], (field.name for field in self.fields)):
-                del metadata[_PANDAS]
+            metadata = safe_for_others(metadata, (field.name for field in self.fields))
         return pa.schema([field.to_arrow() for field in self.fields], metadata)
 
     def logical_schema(self, *, json: bool = True) -> pa.Schema:
@@ -319,11 +318,7 @@ def _prune(field: Field, wanted: set[int]) -> Field | None:
 def _from_arrow(arrow: pa.Field[Any], path: str, ids: Iterator[int], depth: int) -> Field:
     if depth > MAX_NESTING:
         raise SchemaError(f"column {path!r}: nested deeper than {MAX_NESTING} levels. Flatten it.")
-    metadata = field_metadata(arrow)
-    if WITHHELD[EXTENSION_NAME] in metadata:
-        from glaive.format.extension_metadata import restored
-
-        metadata = restored(metadata)
+    metadata = as_written(field_metadata(arrow))
     data_type = storage_type(arrow.type)
     extension = metadata.get(EXTENSION_NAME, b"").decode("utf-8", "replace")
     if extension == "arrow.json":
@@ -379,7 +374,7 @@ def _children(data_type: Any, path: str) -> tuple[str, list[pa.Field[Any]]]:
     return logical_type(data_type, path), []
 
 
-_PANDAS = "pandas"
+_READ_BY_OTHERS = frozenset({EXTENSION_NAME, "pandas"})
 _CACHE_SIZE = 64
 _CACHE: dict[object, LanceSchema] = {}
 """Schemas by their wire format."""

@@ -1,0 +1,27 @@
+"""Metadata of a schema that other libraries act on, made safe for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from glaive.format.extension_metadata import withheld
+from glaive.format.pandas_metadata import is_unsafe
+
+__all__ = ["safe_for_others"]
+
+_PANDAS: Final = "pandas"
+
+
+def safe_for_others(
+    metadata: Mapping[str, bytes], names_of_columns: Iterable[str]
+) -> dict[str, bytes]:
+    """The entries, less what pandas notes where it is unsafe, those of an extension type withheld.
+
+    No schema is of an extension type. But by its C interface Arrow takes a schema for a struct, and
+    gives the entries of this one to the class of the type, as those of a field.
+    """
+    safe = withheld(metadata)
+    if _PANDAS in safe and is_unsafe(safe[_PANDAS], names_of_columns):
+        del safe[_PANDAS]
+    return safe
