@@ -6,12 +6,15 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
+from glaive.arrow.exported import exported_metadata
 from glaive.arrow.invalid_values import check_arrays
 from glaive.errors import OptionError
+from glaive.format.extension_metadata import without_unfit
+from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 from glaive.io.object_path import check_root
 from glaive.io.sqlite import connect_checked, has_tables
 
@@ -22,6 +25,13 @@ _WAIT_SECONDS = 5.0
 
 _OWN: Final = frozenset({"batches", "files", "kept_batches", "kept_fragments"})
 """Tables that checkpoints have."""
+
+_PREFIX: Final = 8
+"""Bytes before a message, at most: a mark, and its length."""
+
+_NAME: Final = EXTENSION_NAME.encode()
+_OTHER_NAME: Final = _NAME.lower()
+_OF_TYPES: Final = {_OTHER_NAME: EXTENSION_NAME, EXTENSION_METADATA.encode(): EXTENSION_METADATA}
 
 
 @contextmanager
@@ -71,6 +81,7 @@ def read_batch(data: object, path: object, subject: object) -> pa.RecordBatch:
     try:
         if not isinstance(data, bytes):
             raise TypeError(f"expected bytes, found {type(data).__name__}")
+        _check_types(data)
         with pa.ipc.open_stream(data) as reader:
             batch = reader.read_next_batch()
         check_arrays(batch)
@@ -80,3 +91,31 @@ def read_batch(data: object, path: object, subject: object) -> pa.RecordBatch:
             "the file to start over."
         ) from error
     return batch
+
+
+def _check_types(data: bytes) -> None:
+    """Refuse extension types that Arrow is not given from files: it makes them while it reads.
+
+    Raises
+    ------
+    ValueError
+        There is one whose parameters do not fit, or are neither text nor JSON.
+    """
+    head = data[: _PREFIX + pa.ipc.read_message(data).metadata.size]
+    # By another name of the same length, it is metadata like any other.
+    schema = pa.ipc.read_schema(pa.py_buffer(head.replace(_NAME, _OTHER_NAME)))
+    ahead: list[pa.Field[Any]] = [*schema]
+    while ahead:
+        field = ahead.pop()
+        pairs = exported_metadata(field)
+        said = {_OF_TYPES[key]: value for key, value in pairs if key in _OF_TYPES}
+        repeated = len(said) < sum(key in _OF_TYPES for key, _ in pairs)
+        if EXTENSION_NAME in said and (repeated or without_unfit(said, field.type) != said):
+            raise ValueError(f"column {field.name!r:.60} has an extension type of unfit parameters")
+        ahead += _members(field.type)
+
+
+def _members(kind: Any) -> list[pa.Field[Any]]:
+    if isinstance(kind, pa.DictionaryType):
+        kind = kind.value_type
+    return [kind.field(at) for at in range(kind.num_fields)]
