@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
 import pickletools
@@ -12,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import glaive
 from glaive.format.field import Field
@@ -224,6 +226,23 @@ def test_nor_are_those_of_a_schema_which_arrow_takes_for_a_struct(
     again = glaive.write_dataset(read, tmp_path / "b.lance")
     assert again.lance_schema.metadata[SAID] == said
     assert not RUN
+
+
+@pytest.mark.spec("sec-17")
+@pytest.mark.usefixtures("unpickled")
+def test_nor_are_those_in_columns_that_a_file_of_parquet_would_seem_to_have(
+    tmp_path: Path,
+) -> None:
+    said = pickle.dumps(Planted(), 0)
+    field = pa.field("c", pa.int32(), metadata={NAME: "acme.unpickled", SAID: said})
+    columns = base64.b64encode(pa.schema([field]).serialize().to_pybytes())
+    planted = pa.schema([pa.field("c", pa.int32())], {"ARROW:schema": columns, "unit": "m"})
+    dataset = glaive.write_dataset(pa.table([[1]], planted), tmp_path / "a.lance")
+    assert dataset.schema.metadata == {b"unit": b"m"}
+    parquet.write_table(dataset.to_table(), tmp_path / "a.parquet")
+    assert parquet.read_table(tmp_path / "a.parquet") == dataset.to_table()
+    assert not RUN
+    assert dataset.lance_schema.metadata["ARROW:schema"] == columns
 
 
 class Scaled(pa.ExtensionType):

@@ -374,7 +374,7 @@ def _children(data_type: Any, path: str) -> tuple[str, list[pa.Field[Any]]]:
     return logical_type(data_type, path), []
 
 
-_READ_BY_OTHERS = frozenset({EXTENSION_NAME, "pandas"})
+_READ_BY_OTHERS = frozenset({EXTENSION_NAME, "ARROW:schema", "pandas"})
 _CACHE_SIZE = 64
 _CACHE: dict[object, LanceSchema] = {}
 """Schemas by their wire format."""
