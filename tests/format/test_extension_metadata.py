@@ -245,6 +245,18 @@ def test_nor_are_those_in_columns_that_a_file_of_parquet_would_seem_to_have(
     assert dataset.lance_schema.metadata["ARROW:schema"] == columns
 
 
+def test_a_file_of_parquet_has_nothing_of_the_columns_of_another_one(tmp_path: Path) -> None:
+    """Spark would read the columns that there were when it wrote the rows."""
+    said = {"org.apache.spark.sql.parquet.row.metadata": "{}", "parquet.avro.schema": "{}"}
+    table = pa.table([[1]], pa.schema([("a", pa.int64())], {**said, "unit": "m"}))
+    dataset = glaive.write_dataset(table, tmp_path / "a.lance")
+    dataset.add_columns({"b": "a + 1"})
+    parquet.write_table(dataset.to_table(), tmp_path / "a.parquet")
+    found = parquet.read_metadata(tmp_path / "a.parquet").metadata
+    assert set(found or ()) == {b"ARROW:schema", b"unit"}
+    assert said.keys() < dataset.lance_schema.metadata.keys()
+
+
 class Scaled(pa.ExtensionType):
     """A type with a text for its parameters."""
 

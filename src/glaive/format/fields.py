@@ -26,7 +26,12 @@ from glaive.format.extension import JSON, as_written, extended, field_metadata, 
 from glaive.format.field import Field
 from glaive.format.field_wire import fields_from_wire, fields_to_wire
 from glaive.format.limits import MAX_FIELD_ID
-from glaive.format.logical_types import EXTENSION_NAME, check_list_size, logical_type
+from glaive.format.logical_types import (
+    EXTENSION_NAME,
+    READ_BY_OTHERS,
+    check_list_size,
+    logical_type,
+)
 from glaive.format.pb import file_pb2
 from glaive.format.schema_field import SchemaField
 
@@ -116,7 +121,7 @@ class LanceSchema:
     @cached_property
     def _arrow(self) -> pa.Schema:
         metadata: Any = dict(self.metadata) if self.metadata else None
-        if metadata and not _READ_BY_OTHERS.isdisjoint(metadata):
+        if metadata and not READ_BY_OTHERS.isdisjoint(metadata):
             from glaive.format.schema_metadata import safe_for_others
 
             metadata = safe_for_others(metadata, (field.name for field in self.fields))
@@ -374,7 +379,6 @@ def _children(data_type: Any, path: str) -> tuple[str, list[pa.Field[Any]]]:
     return logical_type(data_type, path), []
 
 
-_READ_BY_OTHERS = frozenset({EXTENSION_NAME, "ARROW:schema", "pandas"})
 _CACHE_SIZE = 64
 _CACHE: dict[object, LanceSchema] = {}
 """Schemas by their wire format."""

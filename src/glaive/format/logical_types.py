@@ -21,8 +21,10 @@ from glaive.types import MAX_OFFSET, MAX_WIDTH
 
 __all__ = [
     "BFLOAT16",
+    "COLUMNS_OF_PARQUET",
     "EXTENSION_METADATA",
     "EXTENSION_NAME",
+    "READ_BY_OTHERS",
     "WITHHELD",
     "check_list_size",
     "encoding_hint",
@@ -37,6 +39,23 @@ WITHHELD: Final = {
     EXTENSION_METADATA: "glaive:extension:metadata",
 }
 """Keys under which the entries of an extension type are read that no other library should see."""
+COLUMNS_OF_PARQUET: Final = frozenset(
+    {
+        "ARROW:schema",
+        "avro.schema",
+        "org.apache.spark.sql.parquet.row.metadata",
+        "parquet.avro.schema",
+        "parquet.proto.class",
+        "parquet.proto.descriptor",
+        "thrift.class",
+        "thrift.descriptor",
+    }
+)
+"""Keys of a schema by which readers of Parquet take other columns and types than the file has, and
+make objects of the classes that are named there.
+"""
+READ_BY_OTHERS: Final = COLUMNS_OF_PARQUET | {EXTENSION_NAME, "pandas"}
+"""Keys of a schema that other libraries act on."""
 BFLOAT16: Final = "lance.bfloat16"
 
 _UNITS: Final[tuple[Literal["s", "ms", "us", "ns"], ...]] = ("s", "ms", "us", "ns")

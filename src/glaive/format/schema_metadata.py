@@ -6,14 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from glaive.format.extension_metadata import withheld
+from glaive.format.logical_types import COLUMNS_OF_PARQUET
 from glaive.format.pandas_metadata import is_unsafe
 
 __all__ = ["safe_for_others"]
 
 _PANDAS: Final = "pandas"
-
-_OF_PARQUET: Final = "ARROW:schema"
-"""Of a file of Parquet, its columns as Arrow has them: types, with the parameters of extensions."""
 
 
 def safe_for_others(
@@ -21,14 +19,15 @@ def safe_for_others(
 ) -> dict[str, bytes]:
     """The entries, less what pandas notes where it is unsafe, those of an extension type withheld.
 
-    Nor is there what is for Arrow in files of Parquet: it would be written to one beside the entry
-    of Arrow itself, which reads the first of both.
+    Nor is there what describes the columns of a file of Parquet: it would be written to a file with
+    others. Of two entries of its own, Arrow reads the first.
 
     No schema is of an extension type. But by its C interface Arrow takes a schema for a struct, and
     gives the entries of this one to the class of the type, as those of a field.
     """
-    safe = withheld(metadata)
-    safe.pop(_OF_PARQUET, None)
+    safe = {
+        key: value for key, value in withheld(metadata).items() if key not in COLUMNS_OF_PARQUET
+    }
     if _PANDAS in safe and is_unsafe(safe[_PANDAS], names_of_columns):
         del safe[_PANDAS]
     return safe
