@@ -16,6 +16,7 @@ import pytest
 from pyarrow import parquet
 
 import glaive
+from glaive.errors import SchemaError
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 
@@ -245,6 +246,25 @@ def test_nor_are_those_in_columns_that_a_file_of_parquet_would_seem_to_have(
     assert dataset.lance_schema.metadata["ARROW:schema"] == columns
 
 
+@pytest.mark.spec("sec-17")
+@pytest.mark.usefixtures("unpickled")
+def test_nor_are_those_of_a_schema_that_a_catalogue_gives_as_json() -> None:
+    said = {NAME: "acme.unpickled", SAID: pickle.dumps(Planted(), 0).decode()}
+    column = {"name": "c", "type": {"type": "int32"}, "nullable": True, "metadata": said}
+    inner = {"name": "s", "type": {"type": "struct", "fields": [column]}, "nullable": True}
+    for given in (
+        {"fields": [column]},
+        {"fields": [inner]},
+        {"fields": [{**column, "metadata": {"unit": "m"}}], "metadata": said},
+    ):
+        made = glaive.json_to_schema(given)
+        assert pa.schema(Exported(made)) == made
+        assert "glaive:extension:name" in json.dumps(glaive.schema_to_json(made))
+    assert not RUN
+    with pytest.raises(SchemaError):
+        glaive.json_to_schema({"fields": [{**column, "metadata": {"unit": []}}]})
+
+
 def test_a_file_of_parquet_has_nothing_of_the_columns_of_another_one(tmp_path: Path) -> None:
     """Spark would read the columns that there were when it wrote the rows."""
     said = {"org.apache.spark.sql.parquet.row.metadata": "{}", "parquet.avro.schema": "{}"}
@@ -255,6 +275,17 @@ def test_a_file_of_parquet_has_nothing_of_the_columns_of_another_one(tmp_path: P
     found = parquet.read_metadata(tmp_path / "a.parquet").metadata
     assert set(found or ()) == {b"ARROW:schema", b"unit"}
     assert said.keys() < dataset.lance_schema.metadata.keys()
+
+
+class Exported:
+    """A schema by Arrow's C interface."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def __arrow_c_schema__(self) -> object:
+        """The capsule."""
+        return self.schema.__arrow_c_schema__()
 
 
 class Scaled(pa.ExtensionType):

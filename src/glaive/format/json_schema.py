@@ -14,7 +14,9 @@ import pyarrow as pa
 from glaive.arrow.nesting import check_schema
 from glaive.errors import GlaiveError, SchemaError
 from glaive.format.extension import field_metadata, storage_type
-from glaive.format.logical_types import leaf_type, logical_type
+from glaive.format.extension_metadata import without_unfit
+from glaive.format.logical_types import EXTENSION_NAME, READ_BY_OTHERS, leaf_type, logical_type
+from glaive.format.schema_metadata import safe_for_others
 
 __all__ = ["json_to_schema", "schema_to_json"]
 
@@ -44,6 +46,8 @@ def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
 def json_to_schema(schema_json: Mapping[str, Any]) -> pa.Schema:
     """Convert the result of :func:`schema_to_json` back.
 
+    Extension types are given to Arrow as those in files are: their parameters only as text or JSON.
+
     Raises
     ------
     SchemaError
@@ -54,7 +58,10 @@ def json_to_schema(schema_json: Mapping[str, Any]) -> pa.Schema:
         raise SchemaError("json_to_schema: missing field `fields`: expected a list of fields")
     try:
         fields = [_to_field(one, "schema") for one in given["fields"]]
-        schema = pa.schema(fields, given.get("metadata"))
+        metadata = _entries(given)
+        if isinstance(metadata, dict) and not READ_BY_OTHERS.isdisjoint(metadata):
+            metadata = safe_for_others(metadata, (field.name for field in fields))
+        schema = pa.schema(fields, metadata)
     except RecursionError as error:
         raise SchemaError("json_to_schema: fields are nested too deeply") from error
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -120,9 +127,22 @@ def _to_field(given: Any, parent: str) -> pa.Field[Any]:
                 f"json_to_schema: {key} of a field of {parent}: expected "
                 f"{'an object' if kind is Mapping else kind.__name__}, found {given[key]!r:.60}"
             )
-    name = given["name"]
-    metadata: Any = given.get("metadata")
-    return pa.field(name, _to_type(given["type"], name), given["nullable"], metadata)
+    name, metadata = given["name"], _entries(given)
+    kind = _to_type(given["type"], name)
+    if isinstance(metadata, dict) and EXTENSION_NAME in metadata:
+        metadata = without_unfit(metadata, kind)
+    return pa.field(name, kind, given["nullable"], metadata)
+
+
+def _entries(given: Mapping[str, Any]) -> Any:
+    """The metadata, with its texts as bytes; as it is where Arrow refuses it."""
+    metadata = given.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return metadata
+    pairs = [*metadata.items()]
+    if not all(isinstance(key, str) and isinstance(text, str) for key, text in pairs):
+        return metadata
+    return {key: text.encode() for key, text in pairs}
 
 
 def _to_type(given: Mapping[str, Any], name: str) -> Any:
