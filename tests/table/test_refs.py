@@ -66,6 +66,8 @@ def test_what_a_link_in_the_place_of_a_tag_or_branch_leads_to_is_in_no_message(
     with pytest.raises(CorruptFileError, match=rf"{len(secret)} bytes of something else") as error:
         getattr(dataset, folder).list()
     assert "AKIA" not in str(error.value)
+    # Errors of JSON have the whole text, which reports of errors may show.
+    assert error.value.__cause__ is error.value.__context__ is None
 
 
 @pytest.mark.spec("rel-27")

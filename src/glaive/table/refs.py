@@ -12,6 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import partial
@@ -61,6 +62,9 @@ MAIN: Final = "main"
 
 NAME: Final = re.compile(r"[\w.-]+")
 """Tag names, and parts of branch names."""
+
+_HALF: Final = re.compile(r"[\ud800-\udfff]+")
+"""Halves of surrogate pairs."""
 
 R = TypeVar("R")
 
@@ -255,23 +259,20 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
     where = root.full(path)
     if not data:
         raise RefNotFoundError(f"no {kind} {name!r} of {root.uri} yet: {_unfinished(where)}.")
-    try:
+    content: Any = None
+    with suppress(ValueError, RecursionError):  # an error of JSON has the whole text
         content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise _no_ref(kind, "JSON", data, where) from error
     if not isinstance(content, dict):
         raise _no_ref(kind, "a JSON object", data, where)
     if rb"\u" in data:  # may be an unpaired surrogate
-        try:
-            json.dumps(content, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            surrogate = error.object[error.start : error.end]
+        halves = _HALF.search(json.dumps(content, ensure_ascii=False))
+        if halves is not None:
             raise CorruptFileError(
                 f"file of a {kind}",
                 expected="Unicode strings",
-                found=f"{surrogate!r:.80}",
+                found=f"{halves[0]!r:.80}",
                 where=where,
-            ) from None
+            )
     return content
 
 
