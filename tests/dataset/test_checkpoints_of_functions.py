@@ -327,3 +327,26 @@ def test_results_of_extension_types_are_kept(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_arrays([stored, texts], ["t", "j"])
     results.insert_batch(BatchUDFCheckpoint.BatchInfo(0, 0), batch)
     assert results.get_batch(BatchUDFCheckpoint.BatchInfo(0, 0)) == batch
+
+
+@pytest.mark.spec("sec-17")
+def test_nor_what_the_schema_as_a_whole_says(tmp_path: Path) -> None:
+    sink = pa.BufferOutputStream()
+    schema = pa.schema([pa.field("a", pa.int64())], PLANTED)
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([pa.array([1])], schema=schema))
+    results = BatchUDFCheckpoint(tmp_path / "results")
+    with closing(sqlite3.connect(tmp_path / "results")) as connection, connection:
+        stored = (sink.getvalue().to_pybytes(),)
+        connection.execute("INSERT INTO kept_batches VALUES (0, 0, ?)", stored)
+    with pytest.raises(OptionError, match="the schema itself has an extension type"):
+        results.get_batch(BatchUDFCheckpoint.BatchInfo(0, 0))
+
+
+@pytest.mark.parametrize("kept", [b"", b"\xff\xff\xff\xff\0\0\0\0", b"x" * 100], ids=len)
+def test_what_is_no_result_is_an_error(kept: bytes, tmp_path: Path) -> None:
+    results = BatchUDFCheckpoint(tmp_path / "results")
+    with closing(sqlite3.connect(tmp_path / "results")) as connection, connection:
+        connection.execute("INSERT INTO kept_batches VALUES (0, 0, ?)", (kept,))
+    with pytest.raises(OptionError, match="cannot be read"):
+        results.get_batch(BatchUDFCheckpoint.BatchInfo(0, 0))

@@ -85,7 +85,7 @@ def read_batch(data: object, path: object, subject: object) -> pa.RecordBatch:
         with pa.ipc.open_stream(data) as reader:
             batch = reader.read_next_batch()
         check_arrays(batch)
-    except (pa.ArrowException, OSError, StopIteration, TypeError, ValueError) as error:
+    except (pa.ArrowException, EOFError, OSError, StopIteration, TypeError, ValueError) as error:
         raise OptionError(
             f"checkpoint_file {path}: the result for {subject} cannot be read ({error}). Delete "
             "the file to start over."
@@ -104,6 +104,8 @@ def _check_types(data: bytes) -> None:
     head = data[: _PREFIX + pa.ipc.read_message(data).metadata.size]
     # By another name of the same length, it is metadata like any other.
     schema = pa.ipc.read_schema(pa.py_buffer(head.replace(_NAME, _OTHER_NAME)))
+    if any(key == _OTHER_NAME for key, _ in exported_metadata(schema)):
+        raise ValueError("the schema itself has an extension type, which no schema is of")
     ahead: list[pa.Field[Any]] = [*schema]
     while ahead:
         field = ahead.pop()
