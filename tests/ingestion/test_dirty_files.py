@@ -15,6 +15,7 @@ from pyarrow import orc, parquet
 import glaive
 from glaive.errors import FormatError, OptionError, SchemaError, StoreError
 from glaive.ingestion import ingest
+from glaive.ingestion.records import BLOCK_BYTES
 from glaive.ingestion.sources import COMPRESSIONS, list_sources
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
@@ -156,6 +157,18 @@ def test_a_mark_that_is_not_closed_is_told_in_the_last_line_and_behind_values_of
         ingest(path, tmp_path / "t.lance")
     path.write_text(f'id,s\n{early}\n2,5" pipe\n')
     assert ingest(path, tmp_path / "t.lance").rows == 2
+
+
+def test_a_mark_within_a_field_and_a_value_cut_by_the_end_of_a_block_are_no_pair(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.csv"
+    filler = f"3,x,{'y' * 4000}\n" * (BLOCK_BYTES // 4000)
+    # By the count of marks, the line end within the last value ends a record.
+    path.write_text(f'id,s,t\n1,x,"two\nlines"\n2,5" pipe,"y\n3,x,z"\n{filler}')
+    with pytest.raises(FormatError, match=r"line \d: a quotation mark is not closed"):
+        ingest(path, tmp_path / "t.lance")
+    assert not (tmp_path / "t.lance" / "_versions").exists()
 
 
 def test_values_of_several_lines_stay_whole_in_other_encodings(tmp_path: Path) -> None:

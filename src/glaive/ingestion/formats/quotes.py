@@ -12,7 +12,7 @@ import pyarrow as pa
 from glaive.dataclass import dataclass
 from glaive.ingestion.records import record_starts, unescaped
 from glaive.memory import as_array
-from glaive.types import Int64s
+from glaive.types import Int64s, UInt8s
 
 __all__ = ["GOES_ON", "Quotes", "are_quoted_nulls", "block_size"]
 
@@ -21,6 +21,7 @@ GOES_ON = (
     "{'multiline': True}"
 )
 _NOT_CLOSED = "a quotation mark is not closed"
+_LINE_END, _RETURN = b"\n\r"
 _ANOTHER = b"\nx\n"
 """A record, and nothing but the end of a value where a quotation mark is open."""
 
@@ -83,9 +84,8 @@ class Quotes:
         if not marks.any():
             return
         if quoted:
-            # Marks within fields, as in ``5" pipe``, put the count of marks out of step.
             records = len(_lines(data, record_starts(data, quoted=True, escape=self.escape)))
-            in_step = records == rows and not np.count_nonzero(marks) % 2
+            in_step = records == rows and self._are_pairs(as_array(data))
             if not in_step and self._is_open(data, self._records(data)):
                 raise pa.ArrowInvalid(_NOT_CLOSED)
             return
@@ -95,6 +95,22 @@ class Quotes:
         ends_open = marks[int(starts[-2]) :].any() and self._is_open(last, self._records(last))
         if shorter or ends_open:
             raise pa.ArrowInvalid(f"{_NOT_CLOSED} in its line. {GOES_ON}")
+
+    def _are_pairs(self, values: UInt8s) -> bool:
+        """Whether each mark begins or ends a value, or is one of two that stand for one.
+
+        Marks within fields, as in ``5" pipe``, do not: one of these and one that is open are two.
+        """
+        marks = unescaped(values, self.quote, self.escape)
+        if len(marks) % 2:
+            return False
+        around = np.concatenate(([_LINE_END], values, [_LINE_END]))  # at + 1 is where at was
+        is_edge = np.zeros(256, np.bool_)
+        is_edge[[ord(self.sep), ord(self.quote), _LINE_END, _RETURN]] = True
+        begins, ends = marks[::2], marks[1::2]
+        if self.escape and np.any(around[np.maximum(begins - 1, 0)] == ord(self.escape)):
+            return False  # what stands before the mark may be escaped
+        return bool(is_edge[around[begins]].all() and is_edge[around[ends + 2]].all())
 
     def _is_open(self, data: pa.Buffer, records: int) -> bool:
         """Whether the data end within a value; ``records`` are in them."""
