@@ -99,7 +99,7 @@ def reconcile(
             elif (
                 not typed
                 and field.name in original
-                and (chosen or rule == "fail" or _read_as_list(field.type, current.type))
+                and (chosen or rule == "fail" or _read_as(field.type, current.type))
             ):
                 continue
             else:
@@ -143,6 +143,12 @@ def _joined(
             f"column {field.name}: {field.type} and {current.type} in {where}. Pass "
             "schema_drift='widen' if one type shall hold both, or schema= to name the types"
         )
+    refused = SchemaError(
+        f"column {field.name}: no type holds {field.type} and {current.type}, in {where}. Pass "
+        "schema= to name the types"
+    )
+    if _would_round(current.type, field.type):
+        raise refused
     joined: pa.Field[Any]
     try:
         joined = pa.unify_schemas(
@@ -150,20 +156,38 @@ def _joined(
             promote_options="permissive",
         ).field(0)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise SchemaError(
-            f"column {field.name}: no type holds {field.type} and {current.type}, in {where}. Pass "
-            "schema= to name the types"
-        ) from error
+        raise refused from error
     if _plain(joined.type) == _plain(current.type):
         return current.with_nullable(nullable)
     return joined.with_nullable(nullable)
 
 
-def _read_as_list(inferred: Any, known: Any) -> bool:
-    """Whether texts and lists are what a column of lists, or of vectors, is read from."""
+def _read_as(inferred: Any, known: Any) -> bool:
+    """Whether values of a type that was inferred are read as those of the type that is known.
+
+    Texts and lists as lists or vectors; numbers as decimals or ``uint64``, which are exact.
+    """
     if pa.types.is_fixed_size_list(known):
         return bool(pa.types.is_string(inferred) or pa.types.is_list(inferred))
+    if pa.types.is_decimal(known):
+        return bool(pa.types.is_floating(inferred))
+    if pa.types.is_uint64(known):
+        return bool(pa.types.is_integer(inferred))
     return bool(pa.types.is_string(inferred) and pa.types.is_list(known))
+
+
+def _would_round(one: Any, other: Any) -> bool:
+    """Whether decimals would become floats, in the same place at any depth."""
+    for decimal, kind in ((one, other), (other, one)):
+        if pa.types.is_decimal(decimal) and pa.types.is_floating(kind):
+            return True
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        names = {field.name for field in one} & {field.name for field in other}
+        return any(_would_round(one.field(name).type, other.field(name).type) for name in names)
+    if not one.num_fields or one.num_fields != other.num_fields:
+        return False
+    pairs = ((one.field(at).type, other.field(at).type) for at in range(one.num_fields))
+    return any(_would_round(*pair) for pair in pairs)
 
 
 def _plain(data_type: Any) -> Any:
