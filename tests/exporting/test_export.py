@@ -240,7 +240,12 @@ def test_nested_values_become_json(tmp_path: Path) -> None:
         ("json", pa.array([{"b": b"x"}]), "column x: JSON has no bytes"),
         ("json", UUIDS, "column x: JSON has no bytes"),
         ("csv", UUIDS, r"column x: CSV has no extension<arrow\.uuid>"),
-        ("parquet", pa.array([{}], pa.struct([])), "column x: Parquet has no structs"),
+        ("parquet", pa.array([{}], pa.struct([])), "column x: Parquet has no struct<>"),
+        (
+            "parquet",
+            pa.array([[Decimal(100)]], pa.list_(pa.decimal128(5, -2))),
+            r"column x: Parquet has no list<.*decimal128\(5, -2\)>: Scale",
+        ),
     ],
 )
 def test_types_that_a_format_lacks_are_refused(

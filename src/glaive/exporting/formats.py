@@ -67,13 +67,20 @@ class Parquet(FileFormat):
         self.compression: Any = _one_of(options, "zstd", ("snappy", "gzip", "lz4", "none"))
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse structs without members, wherever they are."""
+        """Refuse types that Arrow has no Parquet for, wherever they are.
+
+        Structs without members, and decimals whose scale is below 0 or above their digits.
+        """
+        from pyarrow import parquet
+
         for field in schema:
-            if _has_empty_struct(field.type):
+            try:
+                parquet.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+            except (pa.ArrowException, OSError) as error:
                 raise SchemaError(
-                    f"column {field.name}: Parquet has no structs without members, found "
-                    f"{field.type}. Leave the column out, or export as arrow or json"
-                )
+                    f"column {field.name}: Parquet has no {field.type}: {error}. Leave the column "
+                    "out, or export as arrow or json"
+                ) from error
 
     def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Row groups of about 64 MiB of rows."""
@@ -240,10 +247,3 @@ def _lines_of_one(column: Any) -> bytes:
 def _stored(data_type: pa.DataType) -> pa.DataType:
     """What an extension type is stored as; other types as they are."""
     return data_type.storage_type if isinstance(data_type, pa.BaseExtensionType) else data_type
-
-
-def _has_empty_struct(data_type: pa.DataType) -> bool:
-    stored: Any = _stored(data_type)
-    if pa.types.is_struct(stored) and not stored.num_fields:
-        return True
-    return any(_has_empty_struct(stored.field(at).type) for at in range(stored.num_fields))
