@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import glaive
+from glaive.errors import FilterError
 
 TIMES = [-(10**9), -1500, -1001, -1000, -1, 0, 1, 999, 1000, 1001, 1500, 2000, 86_399_999, 10**15]
 
@@ -79,6 +80,32 @@ def test_half_floats_are_compared_with_floats(tmp_path: Path) -> None:
     for test in (*comparisons(pc.field("h"), constants), listed, ~listed):
         found = [at.to_table(filter=test)["id"].to_pylist() for at in (dataset, wide)]
         assert found[0] == found[1], test
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string_view(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str
+)
+@pytest.mark.parametrize("column", ["s", "d"])
+def test_lists_of_texts_may_be_views_or_dictionaries(
+    tmp_path: Path, kind: Any, column: str
+) -> None:
+    texts = pa.array(["a", "b", "c", None])
+    rows = pa.table({"id": range(4), "s": texts, "d": texts.dictionary_encode()})
+    dataset = glaive.write_dataset(rows, tmp_path / "t")
+    for nulls, expected in (([None], [0, 1, 3]), ([], [0, 1])):
+        given: Any = pa.array(["a", "b", "a", *nulls])
+        listed = pc.field(column).isin(given.cast(kind))
+        assert dataset.to_table(filter=listed)["id"].to_pylist() == expected
+        assert dataset.to_table(filter=~listed)["id"].to_pylist() == [2]
+
+
+@pytest.mark.parametrize(
+    "function", [pc.match_substring, pc.match_substring_regex, pc.match_like, pc.starts_with]
+)
+def test_patterns_that_are_no_texts_are_errors_of_the_filter(tmp_path: Path, function: Any) -> None:
+    dataset = glaive.write_dataset(pa.table({"s": ["a"]}), tmp_path / "t")
+    with pytest.raises(FilterError, match="is no text"):
+        dataset.to_table(filter=function(pc.field("s"), b"\xff"))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.dictionaries import check_indices, decode_dictionary
 from glaive.arrow.exported import exported_metadata
 from glaive.errors import FilterError
 from glaive.expr import tree
@@ -122,9 +123,12 @@ _HARMLESS = {"", "ArithmeticOptions", "ScalarAggregateOptions"}
 
 def _in(nodes: list[Node], options: Options) -> Node:
     values = options["value_set"].values
+    if pa.types.is_dictionary(values.type):
+        check_indices(values, "the values of is_in")
+        values = decode_dictionary(values)
     nulls = options["null_matching_behavior"].as_py() if values.null_count else _SQL
-    if nulls in (_MATCHED, _SKIPPED):
-        values = values.drop_null()
+    if nulls in (_MATCHED, _SKIPPED):  # not by Arrow, which cannot filter views
+        values = [value for value in values if value.is_valid]
     among = tree.InList(nodes[0], tuple(Literal.of(value) for value in values))
     return tree.either(tree.IsNull(nodes[0]), among) if nulls == _MATCHED else among
 
@@ -145,11 +149,17 @@ def _null(nodes: list[Node], options: Options) -> Node:
     return null
 
 
+def _pattern(options: Options) -> str:
+    try:
+        pattern = options["pattern"].as_py()
+        return pattern.decode() if isinstance(pattern, bytes) else str(pattern)
+    except UnicodeDecodeError as error:
+        raise FilterError(f"the pattern {error.object!r:.80} is no text: {error}") from None
+
+
 def _like(before: str, after: str, *, plain: bool = True) -> Callable[[list[Node], Options], Node]:
     def made(nodes: list[Node], options: Options) -> Node:
-        pattern = options["pattern"].as_py()
-        if isinstance(pattern, bytes):
-            pattern = pattern.decode()
+        pattern = _pattern(options)
         if plain:
             for special in "\\%_":
                 pattern = pattern.replace(special, f"\\{special}")
@@ -160,8 +170,7 @@ def _like(before: str, after: str, *, plain: bool = True) -> Callable[[list[Node
 
 
 def _regex(nodes: list[Node], options: Options) -> Node:
-    pattern = options["pattern"].as_py()
-    text = pattern.decode() if isinstance(pattern, bytes) else pattern
+    text = _pattern(options)
     flags = [Literal("i", pa.string())] if options["ignore_case"].as_py() else []
     return tree.Call("regexp_like", (nodes[0], Literal(text, pa.string()), *flags))
 
