@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pytest
@@ -310,6 +311,46 @@ class TestSources:
         polars = pytest.importorskip("polars")
         self.check(tmp_path / "1", polars.from_arrow(TABLE))
         self.check(tmp_path / "2", polars.from_arrow(TABLE).lazy())
+
+    def test_pandas_frames_one_after_the_other(self, tmp_path: Path) -> None:
+        pandas = pytest.importorskip("pandas")
+        frame = TABLE.to_pandas()
+        named = frame.set_axis(pandas.Index(["x", "y", "z"], name="key"))
+        for other in (
+            frame.assign(more=1),
+            frame.drop(columns="name"),
+            frame.assign(id=["1", "2", "3"]),
+            frame.assign(id=[0.5, 1, 2]),
+            named,
+        ):
+            with pytest.raises(SchemaError, match="frame 1 of the data to write"):
+                glaive.write_dataset(iter([frame, other]), tmp_path / "t")
+        filtered = frame[frame["id"] > 1]
+        reordered = frame[list(reversed(frame.columns))]
+        written = glaive.write_dataset(iter([frame, filtered, reordered]), tmp_path / "t")
+        assert written.to_table()["id"].to_pylist() == [1, 2, 3, 2, 3, 1, 2, 3]
+
+    def test_objects_in_polars_frames_are_refused(self, tmp_path: Path) -> None:
+        polars = pytest.importorskip("polars")
+        frame = polars.DataFrame({"a": [1], "b": polars.Series([object()], dtype=polars.Object)})
+        for data in (frame, iter([frame]), frame.lazy()):
+            with pytest.raises(SchemaError, match="column 'b' holds objects"):
+                glaive.write_dataset(data, tmp_path / "t")
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            [{"id": 1}, {"id": 2**64}],
+            {"id": np.array([1, 2], ">i4")},
+            {"id": np.array(["2020"], "datetime64[Y]")},
+        ],
+        ids=["large", "swapped", "years"],
+    )
+    def test_values_that_arrow_lacks_are_errors_of_the_option(
+        self, tmp_path: Path, data: Any
+    ) -> None:
+        with pytest.raises(OptionError, match="data to write"):
+            glaive.write_dataset(data, tmp_path / "t")
 
     def test_views_and_dictionaries_become_plain_text(self, tmp_path: Path) -> None:
         views = TABLE.set_column(1, "name", TABLE["name"].cast(pa.string_view()))

@@ -7,6 +7,7 @@ except rows as mappings without a schema, whose types all of them decide.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from glaive.arrow.layout import checked_layout
 from glaive.arrow.nesting import check_schema
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataset.writing.models import is_model, pydantic_to_schema, rows_of_models
-from glaive.errors import OptionError
+from glaive.errors import GlaiveError, OptionError, SchemaError
 
 __all__ = ["Rows", "batches_of", "read_source"]
 
@@ -25,6 +26,9 @@ Rows = pa.RecordBatch | pa.Table
 """An item of a stream of rows."""
 
 _GIVEN: Final = "data to write"
+
+_INDEX: Final = "__index_level_"
+"""How names begin that columns with the index of a frame have, if that has none."""
 
 _MAPPINGS: Final = 8192
 """Rows given as mappings that become a table at a time."""
@@ -74,11 +78,13 @@ def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[R
     if type(data).__module__.startswith("datasets."):
         return _hugging_face(data)
     if isinstance(data, Mapping):
-        columns = {name: _as_vectors(values) for name, values in data.items()}
-        table = pa.Table.from_pydict(columns, schema=schema)
+        with _converting():
+            columns = {name: _as_vectors(values) for name, values in data.items()}
+            table = pa.Table.from_pydict(columns, schema=schema)
         return table.schema, iter([table])
-    if type(data).__module__.startswith("pandas."):
-        frame = pa.Table.from_pandas(data, schema=schema)
+    if _is_pandas(data):
+        with _converting():
+            frame = pa.Table.from_pandas(data, schema=schema)
         return frame.schema, iter([frame])
     stream = _stream(data)
     if stream is not None:
@@ -107,6 +113,7 @@ def _stream(data: Any) -> tuple[pa.Schema, Iterator[Rows]] | None:
     if hasattr(data, "collect_schema") and hasattr(data, "collect"):  # a lazy polars frame
         data = data.collect()
     if type(data).__module__.startswith("polars.") and hasattr(data, "to_arrow"):
+        _refuse_objects(data)
         data = data.to_arrow()  # texts as large strings, where its stream has views
     if hasattr(data, "to_reader"):  # a pyarrow or glaive scanner
         data = data.to_reader()
@@ -189,13 +196,66 @@ def _from_frames(first: Any, rest: Iterator[Any]) -> tuple[pa.Schema, Iterator[R
                     f"{type(item).__name__}"
                 )
             with refuse_half_characters(_GIVEN):
-                yield from _read(item, schema)[1]
+                if _is_pandas(item):
+                    yield _as_first(item, schema, f"frame {position} of the {_GIVEN}")
+                else:
+                    yield from _read(item, schema)[1]
 
     return schema, later()
 
 
+def _as_first(frame: Any, schema: pa.Schema, what: str) -> pa.Table:
+    """A frame of pandas with the columns of the first one, of which Arrow leaves others out."""
+    is_counted = type(frame.index).__name__ == "RangeIndex"
+    levels = [] if is_counted else [name for name in frame.index.names if name is not None]
+    given = [f"{name}" for name in (*frame.columns, *levels)]
+    expected = [name for name in schema.names if not name.startswith(_INDEX)]
+    if not set(expected) <= set(given) <= set(schema.names):
+        raise SchemaError(
+            f"{what} has the columns {', '.join(given)}, expected {', '.join(expected)}, those of "
+            "the first. Rename, add or drop columns first."
+        )
+    try:
+        return pa.Table.from_pandas(frame, schema=schema)
+    except UnicodeEncodeError:
+        raise
+    except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError) as error:
+        raise SchemaError(f"{what} does not fit the types of the first: {error}") from error
+
+
+def _is_pandas(item: object) -> bool:
+    return type(item).__module__.startswith("pandas.")
+
+
 def _is_frame(item: object) -> bool:
-    return type(item).__module__.startswith("pandas.") or hasattr(item, "__arrow_c_stream__")
+    return _is_pandas(item) or hasattr(item, "__arrow_c_stream__")
+
+
+def _refuse_objects(frame: Any) -> None:
+    """Refuse columns of polars whose values are objects: to Arrow they are addresses of these."""
+    for name, kind in frame.schema.items() if hasattr(frame, "schema") else ():
+        if f"{kind}" == "Object":
+            raise SchemaError(
+                f"column {name!r} holds objects of Python, for which Arrow has no type. Drop it, "
+                "or cast it before writing."
+            )
+
+
+@contextmanager
+def _converting() -> Iterator[None]:
+    """Name what Arrow makes of a caller's values where it ends in an error that is of no use.
+
+    Raises
+    ------
+    OptionError
+        A number is too large, a column is missing, or Arrow has no such values.
+    """
+    try:
+        yield
+    except GlaiveError:
+        raise
+    except (ArithmeticError, LookupError, NotImplementedError) as error:
+        raise OptionError(f"{_GIVEN}: {error}. Convert the values first") from error
 
 
 def _model_rows(rows: Iterator[Any], model: type, schema: pa.Schema) -> Iterator[Rows]:
@@ -213,7 +273,9 @@ def _typed_rows(rows: Iterator[Mapping[str, Any]], schema: pa.Schema) -> Iterato
 def _from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Rows of unknown types: all of them are needed to know those."""
     names = dict.fromkeys(chain.from_iterable(rows))  # of all rows, in order of appearance
-    return pa.table({name: [row.get(name) for row in rows] for name in names})
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    with _converting():
+        return pa.table(columns)
 
 
 def _checked(first: Rows, rest: Iterator[Any]) -> Iterator[Rows]:
