@@ -199,6 +199,21 @@ SQL = [
 ]
 
 
+@pytest.mark.spec("rel-4")
+def test_queries_stay_at_the_version_that_they_were_made_of(tmp_path: Path) -> None:
+    made = glaive.write_dataset(pa.table({"a": range(10)}), str(tmp_path / "t"))
+    through, query = made.to_pyarrow_dataset(), made.sql("SELECT a FROM dataset").build()
+    lazy = pl.scan_pyarrow_dataset(made.to_pyarrow_dataset())
+    made.delete("a < 5")
+    made.add_columns({"b": "a * 2"})
+
+    assert through.schema.names == ["a"]
+    assert through.count_rows() == 10
+    assert lazy.collect()["a"].to_list() == list(range(10))
+    assert pa.Table.from_batches(query.to_batch_records())["a"].to_pylist() == list(range(10))
+    assert made.to_pyarrow_dataset().to_table() == made.to_table()
+
+
 @pytest.mark.parametrize("sql", SQL)
 def test_sql_gives_what_pylance_gives(uri: str, dataset: LanceDataset, sql: str) -> None:
     theirs = lance.dataset(uri).sql(sql).build().to_batch_records()

@@ -535,13 +535,14 @@ class LanceDataset:
         return self.take(rows, columns)
 
     def to_pyarrow_dataset(self) -> ArrowDataset:
-        """A ``pyarrow.dataset.Dataset`` for engines such as DuckDB and Polars.
+        """The version as a ``pyarrow.dataset.Dataset``, for engines such as DuckDB and Polars.
 
-        They push down projections and filters, so only the needed data is read.
+        They push down projections and filters, so only the needed data is read. It stays at this
+        version, whatever becomes of this object: a query may begin several scans.
         """
         from glaive.dataset.interop import ArrowDataset
 
-        return ArrowDataset(self)
+        return ArrowDataset(self.holding(self.opened))
 
     def sql(self, sql: str) -> SqlQueryBuilder:
         """An SQL query over this version, whose table name is ``dataset``; runs in DuckDB.
@@ -550,7 +551,7 @@ class LanceDataset:
         """
         from glaive.dataset.queries import SqlQueryBuilder
 
-        return SqlQueryBuilder(self, sql)
+        return SqlQueryBuilder(self.holding(self.opened), sql)
 
     def count_rows(self, filter: object = None, **options: Any) -> int:
         """Live rows, from the manifest alone; by a scan with a filter or options of one."""
