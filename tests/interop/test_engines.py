@@ -344,6 +344,35 @@ def test_columns_that_duckdb_has_no_type_for_are_wider_in_sql(tmp_path: Path) ->
     assert ours.schema.field("price").type == pa.decimal128(38, 2)
 
 
+@pytest.mark.parametrize("scale", [-3, -1])
+@pytest.mark.parametrize("decimal", [pa.decimal128, pa.decimal256])
+def test_decimals_of_tens_are_queried(tmp_path: Path, decimal: Any, scale: int) -> None:
+    values = [Decimal(number).scaleb(-scale) for number in (-999, -1, 0, 1, 120)]
+    texts = pa.array([f"{value:f}" for value in values])
+    prices = pa.array([*values, None], decimal(3, scale))
+    rows = pa.table(
+        {
+            "id": range(6),
+            "price": prices,
+            "all": pa.ListArray.from_arrays(list(range(7)), prices),
+        }
+    )
+    table = glaive.write_dataset(rows, tmp_path / "t")
+    for at, text in enumerate(texts.to_pylist()):
+        query = f"SELECT id, price, \"all\" FROM t WHERE price = CAST('{text}' AS DECIMAL(12, 5))"
+        (found,) = glaive.sql(query, t=table).read_all().to_pylist()
+        assert found == {"id": at, "price": values[at], "all": [values[at]]}
+    query = "SELECT count(*) AS n FROM t WHERE price < 1"
+    assert glaive.sql(query, t=table).read_all()["n"].to_pylist() == [sum(v < 1 for v in values)]
+
+
+def test_an_error_that_duckdb_takes_for_its_own_has_no_addresses(tmp_path: Path) -> None:
+    rows = pa.table({"x": pa.array([Decimal(10)], pa.decimal128(38, -1))})
+    with pytest.raises(OptionError, match="sql: ") as caught:
+        glaive.sql("SELECT x FROM t", t=glaive.write_dataset(rows, tmp_path / "t"))
+    assert "Stack Trace" not in str(caught.value)
+
+
 @pytest.mark.parametrize("rows_per_file", [10_000, 7], ids=["batches", "small files"])
 def test_structs_within_structs_are_queried_batch_by_batch(
     tmp_path: Path, rows_per_file: int

@@ -32,6 +32,10 @@ _UNSAFE: Final = ("0.", "1.")
 those that are not. A query may also have them write a log, whatever the settings say."""
 
 
+_TRACE: Final = "\n\nStack Trace:"
+"""What begins in errors of DuckDB that it takes for its own fault."""
+
+
 class SqlQueryBuilder:
     """Builder of an SQL query; returned by ``dataset.sql``. Methods change and return it."""
 
@@ -191,4 +195,5 @@ def _cause(error: Exception, failures: list[GlaiveError]) -> GlaiveError:
         # DuckDB holds the list, and the traceback of an error holds DuckDB: nothing would free it.
         failures.clear()
         return found
-    return OptionError(f"sql: {str(error).partition(' Detail: Python exception')[0]}")
+    said = str(error).partition(" Detail: Python exception")[0]
+    return OptionError(f"sql: {said.partition(_TRACE)[0]}")

@@ -26,8 +26,8 @@ def for_duckdb(table: object, failures: list[GlaiveError]) -> object:
     """A table of a query as DuckDB can read it.
 
     DuckDB refuses a table for the type of any of its columns, also of one that a query does not
-    name. Half floats become floats and 256-bit decimals 128-bit ones, if their digits fit: all
-    values stay what they are.
+    name. Half floats become floats. Decimals of 256 bits become those of 128 bits, and those of a
+    scale below 0 have all their digits, if these fit: all values stay what they are.
 
     Parameters
     ----------
@@ -99,11 +99,14 @@ def _widened(schema: pa.Schema) -> pa.Schema:
 
 
 def _wider(kind: Any) -> Any:
-    """A type without half floats and 256-bit decimals inside; itself, if it has none."""
+    """A type without half floats and odd decimals inside; itself, if it has none."""
     if types.is_float16(kind):
         return pa.float32()
-    if types.is_decimal256(kind) and kind.precision <= _DIGITS:
-        return pa.decimal128(kind.precision, kind.scale)
+    if types.is_decimal(kind):
+        scale = max(kind.scale, 0)
+        digits = kind.precision + scale - kind.scale
+        is_odd = types.is_decimal256(kind) or digits > kind.precision
+        return pa.decimal128(digits, scale) if is_odd and digits <= _DIGITS else kind
     made = kind
     if isinstance(kind, pa.BaseExtensionType):
         inner = _wider(kind.storage_type)
