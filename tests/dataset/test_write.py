@@ -330,6 +330,23 @@ class TestSources:
         written = glaive.write_dataset(iter([frame, filtered, reordered]), tmp_path / "t")
         assert written.to_table()["id"].to_pylist() == [1, 2, 3, 2, 3, 1, 2, 3]
 
+    @pytest.mark.parametrize("within", [lambda kind: kind, pa.list_], ids=["alone", "in lists"])
+    def test_members_that_only_later_batches_have_are_refused(
+        self, tmp_path: Path, within: Any
+    ) -> None:
+        one, two = pa.struct({"a": pa.int64()}), pa.struct({"b": pa.int8(), "a": pa.int64()})
+        values = ({"a": 1}, {"a": 2, "b": 3})
+        first, later = (
+            pa.table({"x": pa.array([value if within is not pa.list_ else [value]], within(kind))})
+            for value, kind in zip(values, (one, two), strict=True)
+        )
+        with pytest.raises(SchemaError, match=r"a member '(item\.)?b', which .* lacks"):
+            glaive.write_dataset(iter([first, later]), tmp_path / "t")
+        with pytest.raises(SchemaError, match=r"a member '(item\.)?b', which .* lacks"):
+            glaive.write_dataset(later, tmp_path / "t", schema=first.schema)
+        written = glaive.write_dataset(iter([later, first]), tmp_path / "t")
+        assert written.to_table().num_rows == 2
+
     def test_objects_in_polars_frames_are_refused(self, tmp_path: Path) -> None:
         polars = pytest.importorskip("polars")
         frame = polars.DataFrame({"a": [1], "b": polars.Series([object()], dtype=polars.Object)})
