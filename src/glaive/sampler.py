@@ -1,4 +1,7 @@
-"""Samplers: which rows a process reads, and in which order; the names of ``lance.sampler``."""
+"""Samplers: which rows a process reads, and in which order; the names of ``lance.sampler``.
+
+A pass reads the version that the dataset is at when it begins, whatever becomes of the object.
+"""
 
 from __future__ import annotations
 
@@ -80,6 +83,7 @@ class FragmentSampler(Sampler):
         **kwargs: Any,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of the fragments, in their order."""
+        dataset = dataset.holding(dataset.opened)
         fragments = list(self.iter_fragments(dataset, *args, **kwargs))
         if not fragments:
             return
@@ -182,6 +186,7 @@ class ShardedBatchSampler(Sharded, Sampler):
         **kwargs: Any,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of this process; with a filter ``offset`` leaves out whole batches."""
+        dataset = dataset.holding(dataset.opened)
         checked_integer(batch_size, "batch_size", MAX_ROWS, 1)
         done, rest = divmod(checked_integer(offset, "offset", MAX_ROWS), batch_size)
         options: dict[str, Any] = {"columns": columns, "with_row_id": with_row_id}
@@ -333,6 +338,7 @@ class ShuffledBlockSampler(Sharded, Sampler):
         **kwargs: Any,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the batches of this process."""
+        dataset = dataset.holding(dataset.opened)
         checked_integer(batch_size, "batch_size", MAX_ROWS, 1)
         checked_integer(offset, "offset", MAX_ROWS)
         positions = None

@@ -44,6 +44,38 @@ def test_a_full_scan_has_all_rows_in_order(dataset: glaive.LanceDataset) -> None
     assert ids(named) == [0, 1, 2]
 
 
+@pytest.mark.spec("rel-4")
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        FullScanSampler(),
+        ShardedFragmentSampler(0, 1, randomize=True),
+        ShardedBatchSampler(0, 1, randomize=True),
+        ShuffledBlockSampler(block_rows=4, window_rows=8),
+    ],
+    ids=lambda sampler: type(sampler).__name__,
+)
+@pytest.mark.parametrize("condition", [None, "id >= 0"])
+def test_a_pass_has_the_rows_of_one_version(
+    dataset: glaive.LanceDataset, sampler: Any, condition: str | None
+) -> None:
+    batches = sampler(dataset, batch_size=4, columns=["id"], filter=condition)
+    found = next(batches)["id"].to_pylist()
+    dataset.delete("id < 40")
+    assert sorted([*found, *ids(batches)]) == list(range(ROWS))
+    assert len(ids(sampler(dataset, batch_size=4))) == ROWS - 40
+
+
+@pytest.mark.parametrize("condition", [None, "id >= 0"])
+def test_rows_at_random_are_of_one_version(
+    dataset: glaive.LanceDataset, condition: str | None
+) -> None:
+    batches = maybe_sample(dataset, ROWS - 1, ["id"], batch_size=4, filt=condition)
+    found = next(batches)["id"].to_pylist()
+    dataset.delete("id < 40")
+    assert len({*found, *ids(batches)}) == ROWS - 1
+
+
 @pytest.mark.parametrize("kind", [ShardedBatchSampler, ShardedFragmentSampler])
 @pytest.mark.parametrize("condition", [None, "id % 3 = 0"])
 @pytest.mark.parametrize("randomize", [False, True])

@@ -84,6 +84,7 @@ def _sampled_batches(
     filter: str | None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows at random, fewer than there are; neighbours if there are more than ``max_takes``."""
+    dataset = dataset.holding(dataset.opened)  # of one version, whatever becomes of the object
     random = np.random.default_rng()
     if filter is not None:
         found = dataset.scanner(columns=[], filter=filter, with_row_id=True)
