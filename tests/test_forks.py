@@ -1,8 +1,9 @@
-"""Children that are forked while other threads are in calls of the library."""
+"""Calls in children that are forked, and in handlers of signals, amid other calls."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -85,3 +86,75 @@ def test_children_scan_search_and_commit_whatever_threads_were_in_calls(tmp_path
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
+
+
+AMID_OTHERS = """
+import faulthandler, gc, signal, sys
+
+import pyarrow as pa
+import glaive
+
+place, how = sys.argv[1:]
+rows = pa.table({"id": range(20_000), "t": [f"x{at % 37}" for at in range(20_000)]})
+shared = glaive.write_dataset(rows, place, max_rows_per_file=2000)
+inside, done = False, 0
+
+
+def amid(*_):
+    global inside, done
+    if inside:
+        return
+    inside = True
+    assert shared.to_table().num_rows == 20_000
+    assert shared.take([1, 19_000]).num_rows == 2
+    assert glaive.dataset(place, session=shared.session()).count_rows("id < 7") == 7
+    done += 1
+    inside = False
+
+
+class Ends:
+    def __init__(self):
+        self.cycle = self
+
+    def __del__(self):
+        amid()
+
+
+def read():
+    global shared
+    shared = glaive.dataset(place)
+    if how == "garbage":
+        cycles = [Ends() for _ in range(5)]
+        del cycles
+    assert shared.to_table().num_rows == 20_000
+    assert shared.to_table(filter="id > 100 and id < 300").num_rows == 199
+    assert shared.take([5, 8000, 12_345]).num_rows == 3
+
+
+inside = True
+read()  # imports all that it needs, and links kernels
+inside = False
+amid()
+faulthandler.dump_traceback_later(60, exit=True)
+if how == "signal":
+    signal.signal(signal.SIGALRM, amid)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.002)
+for _ in range(60 if how == "signal" else 120):
+    read()
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert done > 20, done
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers")
+@pytest.mark.parametrize("how", ["signal", "garbage"])
+def test_a_handler_or_the_end_of_an_object_reads_amid_other_calls(tmp_path: Path, how: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AMID_OTHERS, str(tmp_path / "t"), how],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Exception ignored" not in done.stderr

@@ -3,20 +3,30 @@
 A fork copies the locks, and of the threads only the one that forked: a lock that another thread
 held would be held for ever. What the locks of this library keep is whole between any two
 instructions, so that a child may take them.
+
+So may a handler of a signal, and what is done at the end of an object that is garbage: Python runs
+both in the middle of other calls, in a thread that may hold locks. These are reentrant, therefore.
+The handler may also wait for other threads, which do without a lock that only spares work
+(:func:`patiently`).
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
-__all__ = ["renewed"]
+__all__ = ["patiently", "renewed"]
 
 T = TypeVar("T")
+
+_PATIENCE: Final = 1.0
+"""Seconds to wait for a lock that only spares work."""
 
 _KNOWN: WeakSet[Any] = WeakSet()
 
@@ -28,6 +38,17 @@ def renewed(lock: T) -> T:
     """
     _KNOWN.add(lock)
     return lock
+
+
+@contextmanager
+def patiently(lock: RLock) -> Iterator[None]:
+    """Hold a lock so that work is not done twice; after a second, go on without it."""
+    held = lock.acquire(timeout=_PATIENCE)
+    try:
+        yield
+    finally:
+        if held:
+            lock.release()
 
 
 def _after_fork() -> None:

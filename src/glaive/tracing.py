@@ -35,6 +35,7 @@ from typing import Any
 
 from glaive.dataclass import dataclass
 from glaive.events import listen, stop_listening
+from glaive.forks import renewed
 from glaive.log import get_log_level
 
 __all__ = [
@@ -141,7 +142,7 @@ def trace_to_chrome(*, file: str | os.PathLike[str] | None = None) -> None:
     with as_store_errors(str(path), "write"):
         out = path.open("w", encoding="utf-8")
     out.write("[")
-    lock, written = threading.Lock(), 0
+    lock, written = renewed(threading.RLock()), 0
 
     def receive(record: logging.LogRecord) -> None:
         write({"name": record.getMessage(), "cat": record.name, "ts": record.created * 1e6})

@@ -8,6 +8,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
@@ -138,6 +139,18 @@ class TestRequestLimit:
             raise RuntimeError
         with limit.acquire(2):
             pass
+
+    def test_a_handler_amid_requests_of_its_thread_does_not_wait_for_them(self) -> None:
+        limit = RequestLimit(2)
+        with limit.acquire(2), limit.acquire(1):
+            pass
+
+        def all_of_it() -> bool:
+            with limit.acquire(2):
+                return True
+
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(all_of_it).result(timeout=10)
 
 
 class TestRepeating:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import pyarrow as pa
@@ -73,7 +73,7 @@ __all__ = ["LanceDataset"]
 
 _COMMIT_TIMEOUT = timedelta(minutes=30)
 
-_MOVING = renewed(Lock())
+_MOVING = renewed(RLock())
 """Held while a dataset moves from one version to another."""
 
 _BY_POSITION = (
@@ -185,8 +185,9 @@ class LanceDataset:
         moved = self._at.at(manifest)
         # Threads that share this object may come here in another order than they made versions.
         with _MOVING:
-            if not self._at.is_after(manifest):
-                self._at = moved
+            while not (at := self._at).is_after(manifest) and at is not moved:
+                if self._at is at:  # not so where a handler of a signal has moved it meanwhile
+                    self._at = moved
         moved.session.moved()
 
     def go_back(self, manifest: Manifest) -> None:

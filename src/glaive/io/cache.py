@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from threading import Lock
+from contextlib import suppress
+from threading import RLock
 from typing import Generic, TypeVar
 
 from glaive.forks import renewed
@@ -19,6 +20,10 @@ class ByteCache(Generic[K, V]):
     """Values by key, at most ``budget`` bytes of them. Safe to share between threads.
 
     A value larger than the whole budget is not kept. ``hits`` and ``misses`` count lookups.
+
+    Nothing is called while the lock is held: calls of the dictionary are atomic, and between two of
+    them a handler of a signal, or the end of an object, may use the cache, and wait for threads
+    that do.
     """
 
     __slots__ = ("_entries", "_lock", "budget", "hits", "misses", "size")
@@ -27,53 +32,69 @@ class ByteCache(Generic[K, V]):
         self.budget = budget
         self.size = self.hits = self.misses = 0
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._lock = renewed(Lock())
+        self._lock = renewed(RLock())
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
         """Return the value and mark it as just used; None if there is none."""
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                self.misses += 1
-                return None
-            self.hits += 1
+        entry = self._entries.get(key)
+        if entry is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        try:
             self._entries.move_to_end(key)
+        except KeyError:  # it was removed since
             return entry[0]
+        return entry[0]
 
     def get_all(self, keys: Iterable[K]) -> list[V | None]:
-        """The values of several keys, as :meth:`get` returns them, with one lock for all."""
+        """The values of several keys, as :meth:`get` returns them."""
         entries, used = self._entries, self._entries.move_to_end
         found: list[V | None] = []
         misses = 0
-        with self._lock:
-            for key in keys:
-                entry = entries.get(key)
-                if entry is None:
-                    misses += 1
-                    found.append(None)
-                else:
-                    used(key)
-                    found.append(entry[0])
-            self.misses += misses
-            self.hits += len(found) - misses
+        for key in keys:
+            entry = entries.get(key)
+            if entry is None:
+                misses += 1
+                found.append(None)
+                continue
+            found.append(entry[0])
+            try:
+                used(key)
+            except KeyError:  # it was removed since
+                continue
+        self.misses += misses
+        self.hits += len(found) - misses
         return found
 
     def put(self, key: K, value: V, size: int) -> None:
         """Keep a value of ``size`` bytes, evicting others to stay within the budget."""
+        if size > self.budget:
+            self._remove(key)
+            return
+        entry = (value, size)
+        while self._entries.setdefault(key, entry) is not entry:
+            self._remove(key)
+        self._add(size)
+        while self.size > self.budget and self._entries:
+            self._evict()
+
+    def _add(self, size: int) -> None:
         with self._lock:
-            before = self._entries.pop(key, None)
-            if before is not None:
-                self.size -= before[1]
-            if size > self.budget:
-                return
-            self._entries[key] = (value, size)
             self.size += size
-            while self.size > self.budget:
-                _, (_, dropped) = self._entries.popitem(last=False)
-                self.size -= dropped
+
+    def _remove(self, key: K) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._add(-entry[1])
+
+    def _evict(self) -> None:
+        with suppress(KeyError):  # another thread has removed the last one
+            _, (_, size) = self._entries.popitem(last=False)
+            self._add(-size)
 
     def get_or_load(self, key: K, load: Callable[[], tuple[V, int]]) -> V:
         """Return the value, else load it (value and size in bytes) and keep it.
@@ -89,17 +110,11 @@ class ByteCache(Generic[K, V]):
 
     def discard(self, is_useless: Callable[[K], bool]) -> None:
         """Remove the values of keys that nobody will ask for; other threads are not held up."""
-        with self._lock:
-            keys = list(self._entries)
-        useless = [key for key in keys if is_useless(key)]
-        with self._lock:
-            for key in useless:
-                entry = self._entries.pop(key, None)
-                if entry is not None:
-                    self.size -= entry[1]
+        for key in self._entries.copy():
+            if is_useless(key):
+                self._remove(key)
 
     def clear(self) -> None:
         """Remove all values; the counters stay."""
-        with self._lock:
-            self._entries.clear()
-            self.size = 0
+        while self._entries:
+            self._evict()

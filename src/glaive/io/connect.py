@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from obstore.exceptions import UnknownConfigurationKeyError
@@ -35,7 +35,7 @@ _KINDS: Mapping[str, StoreKind] = {
 _logger = logging.getLogger(__name__)
 _CLASSES: Mapping[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _memories: dict[str, MemoryStore] = {}
-_memories_lock = renewed(Lock())
+_memories_lock = renewed(RLock())
 
 
 def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:

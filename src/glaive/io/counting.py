@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from threading import Lock
+from threading import RLock
 from typing import Literal
 
 import pyarrow as pa
@@ -76,7 +76,7 @@ class CountingStore(WrappedStore):
         super().__init__(store)
         self.log: list[Request] = []
         self._faults: list[tuple[Fault, int]] = []
-        self._lock = renewed(Lock())
+        self._lock = renewed(RLock())
 
     @property
     def requests(self) -> int:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, count, islice
-from threading import Lock
+from threading import Lock, local
 from time import perf_counter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -47,18 +47,33 @@ def _executor(workers: int) -> ThreadPoolExecutor:
     return pool
 
 
+class _Thread(local):
+    """Whether a thread is giving a pool some work."""
+
+    submits = False
+
+
+_this_thread = _Thread()
+
+
 def submitted(
     pool: Callable[[], ThreadPoolExecutor], work: Callable[..., R], *arguments: object
 ) -> Future[R]:
     """Work that is begun on a pool; done here once the main thread of the program has ended.
 
     Python lets other threads go on then, but starts no pools for them, and ends those there are.
+    Done here as well in a handler of a signal, or at the end of an object, that comes while this
+    thread gives a pool some work: a pool cannot take its lock twice.
     """
-    try:
-        return pool().submit(work, *arguments)
-    except RuntimeError as error:
-        if "after" not in str(error):  # no thread could be started; the pool has the work
-            raise
+    if not _this_thread.submits:
+        _this_thread.submits = True
+        try:
+            return pool().submit(work, *arguments)
+        except RuntimeError as error:
+            if "after" not in str(error):  # no thread could be started; the pool has the work
+                raise
+        finally:
+            _this_thread.submits = False
     from concurrent.futures import Future
 
     done: Future[R] = Future()

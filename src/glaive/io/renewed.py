@@ -9,7 +9,7 @@ go on with the new ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import pyarrow as pa
@@ -85,7 +85,7 @@ class RenewedStore(WrappedStore):
         store: ObjectStore | None = None,
         folder: str = "",
     ) -> None:
-        self._uri, self._options, self._lock = uri, options, renewed(Lock())
+        self._uri, self._options, self._lock = uri, options, renewed(RLock())
         self._folder = folder
         self._store = self._opened() if store is None else store
         self._first, self._generation = self._store.reached_by, 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Condition
+from threading import Condition, get_ident
 
 from glaive.forks import renewed
 
@@ -14,32 +14,38 @@ __all__ = ["RequestLimit"]
 class RequestLimit:
     """A counting semaphore over requests.
 
-    A caller that needs more than ``limit`` requests runs alone.
+    A caller that needs more than ``limit`` requests runs alone. One whose own thread has some in
+    flight does not wait: it is a handler of a signal, or the end of an object, amid them.
     """
 
-    __slots__ = ("__weakref__", "_available", "_changed", "limit")
+    __slots__ = ("__weakref__", "_changed", "_in_flight", "limit")
 
     def __init__(self, limit: int) -> None:
-        self.limit = self._available = max(1, limit)
+        self.limit = max(1, limit)
+        self._in_flight: dict[int, int] = {}
+        """Requests by thread."""
         self._changed = Condition()
         renewed(self)
 
     def _at_fork_reinit(self) -> None:
         """In a forked child, no request of the parent is in flight."""
-        self._available = self.limit
+        self._in_flight = {}
         self._changed = Condition()
 
     @contextmanager
     def acquire(self, requests: int) -> Iterator[None]:
         """Wait until so many requests may begin; they may be in flight inside the block."""
-        wanted = min(max(1, requests), self.limit)
-        with self._changed:
-            while self._available < wanted:
-                self._changed.wait()
-            self._available -= wanted
-        try:
+        wanted, thread = min(max(1, requests), self.limit), get_ident()
+        if thread in self._in_flight:
             yield
-        finally:
+            return
+        try:
             with self._changed:
-                self._available += wanted
-                self._changed.notify_all()
+                while sum(self._in_flight.values()) > self.limit - wanted:
+                    self._changed.wait()
+                self._in_flight[thread] = wanted
+            yield
+        finally:  # also where Ctrl-C comes before the block begins
+            if self._in_flight.pop(thread, None) is not None:
+                with self._changed:
+                    self._changed.notify_all()

@@ -7,7 +7,7 @@ files are counted: each range is an operation, though it may not reach the disk.
 from __future__ import annotations
 
 from collections import deque
-from threading import Lock
+from threading import RLock
 from weakref import WeakSet
 
 from glaive.dataclass import dataclass
@@ -51,55 +51,56 @@ class IOStats:
 class IoCounters:
     """Counts of one store. Safe to share between threads; an addition costs about 0.2 us."""
 
-    __slots__ = ("__weakref__", "_lock", "_read", "_write")
+    __slots__ = ("__weakref__", "_bytes_read", "_bytes_written", "_lock", "_reads", "_writes")
 
     def __init__(self) -> None:
-        self._lock = renewed(Lock())
-        self._read = (0, 0)
-        self._write = (0, 0)
+        self._lock = renewed(RLock())
+        self._reads = self._bytes_read = self._writes = self._bytes_written = 0
         with _register:
             _open.add(self)
 
     def __del__(self, closed: deque[tuple[int, int, int, int]] = _closed) -> None:
         # Without a lock: it may run while this very thread holds one. And without the global name,
         # which the end of the process removes first.
-        closed.append((*self._read, *self._write))
+        closed.append((self._reads, self._bytes_read, self._writes, self._bytes_written))
 
     def add_read(self, operations: int, size: int) -> None:
         """Count reads of ``size`` bytes in all."""
         with self._lock:
-            before = self._read
-            self._read = (before[0] + operations, before[1] + size)
+            self._reads += operations
+            self._bytes_read += size
 
     def add_write(self, operations: int, size: int) -> None:
         """Count writes of ``size`` bytes in all."""
         with self._lock:
-            before = self._write
-            self._write = (before[0] + operations, before[1] + size)
+            self._writes += operations
+            self._bytes_written += size
 
     def snapshot(self) -> IOStats:
         """The current figures."""
         with self._lock:
-            return self._stats()
+            counts = (self._reads, self._bytes_read, self._writes, self._bytes_written)
+        return _stats(counts)
 
     def take(self) -> IOStats:
         """The current figures; counting restarts from zero."""
         with self._lock:
-            stats = self._stats()
-            _closed.append((*self._read, *self._write))
-            self._read = self._write = (0, 0)
-            return stats
-
-    def _stats(self) -> IOStats:
-        return IOStats(
-            read_iops=self._read[0],
-            read_bytes=self._read[1],
-            write_iops=self._write[0],
-            written_bytes=self._write[1],
-        )
+            counts = (self._reads, self._bytes_read, self._writes, self._bytes_written)
+            self._reads = self._bytes_read = self._writes = self._bytes_written = 0
+        _closed.append(counts)
+        return _stats(counts)
 
 
-_register = renewed(Lock())
+def _stats(counts: tuple[int, int, int, int]) -> IOStats:
+    return IOStats(
+        read_iops=counts[0],
+        read_bytes=counts[1],
+        write_iops=counts[2],
+        written_bytes=counts[3],
+    )
+
+
+_register = renewed(RLock())
 _open: WeakSet[IoCounters] = WeakSet()
 """Counters of stores that are in use."""
 
@@ -116,9 +117,4 @@ def process_totals() -> IOStats:
             past = [old + new for old, new in zip(past, _closed.popleft(), strict=True)]
         _closed.append((past[0], past[1], past[2], past[3]))
     counts = [old + new for old, new in zip(counts, past, strict=True)]
-    return IOStats(
-        read_iops=counts[0],
-        read_bytes=counts[1],
-        write_iops=counts[2],
-        written_bytes=counts[3],
-    )
+    return _stats((counts[0], counts[1], counts[2], counts[3]))

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from glaive.file.legacy.bound import LegacyField
 from glaive.file.legacy.nodes import Opener, open_node
 from glaive.file.legacy.profile import V0_1, LegacyProfile
 from glaive.file.run_fetch import run_fetch
-from glaive.forks import renewed
+from glaive.forks import patiently, renewed
 from glaive.format.fields import Field, LanceSchema
 from glaive.format.footer import LegacyFooter
 from glaive.format.pb import file_pb2, table_pb2
@@ -71,7 +71,7 @@ class LegacyFile:
         self._schema: LanceSchema | None = None
         self._bounds: dict[int, PageBounds | None] = {}
         self._tables: dict[tuple[int, int], Int64s] = {}
-        self._lock = renewed(Lock())
+        self._lock = renewed(RLock())
 
     # ------------------------------------------------------------------ metadata
 
@@ -223,7 +223,7 @@ class LegacyFile:
 
     def _load_tables(self, table: int, batches: int, numbers: Iterable[int]) -> None:
         """Read the rows of a page table that are not loaded yet; one request."""
-        with self._lock:
+        with patiently(self._lock):
             wanted = sorted({number for number in numbers if (table, number) not in self._tables})
             if not wanted or not batches:
                 empty = np.zeros((0, 2), np.int64)

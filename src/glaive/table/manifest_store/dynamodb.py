@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from threading import Lock
+from threading import RLock
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -172,7 +172,7 @@ class DynamoManifestStore:
 
 _clients: dict[tuple[Any, ...], Any] = {}
 """Clients by process and options: usable by all threads, but not after a fork."""
-_clients_lock = renewed(Lock())
+_clients_lock = renewed(RLock())
 
 
 def _connect(given: Mapping[str, str], table: str) -> Any:

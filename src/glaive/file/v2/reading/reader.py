@@ -7,7 +7,7 @@ parsed on first use, so reading two of 10,000 columns parses the metadata of two
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from threading import Lock
+from threading import RLock
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -23,7 +23,7 @@ from glaive.file.v2.reading.column import Column
 from glaive.file.v2.reading.columns import Node, column_tree, number_columns
 from glaive.file.v2.reading.container import MAX_ROWS, Container
 from glaive.file.v2.reading.row_takes import PagedColumns
-from glaive.forks import renewed
+from glaive.forks import patiently, renewed
 from glaive.format.blobs import DESCRIPTOR, stored
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
@@ -50,11 +50,11 @@ class FileV2:
         self.num_columns = container.footer.columns
         # Weak: columns are kept only while they are in use.
         self._columns: WeakValueDictionary[int, Column] = WeakValueDictionary()
-        self._counted: set[int] = set()
+        self._counted: dict[int, object] = {}
         self._page_bytes = 0
         self._descriptor: Any = None
         self._schema: LanceSchema | None = None
-        self._lock = renewed(Lock())
+        self._lock = renewed(RLock())
 
     @property
     def nbytes(self) -> int:
@@ -141,11 +141,13 @@ class FileV2:
 
     def column(self, index: int, name: str | None = None) -> Column:
         """A physical column with its pages, parsed on first use."""
-        with self._lock:
-            column = self._columns.get(index)
-            if column is None:
-                column = self._columns[index] = self._open_column(index, name)
-            return column
+        column = self._columns.get(index)
+        if column is None:
+            with patiently(self._lock):
+                column = self._columns.get(index)
+                if column is None:
+                    column = self._columns[index] = self._open_column(index, name)
+        return column
 
     def _open_column(self, index: int, name: str | None) -> Column:
         message = self.container.column(index, name)
@@ -154,23 +156,28 @@ class FileV2:
             for number, page in enumerate(message.pages)
         ]
         column = Column(pages, Where(self.path, index, name))
-        if index not in self._counted:
-            self._count_bytes(index, message, column.where)
+        self._count_bytes(index, message, column.where)
         return column
 
     def _count_bytes(self, index: int, message: Any, where: Where) -> None:
-        """Refuse bytes that several pages share: what all keep is in proportion to their bytes."""
+        """Refuse bytes that several pages share: what all keep is in proportion to their bytes.
+
+        Each column counts once, also where two calls open it at a time.
+        """
+        size, mine = sum(sum(page.buffer_sizes) for page in message.pages), object()
+        if self._counted.setdefault(index, mine) is not mine:
+            return
         end = self.container.footer.metadata_start
-        total = self._page_bytes + sum(sum(page.buffer_sizes) for page in message.pages)
+        total = self._page_bytes = self._page_bytes + size
         if total > end:
+            self._page_bytes -= size
+            del self._counted[index]
             raise CorruptFileError(
                 "page buffers",
                 expected=f"at most {end} bytes in all columns, those of the file",
                 found=f"{total} up to this column",
                 where=where,
             )
-        self._counted.add(index)  # first: one that is interrupted here is not counted twice
-        self._page_bytes = total
 
     def _open_page(self, page: Any, where: Where) -> PageReader:
         layout = self.container.page_layout(page.encoding, where)
