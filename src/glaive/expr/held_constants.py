@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from glaive.expr import tree
 from glaive.expr.names import Names
+from glaive.expr.one_nan import all_of, among_floats, compared_floats
 from glaive.expr.tree import Literal, Node
 
 __all__ = ["held_constants"]
@@ -29,10 +30,13 @@ def held_constants(node: Node, names: Names) -> Node:
     """The same tests with constants of the types of the columns that they are compared with.
 
     Those of floats compared with half floats, and those of times in other units; all else stays.
+    NaNs are those of engines: see :mod:`glaive.expr.one_nan`.
     """
     match node:
-        case tree.And(operands) | tree.Or(operands):
-            return type(node)(tuple(held_constants(one, names) for one in operands), at=node.at)
+        case tree.And(operands):
+            return all_of((held_constants(one, names) for one in operands), node.at)
+        case tree.Or(operands):
+            return tree.Or(tuple(held_constants(one, names) for one in operands), at=node.at)
         case tree.Not(operand):
             return tree.Not(held_constants(operand, names), at=node.at)
         case tree.IsTruth(operand, truth, negated):
@@ -43,35 +47,35 @@ def held_constants(node: Node, names: Names) -> Node:
             return _compared(node, op, column, constant, names)
         case tree.Compare(op, Literal() as constant, tree.Name() as column) if op in _TURNED:
             return _compared(node, _TURNED[op], column, constant, names)
-        case tree.InList(tree.Name() as column, items, negated):
+        case tree.InList(tree.Name() as column, items):
             return _in_list(node, column, items, names)
         case _:
             return node
 
 
 def _compared(node: Node, op: str, column: tree.Name, constant: Literal, names: Names) -> Node:
-    found = _held(constant, names.bind(column)[1])
-    if found is None:
-        return node
-    held, exact = found
-    if exact:
-        return tree.Compare(op, column, held, at=node.at)
-    if op in _BETWEEN:
-        return tree.Compare(_BETWEEN[op], column, held, at=node.at)
-    return _known(column, truth=op == "!=")
+    kind = names.bind(column)[1]
+    found = _held(constant, kind)
+    if found is not None:
+        constant, exact = found
+        if not exact and op not in _BETWEEN:
+            return _known(column, truth=op == "!=")
+        op = op if exact else _BETWEEN[op]
+        node = tree.Compare(op, column, constant, at=node.at)
+    return compared_floats(node, op, column, constant, kind)
 
 
 def _in_list(node: tree.InList, column: tree.Name, items: Any, names: Names) -> Node:
     kind = names.bind(column)[1]
     if not items or not all(isinstance(item, Literal) and _fits(item.type, kind) for item in items):
-        return node
+        return among_floats(node, column, kind)
     found = [(item, True) if item.is_null else _held(item, kind) for item in items]
     if None in found:
-        return node
+        return among_floats(node, column, kind)
     held = tuple(pair[0] for pair in found if pair is not None and pair[1])
     if not held:
         return _known(column, truth=node.negated)
-    return tree.InList(column, held, node.negated, at=node.at)
+    return among_floats(tree.InList(column, held, node.negated, at=node.at), column, kind)
 
 
 def _known(column: tree.Name, *, truth: bool) -> Node:
