@@ -76,6 +76,15 @@ def test_nan_is_beyond_the_bounds_of_its_page(tmp_path: Path) -> None:
     assert pruned(column, IsOneOf(pa.array([5.0]))) == [(4, 12)]
 
 
+def test_nans_of_other_bits_are_beyond_the_bounds_of_their_page(tmp_path: Path) -> None:
+    bits = np.array([0x7FF8_0000_0000_0001, 0xFFF8_0000_0000_0001], np.uint64)
+    greater, smaller = bits.view("f8")
+    column = column_of(tmp_path, pa.array([1.0, greater, 1.0, 1.0, *[5.0] * 4, *[smaller] * 4]))
+    assert pruned(column, InRange(low=pa.scalar(NAN), low_included=False)) == [(0, 12)]
+    assert pruned(column, InRange(high=pa.scalar(-NAN), high_included=False)) == [(0, 12)]
+    assert pruned(column, IsOneOf(pa.array([greater]))) == [(0, 12)]
+
+
 def test_zeros_are_not_distinguished(tmp_path: Path) -> None:
     column = column_of(tmp_path, pa.array([*[-0.0] * 4, *[0.0] * 4, *[1.0] * 4]))
     inf = pa.scalar(float("inf"))

@@ -8,13 +8,14 @@ Specification: "Statistics" in ``docs/format/legacy.md``.
 
 from __future__ import annotations
 
+from math import isnan
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glaive.arrow.conditions import Condition, HasText, InRange, IsNull
+from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.encodings.legacy.statistics import PageBounds
 from glaive.types import Flags
 
@@ -76,9 +77,11 @@ def _widened(bounds: Any, *, upper: bool = False) -> Any:
     return pc.if_else(pc.equal(bounds, pa.scalar(0.0, bounds.type)), zero, bounds)
 
 
-def _passes_nan(condition: Condition, kind: pa.DataType) -> bool:
+def _passes_nan(condition: InRange | IsOneOf, kind: pa.DataType) -> bool:
+    """Whether a NaN may pass, whatever its bits: ordered by these, some are beyond others."""
     if not pa.types.is_floating(kind):
         return False
-    nan = np.array([np.nan, np.copysign(np.nan, -1)])
-    mask: Any = condition.mask(pa.array(nan).cast(kind))
-    return bool(pc.any(mask).as_py())
+    if isinstance(condition, IsOneOf):
+        values: Any = condition.values.drop_null()
+        return bool(np.isnan(values.to_numpy(zero_copy_only=False)).any())
+    return any(bound is None or isnan(bound.as_py()) for bound in (condition.low, condition.high))
