@@ -103,6 +103,13 @@ def expected(spark: SparkSession, query: str, tables: dict[str, str]) -> list[st
         "select f.k, texts.v from texts full join f using (id) where id = '8'",
         "select k from texts natural join (select id, k from f) where id >= '8'",
         "select k, note from f join texts using (id) where id >= '8' and texts.v < 20",
+        # Another name around a table.
+        "select x.* from (f) x where id < 5",
+        "select x.note, x.k from ((f as y) x) where x.v = 1",
+        "select x.* from (f join (select 1 as one)) as x where x.v = 1",
+        "select x.v, count(*) from (f) as x group by x.v",
+        "select id, (select count(*) from (g as f) as x where f.k = 1) from f",
+        "select id, (select count(*) from (g) as f where f.k = 1) from f",
         # Steps, one after the other.
         "from f |> order by id |> limit 5 |> where v = 1 |> select id",
         "from f |> where v = 1 |> order by id |> limit 3 |> where k = 1",

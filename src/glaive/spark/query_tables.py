@@ -89,7 +89,8 @@ def table_uses(
         whole = unnamed or renamed or select is None or _selects_all(select, table)
         # All columns that a pivot does not name are grouped by.
         whole = whole or select.find(exp.Pivot) is not None
-        wanted = named.get("", set()) | named.get(table.alias_or_name.lower(), set())
+        known_as = ("", *_names_of(table))
+        wanted = set[str]().union(*(named.get(name, set()) for name in known_as))
         columns = tuple(field for field in schema.names if whole or field.lower() in wanted)
         tests: list[Filter | Compared] = []
         decided = False
@@ -198,9 +199,24 @@ def _selects_all(select: Any, table: Any) -> bool:
         if isinstance(star.parent, exp.Count) or _is_asked_for_rows(around):
             continue
         owner = star.parent.table if isinstance(star.parent, exp.Column) else ""
-        if owner.lower() == table.alias_or_name.lower() or (not owner and around is select):
+        if owner.lower() in _names_of(table) or (not owner and around is select):
             return True
     return False
+
+
+def _names_of(table: Any) -> set[str]:
+    """The names by which a select may call a table: its own, and those of parentheses around it."""
+    names, node = {table.alias_or_name.lower()}, table.parent
+    while node is not None and not isinstance(node, exp.Select):
+        if _renames(node):
+            names.add(node.alias.lower())
+        node = node.parent
+    return names
+
+
+def _renames(node: Any) -> bool:
+    """Whether a node around a table gives it another name: ``(t) x``, ``(t join u) x``."""
+    return bool(node.alias) and not isinstance(node, exp.Table)
 
 
 def _is_asked_for_rows(select: Any) -> bool:
@@ -274,12 +290,12 @@ def _tests(select: Any, table: Any, schema: StructType) -> tuple[list[Filter | C
 def _shows_its_rows(select: Any, table: Any) -> bool:
     """Whether ``where`` sees all rows of a table, and its columns by their names.
 
-    What it names are other columns where these are renamed or turned into rows, and those of the
-    other table behind a semi or anti join.
+    What it names are other columns where these or their table are renamed, where they are turned
+    into rows, and those of the other table behind a semi or anti join.
     """
     node = table
     while node is not select:
-        if node.args.get("sample") or node.alias_column_names:
+        if node.args.get("sample") or node.alias_column_names or _renames(node):
             return False
         if isinstance(node, exp.TableSample) or getattr(node, "kind", "") in ("SEMI", "ANTI"):
             return False
