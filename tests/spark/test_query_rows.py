@@ -110,6 +110,8 @@ def expected(spark: SparkSession, query: str, tables: dict[str, str]) -> list[st
         "select x.v, count(*) from (f) as x group by x.v",
         "select id, (select count(*) from (g as f) as x where f.k = 1) from f",
         "select id, (select count(*) from (g) as f where f.k = 1) from f",
+        # A comment that goes on in the next line.
+        "select id from f where v = 1 -- and \\\n and k = 1",
         # Steps, one after the other.
         "from f |> order by id |> limit 5 |> where v = 1 |> select id",
         "from f |> where v = 1 |> order by id |> limit 3 |> where k = 1",
@@ -145,6 +147,7 @@ def test_rows_are_those_that_spark_finds(
             "true",
             r"select id from f where note = 'a\nb'",
         ),
+        ("spark.sql.parser.quotedRegexColumnNames", "true", "select `(id|k)` from f"),
         ("spark.sql.ansi.enabled", "false", "select id from f where w + 1 < 3"),
         (
             "spark.sql.caseSensitive",  # a column of the table around, not one of this query's own

@@ -43,7 +43,9 @@ INSTEAD = {
 MAY_DIFFER = {
     "|>": None,  # sqlglot makes one select of steps that Spark evaluates one after the other
     "${": None,  # Spark puts the value of a variable there, also within a text
+    "\\\n": None,  # where a comment goes on in the next line for Spark
     '"': "spark.sql.ansi.doubleQuotedIdentifiers",
+    "`": "spark.sql.parser.quotedRegexColumnNames",
     "\\": "spark.sql.parser.escapedStringLiterals",
 }
 """Signs that Spark may read in another way than sqlglot, and the settings by which it does."""
