@@ -35,7 +35,7 @@ from glaive.testing.faults import Kind as FaultKind
 
 FRAME = StructType([StructField("id", LongType()), StructField("text", StringType())])
 
-Row = tuple[int | None, str]
+Row = tuple[int | None, str | None]
 Batch = Sequence[Sequence[Row]]
 """The rows of each task."""
 
@@ -282,6 +282,18 @@ def test_repeated_keys_in_a_batch_need_an_order(upserts: Query, uri: str, tmp_pa
 
     ordered.run(1, [[(1, "b"), (2, "z")]])  # late: the dataset has a higher value for key 1
     assert rows(uri) == [(1, "c"), (2, "z"), (None, "n"), (None, "n")]
+
+
+def test_a_row_without_a_value_to_order_by_is_below_all_others(uri: str, tmp_path: Path) -> None:
+    ordered = Query(uri, tmp_path / "o", merge_keys="id", merge_order_by="text")
+    ordered.run(0, [[(1, "a"), (1, None), (2, None)]])
+    assert rows(uri) == [(1, "a"), (2, None)]
+
+    ordered.run(1, [[(1, "b"), (2, None)], [(1, None), (2, "a")]])
+    assert rows(uri) == [(1, "b"), (2, "a")]
+
+    ordered.run(2, [[(1, None)]])
+    assert rows(uri) == [(1, "b"), (2, "a")]
 
 
 def test_keys_that_are_no_columns_are_refused(uri: str, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def upsert(
         Columns that identify a row.
     order_by
         Of rows with the same keys, the one with the highest value here is kept, the last one of
-        those with the same value; ``None`` if no keys repeat.
+        those with the same value; null is below all values. ``None`` if no keys repeat.
 
     Raises
     ------
@@ -102,14 +102,15 @@ def _last_of_each_key(
     position = pa.array(np.arange(table.num_rows, dtype=np.int64))
     valid = reduce(pc.and_, [pc.is_valid(table[name]) for name in keys])
     names = [f"key {at}" for at in range(len(keys))]
-    sorted_by = [] if order_by is None else [("order", "ascending", "at_start")]
     columns = {name: table[key] for name, key in zip(names, keys, strict=True)}
     if order_by is not None:
-        columns["order"] = table[order_by]
+        # A null is below all values, as it is for rows of the dataset.
+        columns |= {"known": pc.is_valid(table[order_by]), "order": table[order_by]}
     found: Any = pa.table({**columns, "position": position}).filter(valid)
     try:
-        if sorted_by:
-            found = found.sort_by([("order", "ascending"), ("position", "ascending")])
+        if order_by is not None:
+            ascending: Any = [(name, "ascending") for name in ("known", "order", "position")]
+            found = found.sort_by(ascending)
         rank = pa.array(np.arange(found.num_rows, dtype=np.int64))
         last = found.append_column("rank", rank).group_by(names).aggregate([("rank", "max")])
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
