@@ -113,6 +113,19 @@ def test_an_insert_overwrite_replaces_the_version_of_its_view(
     assert ids(uri) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("part", [{"filter": "id > 5"}, {"limit": 2}, {"columns": ["id"]}])
+def test_a_view_of_a_part_of_a_dataset_is_not_overwritten(
+    spark: SparkSession, uri: str, part: dict[str, Any]
+) -> None:
+    glaive.spark.write(spark.range(9).selectExpr("id", "id as n"), uri)
+    glaive.spark.register_view(spark, "part", uri, **part)
+
+    with pytest.raises(Exception, match=rf"option {next(iter(part))}: an overwrite replaces all"):
+        spark.sql("INSERT OVERWRITE part SELECT * FROM part WHERE id = 1")
+
+    assert ids(uri) == list(range(9))
+
+
 # --- types ------------------------------------------------------------------------------------
 
 

@@ -210,8 +210,19 @@ def _keeps_rows(options: Options, *, overwrite: bool) -> bool:
     return not overwrite or options.replace_where is not None
 
 
+_SELECTING = ("columns", "filter", "limit", "nearest", "full_text_query")
+"""Options by which a view has a part of a dataset."""
+
+
 def _check_together(options: Options, *, overwrite: bool) -> None:
     """Refuse options that would have no effect."""
+    for name in _SELECTING if overwrite else ():
+        if getattr(options, name) is not None:
+            raise OptionError(
+                f"option {name}: an overwrite replaces all rows and columns of a dataset, not the "
+                "part that a view has. Overwrite a view without it; replace_where replaces the "
+                "rows that match a filter"
+            )
     only_overwriting = {
         "replace_where": options.replace_where is not None,
         "overwrite_schema": not options.overwrite_schema,
