@@ -233,6 +233,11 @@ def test_other_statements_are_those_of_spark(spark: SparkSession) -> None:
     assert glaive.spark.sql(spark, "show functions like 'abs'").count() == 1
 
 
+def test_names_of_two_tables_differ_in_more_than_case(spark: SparkSession, sales: str) -> None:
+    with pytest.raises(OptionError, match="one name in Spark's SQL, found S, s"):
+        glaive.spark.sql(spark, "select count(*) from S", S=sales, s="other.lance")
+
+
 def test_a_table_is_a_place_or_options(spark: SparkSession) -> None:
     with pytest.raises(OptionError, match=r"table 't': expected a path.*found 5"):
         glaive.spark.sql(spark, "select 1 from t", t=5)

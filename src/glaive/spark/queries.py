@@ -90,6 +90,11 @@ def sql(
     from sqlglot import exp
 
     given = {name.lower(): _read_options(name, table) for name, table in tables.items()}
+    if len(given) < len(tables):
+        raise OptionError(
+            "tables: names that differ in nothing but case are one name in Spark's SQL, found "
+            f"{', '.join(sorted(tables))}. Give each dataset a name of its own"
+        )
     if not isinstance(statement, exp.Query):
         _refuse_statement(statement, query, given)
         with as_glaive_errors():
