@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
@@ -185,3 +186,21 @@ def test_a_folder_of_parquet_files_becomes_a_table(
     with pytest.raises(SchemaError, match=r"300.parquet has the columns id"):
         LanceTable.convertFrom(spark, "parquet", tmp_path / "files", uri + ".other")
     assert not LanceTable.isLanceTable(spark, uri + ".other")
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "found"),
+    [
+        (pa.array([{"x": 1}]), pa.array([{"x": 1, "y": 2}]), "struct<x: int64, y: int64>"),
+        (pa.array([1], pa.date32()), pa.array([5], pa.timestamp("us")), r"timestamp\[us\]"),
+        (pa.array([True]), pa.array([2]), "int64"),
+    ],
+)
+def test_files_whose_values_the_columns_of_the_first_cannot_hold_are_not_converted(
+    spark: SparkSession, uri: str, tmp_path: Path, first: Any, other: Any, found: str
+) -> None:
+    pq.write_table(pa.table({"a": first}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"a": other}), tmp_path / "1.parquet")
+
+    with pytest.raises(SchemaError, match=rf"1\.parquet has {found} in the column 'a', the first"):
+        LanceTable.convertFrom(spark, "parquet", tmp_path, uri)

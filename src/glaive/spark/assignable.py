@@ -18,7 +18,7 @@ from glaive.format.extension import storage_type
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 
-__all__ = ["assigned", "refuse_cut_names", "refuse_missing", "refuse_unassignable"]
+__all__ = ["assigned", "misfit", "refuse_cut_names", "refuse_missing", "refuse_unassignable"]
 
 
 def assigned(source: pa.Schema, target: pa.Schema) -> pa.Schema:
@@ -29,7 +29,7 @@ def assigned(source: pa.Schema, target: pa.Schema) -> pa.Schema:
     fields = []
     for field in source:
         at = target.get_field_index(field.name)
-        stored = at >= 0 and _misfit(field.type, target.field(at).type, "") is None
+        stored = at >= 0 and misfit(field.type, target.field(at).type, "") is None
         fields.append(target.field(at) if stored else field)
     return pa.schema(fields)
 
@@ -88,7 +88,7 @@ def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> 
         A type can never be stored.
     """
     for field in target:
-        fault = _misfit(source.field(field.name).type, field.type, field.name)
+        fault = misfit(source.field(field.name).type, field.type, field.name)
         if fault is not None:
             column, stored, brought = fault
             raise SchemaError(
@@ -97,8 +97,8 @@ def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> 
             )
 
 
-def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | None:
-    """The part of a column that can never be stored, with both types."""
+def misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | None:
+    """The part of a column that can never be stored, with the type that is stored and its own."""
     source, target = storage_type(source), storage_type(target)
     types = pa.types
     if types.is_null(source):
@@ -117,7 +117,7 @@ def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | Non
         parts = [(source.value_type, target.value_type, "element")]
     elif _family(source) != _family(target):
         return column, target, source
-    faults = (_misfit(brought, stored, f"{column}.{name}") for brought, stored, name in parts)
+    faults = (misfit(brought, stored, f"{column}.{name}") for brought, stored, name in parts)
     return next((fault for fault in faults if fault is not None), None)
 
 
