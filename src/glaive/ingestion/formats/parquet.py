@@ -12,6 +12,7 @@ from glaive.errors import FormatError
 from glaive.ingestion.formats.options import known_options
 from glaive.ingestion.formats.parquet_footer import can_be_described
 from glaive.ingestion.formats.parquet_texts import has_all_items, item_counts, tidied
+from glaive.ingestion.formats.parquet_times import open_parquet
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.formats.ranges import grouped_pieces
 from glaive.ingestion.rejects import Rejects, refuse_failure
@@ -112,10 +113,8 @@ def _opened(
     encoded: Iterable[str] = (),
     footer: Any = None,
 ) -> Any:
-    from pyarrow import parquet
-
     try:
-        return parquet.ParquetFile(source, metadata=footer, read_dictionary=list(encoded))
+        return open_parquet(source, metadata=footer, read_dictionary=list(encoded))
     except (pa.ArrowException, OSError) as error:
         refuse_failure(file, error)
         raise FormatError(f"{file.uri} is not a Parquet file: {error}") from error

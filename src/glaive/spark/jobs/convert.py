@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from glaive.dataclass import dataclass
 from glaive.dataset.writing.commit import commit_plan
@@ -17,6 +16,7 @@ from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import WritePlan, plan_write
 from glaive.errors import NotFoundError, NotLanceError, SchemaError
 from glaive.format.fragment_list import FragmentList
+from glaive.ingestion.formats.parquet_times import open_parquet
 from glaive.ingestion.partition_folders import refuse_partition_folders
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
@@ -134,9 +134,9 @@ def convert_parquet(
     return commit_plan(plan, FragmentList.joined(written), once=job.once)
 
 
-def _opened(source: ObjectStore, path: str) -> pq.ParquetFile:
+def _opened(source: ObjectStore, path: str) -> Any:
     try:
-        return pq.ParquetFile(pa.BufferReader(source.get(path)))
+        return open_parquet(pa.BufferReader(source.get(path)))
     except pa.ArrowInvalid as error:
         raise NotLanceError(f"{source.full(path)} is no Parquet file: {error}") from error
 
