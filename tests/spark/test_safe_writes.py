@@ -282,6 +282,15 @@ def test_columns_are_added_by_an_append(spark: SparkSession, uri: str) -> None:
     assert found["emb"].to_pylist()[1:] == [[2.0, 3.0], None, None]
 
 
+def test_a_column_of_another_case_is_not_added_by_an_append(spark: SparkSession, uri: str) -> None:
+    vectors(uri, rows=2)
+
+    with pytest.raises(SchemaError, match=r"'ID' of the frame differs from 'id' of .* but case"):
+        glaive.spark.write(spark.range(2).toDF("ID"), uri, mode="append", merge_schema=True)
+
+    assert glaive.dataset(uri).schema.names == ["id", "emb"]
+
+
 def test_a_branch_is_written(spark: SparkSession, uri: str) -> None:
     glaive.spark.write(spark.range(3), uri)
     glaive.dataset(uri).create_branch("dev")

@@ -19,7 +19,7 @@ from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.conform import check_same_columns, match_schema
 from glaive.dataset.writing.options import Mode, WriteOptions
 from glaive.dataset.writing.plan import WritePlan, plan_write
-from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.errors import DatasetNotFoundError, OptionError, SchemaError
 from glaive.expr.filters import bind_filter
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
@@ -241,12 +241,24 @@ def _with_columns(stored: pa.Schema, base: Manifest, options: Options) -> Manife
     """The version with the columns that the dataset lacks, null in its rows.
 
     They are a version of their own, before that of the rows, so that tasks know their ids.
+
+    Raises
+    ------
+    SchemaError
+        A column differs from one of the dataset in nothing but case: for Spark it is the same.
     """
     from glaive.dataset.open import dataset
 
     new = [field for field in stored if field.name not in base.schema.by_name]
     if not new:
         return base
+    there = {name.lower(): name for name in base.schema.names}
+    for name in (added.name for added in new):
+        if (known := there.get(name.lower())) is not None:
+            raise SchemaError(
+                f"merge_schema: the column {name!r} of the frame differs from {known!r} of "
+                f"{options.uri} in nothing but case. Rename it"
+            )
     version = base.version if options.branch is None else (options.branch, base.version)
     opened = dataset(options.uri, version=version, storage_options=options.storage or None)
     opened.add_columns(pa.schema([field.with_nullable(True) for field in new]))
