@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tracemalloc
+import weakref
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.io.cache import ByteCache
 from glaive.io.counting import CountingStore
 from glaive.io.uri import open_store
 from glaive.table.load import open_latest
@@ -58,6 +60,35 @@ def test_hits_misses_and_bytes_can_be_read(tmp_path: Path) -> None:
     session.clear()
     assert session.size_bytes() == session.index_cache_size_bytes() == 0
     assert dataset.take([9]).equals(TABLE.slice(9, 1))
+
+
+def test_no_code_in_python_compares_keys_of_a_cache_whose_dictionary_others_use_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds: set[type] = set()
+    put = ByteCache.put
+
+    def recorded(cache: ByteCache[Any, Any], key: Any, value: Any, size: int) -> None:
+        ahead = [key]
+        while ahead:
+            part = ahead.pop()
+            kinds.add(type(part))
+            ahead += part if isinstance(part, tuple) else ()
+        put(cache, key, value, size)
+
+    monkeypatch.setattr(ByteCache, "put", recorded)
+    numbers = pa.array(np.arange(2 * TABLE.num_rows, dtype=np.float32))
+    vectors: Any = pa.FixedSizeListArray.from_arrays(numbers, 2)
+    rows = TABLE.append_column("v", vectors)
+    dataset = glaive.write_dataset(rows, tmp_path / "t.lance", max_rows_per_file=1000)
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.create_scalar_index("name", "INVERTED")
+    dataset.create_index("v", "IVF_FLAT", num_partitions=2)
+    dataset.delete("id % 7 = 3")
+    assert dataset.count_rows("id = 9") == 1
+    assert dataset.to_table(full_text_query="name", limit=3).num_rows == 3
+    assert dataset.to_table(nearest={"column": "v", "q": [1, 2], "k": 4}).num_rows == 4
+    assert kinds == {bool, bytes, float, int, str, tuple, type(None), weakref.ref}
 
 
 def test_a_dataset_opened_again_asks_for_no_metadata(tmp_path: Path) -> None:

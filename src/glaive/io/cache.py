@@ -21,9 +21,9 @@ class ByteCache(Generic[K, V]):
 
     A value larger than the whole budget is not kept. ``hits`` and ``misses`` count lookups.
 
-    Nothing is called while the lock is held: calls of the dictionary are atomic, and between two of
-    them a handler of a signal, or the end of an object, may use the cache, and wait for threads
-    that do.
+    Nothing is called while the lock is held: calls of the dictionary are atomic, if Python code
+    compares no keys, which are of built-in types. Between two calls a handler of a signal, or the
+    end of an object, may use the cache, and wait for threads that do.
     """
 
     __slots__ = ("_entries", "_lock", "budget", "hits", "misses", "size")

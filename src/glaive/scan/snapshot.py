@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from glaive.table.rowids import RowIdIndex
 
 __all__ = ["MOST_UNCHECKED", "MOST_UNSEEN", "Snapshot"]
+
+_parts_of = attrgetter(*DeletionFile.__slots__)
+"""What tells one deletion file from another, as a tuple."""
 
 _FEW = 8
 """Fragments that are looked up one by one."""
@@ -225,7 +229,7 @@ class Snapshot:
             return live, live.nbytes
 
         place = self._place_of(file, fragment.id)
-        key = (place, self.reached_by(file.base_id), fragment.id, file)
+        key = (place, self.reached_by(file.base_id), fragment.id, *_parts_of(file))
         live: LiveRows = self.session.keep(key, load)
         return live
 
