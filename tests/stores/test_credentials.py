@@ -464,6 +464,31 @@ def test_no_error_has_a_session_token_that_no_option_has(
     assert SECRETS[2].encode().hex(" ") not in message
 
 
+@pytest.mark.parametrize(
+    ("config", "profile"),
+    [
+        ("", "missing"),
+        ("no section", "default"),
+        ("[default]\naws_access_key_id = a", "default"),
+        ("[default]\ncredential_process = false", "default"),
+        (f"[default]\ncredential_process = echo {SECRETS[1]}", "default"),
+        ("[default]\nrole_arn = r\nsource_profile = missing", "default"),
+    ],
+)
+def test_a_profile_without_credentials_is_an_error_that_names_it(
+    config: str, profile: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "config").write_text(config)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_PROFILE", profile)
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(variable, raising=False)
+    message = failure_of(lambda: open_store("s3://b/t", {"aws_region": "us-east-1"}))
+    assert f"profile '{profile}'" in message
+    check(message)
+
+
 def test_no_error_has_the_credentials_that_a_register_repeats(repeating: str) -> None:
     given = {**MARKERS, "aws_region": "us-east-1", "dynamodb_endpoint": repeating}
     uri = "s3+ddb://b/t?ddbTableName=T"

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from glaive.errors import StoreError
+from glaive.io.failures import first_line_of
+
 __all__ = ["profile_credentials"]
 
 _IN_OPTIONS = ("aws_access_key_id", "aws_skip_signature", "aws_web_identity_token_file")
@@ -27,6 +30,11 @@ def profile_credentials(config: Mapping[str, str]) -> Any | None:
     """A provider of the profile's credentials; ``None`` if there is no profile, or other ones.
 
     boto3 is loaded only if there is a profile and no other credentials are configured.
+
+    Raises
+    ------
+    StoreError
+        The profile is missing, incomplete, or names what gives no credentials.
     """
     if any(key in config for key in _IN_OPTIONS):
         return None
@@ -39,8 +47,16 @@ def profile_credentials(config: Mapping[str, str]) -> Any | None:
     import boto3
     from obstore.auth.boto3 import Boto3CredentialProvider
 
-    session = boto3.Session()
-    return None if session.get_credentials() is None else Boto3CredentialProvider(session)
+    try:
+        session = boto3.Session()
+        is_known = session.get_credentials() is not None
+    except Exception as error:  # any: a profile may name a program, whose answer is read there
+        raise StoreError(
+            f"no credentials from the AWS profile {os.environ.get('AWS_PROFILE', 'default')!r}: "
+            f"{first_line_of(error, config)}. Correct AWS_PROFILE and the files of profiles, or "
+            "give keys in storage_options."
+        ) from None
+    return Boto3CredentialProvider(session) if is_known else None
 
 
 def _has_file() -> bool:
