@@ -27,6 +27,7 @@ from glaive.namespace.settings import DirectorySettings
 from glaive.optimize import Compaction
 from glaive.table.bases import base_of
 from glaive.table.version_hint import read_hint
+from glaive.types import ByteRange
 
 from .server import Failing, Server
 
@@ -486,6 +487,30 @@ def test_a_profile_without_credentials_is_an_error_that_names_it(
         monkeypatch.delenv(variable, raising=False)
     message = failure_of(lambda: open_store("s3://b/t", {"aws_region": "us-east-1"}))
     assert f"profile '{profile}'" in message
+    check(message)
+
+
+class _Short(_RepeatingAsS3):
+    """A server of short objects, which refuses to send their bytes as S3 does."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "10")
+        self.send_header("Last-Modified", "Tue, 21 Oct 2025 07:28:00 GMT")
+        self.end_headers()
+
+
+@pytest.mark.parametrize("read", ["read", "tail"])
+def test_no_error_of_an_object_that_is_too_short_shows_what_the_server_said(read: str) -> None:
+    with answering_with(_Short) as url:
+        given = {**MARKERS, "aws_region": "us-east-1", "aws_endpoint": url, "allow_http": "true"}
+        reader = open_store("s3://b/t", given).open("x", size=100)
+        if read == "tail":
+            message = failure_of(lambda: reader.tail(50))
+        else:
+            message = failure_of(lambda: reader.read([ByteRange(50, 50)]))
+    assert "CorruptFileError: byte range: expected bytes 50..100" in message
+    assert "InvalidToken" not in message
     check(message)
 
 

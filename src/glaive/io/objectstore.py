@@ -14,7 +14,7 @@ import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, NotSupportedError
 from obstore.store import HTTPStore
 
-from glaive.errors import StoreError
+from glaive.errors import ObjectNotFoundError, StoreError
 from glaive.io.bodies import LARGEST_OBJECT, body_of_object, body_of_ranges, body_of_tail
 from glaive.io.client_threads import require_client_threads
 from glaive.io.failures import check_ranges, from_object_store
@@ -289,20 +289,20 @@ class ObjectReader(RemoteReader):
 
     def tail(self, size: int) -> pa.Buffer:
         """Return the last ``size`` bytes with one request, which also gives the object's size."""
-        try:
-            if self._size is not None:
-                start = max(0, self._size - size)
-                return self.read([ByteRange(start, self._size - start)])[0]
-            total, data = self._adapter.reading(
-                1, lambda: body_of_tail(self._store, self._key, max(size, 1))
-            )
-            self._size = total
-            self._adapter.counters.add_read(1, len(data))
-            return aligned(data, total - len(data))
-        except NotSupportedError:  # Azure has no suffix ranges: request the size first
-            return self.read([ByteRange(max(0, self.size - size), min(size, self.size))])[0]
-        except refusals() as error:
-            raise self._adapter.failed(error, self.path, "read") from None
+        if self._size is None:
+            try:
+                total, data = self._adapter.reading(
+                    1, lambda: body_of_tail(self._store, self._key, max(size, 1))
+                )
+                self._size = total
+                self._adapter.counters.add_read(1, len(data))
+                return aligned(data, total - len(data))
+            except NotSupportedError:  # Azure has no suffix ranges: request the size first
+                pass
+            except refusals() as error:
+                raise self._adapter.failed(error, self.path, "read") from None
+        start = max(0, self.size - size)
+        return self.read([ByteRange(start, self.size - start)])[0]
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Return one buffer per range, in order."""
@@ -314,13 +314,16 @@ class ObjectReader(RemoteReader):
         if joined.requests[-1].end > LARGEST_OBJECT:  # the client has no such numbers
             self._check_again(ranges)
         starts, lengths = map(list, zip(*joined.requests, strict=True))
+        failed: StoreError | None = None
         try:
             responses = self._adapter.reading(len(starts), lambda: self._bodies(starts, lengths))
             self._adapter.counters.add_read(len(starts), joined.size)
         except refusals() as error:
-            if not isinstance(error, FileNotFoundError):
+            failed = self._adapter.failed(error, self.path, "read")
+        if failed is not None:  # not in the handler: the error of the client would be shown, too
+            if not isinstance(failed, ObjectNotFoundError):
                 self._check_again(ranges)
-            raise self._adapter.failed(error, self.path, "read") from None
+            raise failed
         if any(len(data) < length for data, length in zip(responses, lengths, strict=True)):
             self._check_again(ranges)
             raise StoreError(
