@@ -5,13 +5,16 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fsspec
 import lance_namespace as interface
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from tests.namespace.calls import ROWS, call
 
 import glaive
@@ -449,6 +452,54 @@ def test_a_catalogue_that_fails_is_no_harm_before_credentials_expire(clock: Stop
     useless = ExpiringOptions(expiring(clock, -1), lambda: expiring(clock, -5))
     with pytest.raises(StoreError, match="expired already"):
         RenewedStore("memory://renewed-1", useless).get("x")
+
+
+def test_options_that_open_no_store_are_asked_for_again(clock: Stopped) -> None:
+    asked = []
+
+    def renew() -> Mapping[str, str]:
+        asked.append("renew")
+        wrong = {"aws_endpoint": "no address"} if len(asked) < 3 else {}
+        return expiring(clock, 3_600_000) | wrong
+
+    early = RenewedStore("s3://b/t", ExpiringOptions(expiring(clock, 20_000), renew))
+    assert early.options == expiring(clock, 20_000)
+    late = RenewedStore("s3://b/t", ExpiringOptions(expiring(clock, -1), renew))
+    with pytest.raises(StoreError, match=r"have expired, and asking .* 'aws_endpoint'"):
+        late.open("x")
+    assert late.options == expiring(clock, 3_600_000)
+    assert len(asked) == 3
+
+
+class _Slow(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """A file system that takes its time to connect again."""
+
+    protocol = "slow"
+    cachable = False
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def __init__(self, again: str = "", **_: Any) -> None:
+        super().__init__()
+        if again:
+            self.begun.set()
+            self.may_go_on.wait(60)
+
+
+def test_no_thread_uses_what_has_expired_while_another_one_opens_the_store(clock: Stopped) -> None:
+    fsspec.register_implementation("slow", _Slow, clobber=True)
+
+    def renew() -> Mapping[str, str]:
+        return expiring(clock, 3_600_000) | {"again": "yes"}
+
+    store = RenewedStore("fsspec+slow://x/t", ExpiringOptions(expiring(clock, -1), renew))
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(store.current)
+        assert _Slow.begun.wait(60)
+        second = threads.submit(store.current)
+        wait([second], 0.2)
+        _Slow.may_go_on.set()
+        assert first.result() == second.result() == store.current()
+    assert "again" in first.result()[0].options
 
 
 def test_open_readers_go_on_with_new_credentials(clock: Stopped) -> None:

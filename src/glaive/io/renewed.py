@@ -75,7 +75,7 @@ class RenewedStore(WrappedStore):
     """
 
     __slots__ = (
-        "_first", "_folder", "_generation", "_lock", "_options", "_store", "_uri", "_valid",
+        "_first", "_folder", "_lock", "_now", "_options", "_uri", "_valid",
     )  # fmt: skip
 
     def __init__(
@@ -87,24 +87,24 @@ class RenewedStore(WrappedStore):
     ) -> None:
         self._uri, self._options, self._lock = uri, options, renewed(RLock())
         self._folder = folder
-        self._store = self._opened() if store is None else store
-        self._first, self._generation = self._store.reached_by, 0
-        self._valid = ExpiringOptions(self._store.options, options.renew)
+        store = self._opened(options) if store is None else store
+        self._now, self._first = (store, 0), store.reached_by
+        self._valid = ExpiringOptions(store.options, options.renew)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (RenewedStore, (self._uri, self._options, None, self._folder))
 
-    def _opened(self) -> ObjectStore:
-        store = open_store(self._uri, self._options)
+    def _opened(self, options: ExpiringOptions) -> ObjectStore:
+        store = open_store(self._uri, options)
         if not self._folder:
             return store
         inner = store.below(self._folder)
         if inner is not None:
             return inner
-        return open_store(f"{self._uri.rstrip('/')}/{self._folder}", self._options)
+        return open_store(f"{self._uri.rstrip('/')}/{self._folder}", options)
 
     def __repr__(self) -> str:
-        return f"RenewedStore({self._store!r})"
+        return f"RenewedStore({self._now[0]!r})"
 
     @property
     def inner(self) -> ObjectStore:  # type: ignore[override]  # another one over time
@@ -124,40 +124,42 @@ class RenewedStore(WrappedStore):
     def current(self) -> tuple[ObjectStore, int]:
         """The store with valid options, and how often it was opened again."""
         if self._left() > self._ahead():
-            return self._store, self._generation
+            return self._now
         with self._lock:
             if self._left() <= self._ahead():
                 self._renew()
-            return self._store, self._generation
+            return self._now
 
     def _renew(self) -> None:
+        """Open the store with newer options; other threads use them once it is opened."""
+        old, generation = self._now
         try:
-            newer = normalise_options(self._options.renew())
+            given = normalise_options(self._options.renew())
+            newer = ExpiringOptions(given, self._options.renew)
+            store = self._opened(newer)
         except GlaiveError as error:
             if self._left() > 0:  # others are asked for again at the next request
                 import logging
 
                 logging.getLogger(__name__).warning(
-                    "credentials of %s were not renewed: %s", self._store.public_uri, error
+                    "credentials of %s were not renewed: %s", old.public_uri, error
                 )
                 return
             raise StoreError(
-                f"{self._store.uri}: its credentials have expired, and asking for others failed: "
+                f"{old.uri}: its credentials have expired, and asking for others failed: "
                 f"{error} Open the dataset again when the catalogue is available."
             ) from error
-        self._options = ExpiringOptions(newer, self._options.renew)
-        if self._left() <= 0:
+        if _left(newer) <= 0:
             raise StoreError(
-                f"{self._store.uri}: the catalogue gave credentials that have expired already "
+                f"{old.uri}: the catalogue gave credentials that have expired already "
                 f"({EXPIRES}={newer.get(EXPIRES)}). Check the clocks of both machines."
             )
-        self._store = self._opened()
-        self._valid = ExpiringOptions(self._store.options, self._options.renew)
-        self._generation += 1
+        self._now = store, generation + 1
+        self._valid = ExpiringOptions(store.options, newer.renew)
+        self._options = newer
 
     def _left(self) -> float:
-        """Milliseconds until the options expire."""
-        return _millis(self._options.get(EXPIRES), float("inf")) - now_ns() / 1e6
+        return _left(self._options)
 
     def _ahead(self) -> float:
         return _millis(self._options.get(_AHEAD), _DEFAULT_AHEAD)
@@ -195,6 +197,11 @@ class _RenewedReader(WrappedReader):
             self._inner = store.open(self._name, size=self._size)
             self._generation = generation
         return self._inner
+
+
+def _left(options: Mapping[str, str]) -> float:
+    """Milliseconds until options expire."""
+    return _millis(options.get(EXPIRES), float("inf")) - now_ns() / 1e6
 
 
 def _millis(text: str | None, default: float) -> float:
