@@ -8,6 +8,7 @@ import socket
 import threading
 import traceback
 import tracemalloc
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
@@ -267,6 +268,31 @@ def test_no_error_has_a_header_with_signs_that_are_shown_in_another_way() -> Non
         call(RestNamespace(uri=uri, **{"headers.x-own": "MARKED\\'s\""}), "describe_table", ["t"])
     assert "invalid token" in str(found.value)
     assert "MARKED" not in str(found.value)
+
+
+@pytest.mark.spec("rel-27")
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        ("Authorization", f"Basic {b64encode(b'me:MARKED').decode()}"),
+        ("Authorization", 'Digest username="me", response="MARKED"'),
+        ("cookie", "a=b; session=MARKED; c=d"),
+    ],
+)
+def test_no_error_has_a_part_of_a_header_that_a_server_repeats(header: str, text: str) -> None:
+    with answering(http(b"no such user: MARKED", "401 E")) as (uri, _):
+        client = RestNamespace(uri=uri, **{f"headers.{header}": text})
+        with pytest.raises(GlaiveError, match=r"no such user: \*\*\*"):
+            call(client, "describe_table", ["t"])
+
+
+@pytest.mark.spec("rel-27")
+def test_no_error_has_a_storage_option_of_the_request_that_a_server_repeats() -> None:
+    options = {"aws_secret_access_key": "MARKED", "aws_region": "eu-west-1"}
+    with answering(http(b"MARKED is no key in eu-west-1", "400 E")) as (uri, _):
+        request = interface.CreateTableRequest(id=["t"], storage_options=options)
+        with pytest.raises(GlaiveError, match=r"\*\*\* is no key in eu-west-1"):
+            RestNamespace(uri=uri).create_table(request, b"")
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         body, kind = self._body(operation, request, data)
         where = f"{operation.verb} {self.uri}/v1/{operation.path} ({method})"
         own = self._headers_of(method, request)
-        secrets = secrets_in(own)
+        secrets = secrets_in(own, request)
         headers = {"Accept": "*/*", "Content-Type": kind, **own}
         limit = _LONGEST_ARROW if operation.answer == "arrow" else _LONGEST_JSON
         try:

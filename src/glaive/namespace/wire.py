@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import lance_namespace as interface
 
-from glaive.io.failures import without_named_secrets, without_values
+from glaive.io.failures import credentials_in, without_named_secrets, without_values
 from glaive.namespace.errors import InternalError, InvalidInputError, NamespaceError, error_of
+from glaive.namespace.identifiers import value
 from glaive.namespace.operations import Operation
 
 __all__ = [
@@ -68,9 +72,31 @@ _LONGEST_ERROR = 1 << 20
 """Bytes of an answer that reports an error, as JSON."""
 
 
-def secrets_in(headers: Mapping[str, str]) -> list[str]:
-    """Credentials in headers of a request: servers repeat them, above all those they refuse."""
-    return [*headers.values(), *(value.rpartition(" ")[2] for value in headers.values())]
+_OF_PARTS = ("authorization", "proxy-authorization", "cookie")
+"""Headers of several credentials, which servers repeat one by one."""
+
+
+def secrets_in(headers: Mapping[str, str], request: object = None) -> list[str]:
+    """Credentials in headers of a request: servers repeat them, above all those they refuse.
+
+    Also by parts: what the text of ``Basic`` stands for, cookies, and what has a name in
+    ``Authorization``; and those among the storage options that the request has.
+    """
+    found = [*headers.values()]
+    for name, text in headers.items():
+        kind, _, word = text.rpartition(" ")
+        found.append(word)
+        if name.lower() in _OF_PARTS:
+            parts = (part.partition("=")[2] for part in re.split(r"[;,\s]+", text))
+            found += [part.strip('"') for part in parts]
+        if kind.lower() == "basic":
+            with suppress(ValueError):
+                user_and_password = b64decode(word).decode()
+                found += [user_and_password, user_and_password.partition(":")[2]]
+    options = value(request, "storage_options", {})
+    if isinstance(options, Mapping):
+        found += credentials_in({str(name): str(options[name]) for name in options})
+    return found
 
 
 def answer_of(
