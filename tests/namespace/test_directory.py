@@ -256,6 +256,30 @@ def test_rows_are_queried_and_changed(catalogue: DirectoryNamespace) -> None:
     assert rows_of(found) == [{"a": 30}]
 
 
+@pytest.mark.spec("rel-6")
+def test_metadata_of_several_fields_are_set_at_once_or_not_at_all(
+    catalogue: DirectoryNamespace,
+) -> None:
+    call(catalogue, "create_table", ["t"], ipc())
+
+    def update(*entries: tuple[str, dict[str, Any], bool]) -> int:
+        names = ("path", "metadata", "replace")
+        updates = [dict(zip(names, entry, strict=True)) for entry in entries]
+        return call(catalogue, "update_field_metadata", ["t"], updates=updates).version
+
+    with pytest.raises(failures.TableColumnNotFoundError):
+        update(("a", {"k": "1"}, False), ("none", {"k": "1"}, False))
+    uri = catalogue.store.full("t.lance")
+    opened = glaive.dataset(uri)
+    assert (opened.version, opened.schema.field("a").metadata) == (1, None)
+    assert update(("a", {"k": "1", "l": "2"}, False), ("s", {"x": "y"}, False)) == 2
+    entries = ("s", {"z": "1"}, True), ("s", {"u": "2"}, False), ("`a`", {"l": "3"}, False)
+    assert update(*entries, ("a", {"m": "4"}, False)) == 3
+    found = glaive.dataset(uri).schema
+    assert found.field("a").metadata == {b"k": b"1", b"l": b"3", b"m": b"4"}
+    assert found.field("s").metadata == {b"z": b"1", b"u": b"2"}
+
+
 @pytest.mark.parametrize(
     "name", ["..", "a/b", "a\\b", ".x", "__manifest", "a$b", "", "a\nb", "x" * 300]
 )

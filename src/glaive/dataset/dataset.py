@@ -8,7 +8,7 @@ dataset fast.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
@@ -1504,9 +1504,14 @@ class LanceDataset:
         self.update_schema_metadata(new_metadata, replace=True)
 
     def update_field_metadata(
-        self, field_updates: Mapping[str, StringUpdates], *, replace: bool = False
+        self,
+        field_updates: Mapping[str, StringUpdates],
+        *,
+        replace: bool | Collection[str] = False,
     ) -> None:
         """Set entries of the metadata of fields, by path; as :meth:`update_config`.
+
+        ``replace`` may also be the paths of those fields that lose their other entries.
 
         Raises
         ------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from glaive.dataset.commits.commit import commit_operation
@@ -53,16 +53,27 @@ def set_schema_metadata(
 
 
 def set_field_metadata(
-    dataset: OpenedVersion, values: Mapping[str, StringUpdates], *, replace: bool = False
+    dataset: OpenedVersion,
+    values: Mapping[str, StringUpdates],
+    *,
+    replace: bool | Collection[str] = False,
 ) -> Manifest:
-    """Set entries of the metadata of fields, given by path; ``replace`` removes all others."""
+    """Set entries of the metadata of fields, given by path.
+
+    ``replace`` removes all others, or those of the fields that it names. One commit.
+    """
     schema = dataset.manifest.schema
     given: list[Any] = list(values)
     wrong = [path for path in given if not isinstance(path, str)]
     if wrong:
         raise OptionError(f"field_updates: expected paths of fields, found {wrong[0]!r}")
-    by_id = {
-        schema.find(path)[-1].id: string_map(f"metadata of {path!r}", metadata, removes=True)
-        for path, metadata in values.items()
-    }
-    return commit_operation(dataset, UpdateConfig.of(field_metadata=by_id, replace=replace))
+    by_id: dict[int, Mapping[str, str | None]] = {}
+    for path, metadata in values.items():  # a field may have several, which differ in quotes
+        at = schema.find(path)[-1].id
+        entries = string_map(f"metadata of {path!r}", metadata, removes=True)
+        by_id[at] = {**by_id.get(at, {}), **entries}
+    if isinstance(replace, bool):
+        return commit_operation(dataset, UpdateConfig.of(field_metadata=by_id, replace=replace))
+    replaced = {schema.find(path)[-1].id for path in replace}
+    change = UpdateConfig.of(field_metadata=by_id, replaced_fields=replaced)
+    return commit_operation(dataset, change)

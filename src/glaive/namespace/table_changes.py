@@ -101,12 +101,20 @@ class TableChanges(ABC):
         return interface.UpdateTableSchemaMetadataResponse(metadata=dict(now))
 
     def update_field_metadata(self, request: Any) -> interface.UpdateFieldMetadataResponse:
-        """Set entries of the metadata of fields; an entry of ``None`` is removed."""
+        """Set entries of the metadata of fields; an entry of ``None`` is removed. One commit."""
+        changes: dict[str, dict[str, str | None]] = {}
+        replaced: set[str] = set()
+        for entry in value(request, "updates", []):
+            path, given = value(entry, "path", ""), dict(value(entry, "metadata", {}))
+            if value(entry, "replace", False):
+                replaced.add(path)
+                changes[path] = given
+            else:
+                changes[path] = changes.get(path, {}) | given
         with as_namespace_errors(_name(request)):
             opened = self._open(request)
-            for entry in value(request, "updates", []):
-                changes = {value(entry, "path", ""): dict(value(entry, "metadata", {}))}
-                opened.update_field_metadata(changes, replace=bool(value(entry, "replace", False)))
+            if changes:
+                opened.update_field_metadata(changes, replace=replaced)
         return interface.UpdateFieldMetadataResponse(version=opened.version)
 
     def restore_table(self, request: Any) -> interface.RestoreTableResponse:

@@ -5,7 +5,7 @@ Specification: "Update config" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
@@ -56,8 +56,12 @@ class UpdateConfig(TableOperation):
         schema_metadata: Mapping[str, str | None] | None = None,
         field_metadata: Mapping[int, Mapping[str, str | None]] | None = None,
         replace: bool = False,
+        replaced_fields: Container[int] = (),
     ) -> Self:
-        """Build the operation; ``None`` removes a key, ``replace`` removes unlisted keys."""
+        """Build the operation; ``None`` removes a key, ``replace`` removes unlisted keys.
+
+        Those of ``replaced_fields`` are removed as well.
+        """
         message = table_pb2.Transaction.UpdateConfig()
         for given, updates in (
             (config, message.config_updates),
@@ -67,7 +71,8 @@ class UpdateConfig(TableOperation):
             if given is not None:
                 fill_map(updates, given, replace=replace)
         for field_id, entries in (field_metadata or {}).items():
-            fill_map(message.field_metadata_updates[field_id], entries, replace=replace)
+            updates = message.field_metadata_updates[field_id]
+            fill_map(updates, entries, replace=replace or field_id in replaced_fields)
         return cls(message)
 
     def to_wire(self) -> Any:
