@@ -5,6 +5,7 @@ from __future__ import annotations
 import tarfile
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -219,6 +220,20 @@ class RefusedError(Exception):
     status_code = 403
 
 
+class GatewayError(Exception):
+    """The same where a proxy did not get an answer."""
+
+    code = 504
+
+
+class ResponseError(OSError):
+    """As requests has it, whose error has the response."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"HTTP {status}")
+        self.response = SimpleNamespace(status_code=status)
+
+
 class WaitedError(OSError):
     """As requests has it: no TimeoutError of Python."""
 
@@ -233,6 +248,9 @@ class WaitedError(OSError):
         (ConnectionResetError(), True),
         (DisconnectedError(), True),
         (WaitedError(), True),
+        (GatewayError(), True),
+        (ResponseError(502), True),
+        (ResponseError(503), False),
         (PermissionError(), False),
         (OSError("Failure"), False),
         (RefusedError(), False),

@@ -78,7 +78,9 @@ _OF_STORES = ("aws_", "azure_", "google_")
 _SHORTEST = 6
 """Characters of credentials that are looked for: shorter texts are in every message."""
 _ANSWERED = ("code", "status", "status_code", "response")
-"""What errors of clients have where a server answered."""
+"""What errors of clients have where a server answered; the last one may have the others."""
+_OF_PROXIES = (502, 504)
+"""Codes of answers that say that there was none."""
 _OBJECT_REMEDIES = {
     "PermissionDeniedError": "Check that the credentials may do this",
     "UnauthenticatedError": "Check the credentials in storage_options or the environment",
@@ -224,11 +226,13 @@ def had_no_answer(error: BaseException) -> bool:
     """Whether a request that a client of another library made may still have its effect.
 
     Errors of servers have a code, those of file systems a class of Python; others are of
-    connections.
+    connections, as are codes by which a proxy says that the server did not answer.
     """
     if isinstance(error, OSError) and type(error).__module__ == "builtins":
         return isinstance(error, ConnectionError | TimeoutError)
-    return all(getattr(error, name, None) is None for name in _ANSWERED)
+    said = [getattr(error, name, None) for name in _ANSWERED]
+    said += [getattr(said[-1], name, None) for name in _ANSWERED]
+    return all(one is None for one in said) or any(one in _OF_PROXIES for one in said)
 
 
 def check_ranges(path: str, ranges: Sequence[ByteRange], size: int) -> None:
