@@ -520,6 +520,21 @@ def test_a_request_is_logged_in_characters_that_no_terminal_obeys(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.spec("rel-27")
+def test_no_log_of_a_server_has_the_storage_options_of_a_request(
+    server: RestAdapter, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    request = interface.CreateTableRequest(id=["t"], storage_options={"token": "MARKED"})
+    RestNamespace(uri=server.uri).create_table(request, ipc())
+    with socket.create_connection((server.host, server.port), timeout=10) as connection:
+        connection.sendall(b"POST /v1/x?storage_options= MARKED HTTP/1.1\r\n\r\n")
+        assert connection.recv(99)
+    logged = [record.getMessage() for record in caplog.records]
+    assert any("POST /v1/table/t/create?" in line and "200" in line for line in logged)
+    assert not any("MARKED" in line for line in logged)
+
+
 @pytest.mark.spec("rel-24")
 def test_memory_is_taken_for_what_a_request_sends_and_not_for_what_it_says(
     server: RestAdapter,

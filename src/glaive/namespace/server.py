@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import threading
 from collections.abc import Mapping
@@ -182,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # the name it has in its base class
         # A request may have anything in it, also what a terminal obeys.
-        _logger.debug("%s", ascii(format % args)[1:-1])
+        _logger.debug("%s", ascii(_without_query(format % args))[1:-1])
 
     def _serve(self, verb: str) -> None:
         try:
@@ -192,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         except GlaiveError as error:
             status, kind, body = 500, JSON, _error(error_of(18, str(error)))
         except Exception as error:
-            _logger.exception("%s %a", verb, self.path)
+            _logger.exception("%s %a", verb, _without_query(self.path))
             text = f"the server failed: {type(error).__name__}: {error}"
             status, kind, body = 500, JSON, _error(error_of(18, text))
         self.send_response(status)
@@ -287,6 +288,11 @@ def _route(verb: str, path: str, delimiter: str) -> tuple[str, Operation, dict[s
                 fields["id"] = []
             return method, operation, fields
     raise error_of(0, f"{verb} {path[:200]}: there is no such operation")
+
+
+def _without_query(line: str) -> str:
+    """What is logged of a request: storage options may be among the parameters of its URL."""
+    return re.sub(r"(?s)\?.*?(?= HTTP/\d|$)", "?…", line)
 
 
 def _typed(kind: Any, name: str, text: str) -> Any:
