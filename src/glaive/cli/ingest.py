@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from glaive.cli.options import names_of, storage_option, storage_pairs
+from glaive.cli.options import names_of, pairs_of, storage_option, storage_pairs
 from glaive.cli.output import examples, human_count, say
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def command(
     The work is cut into tasks, which run on the cores of this machine or on Spark; one commit at
     their end makes the version.
     """
-    reader_options: dict[str, object] = dict(_pairs("--option", options))
+    reader_options: dict[str, object] = dict(pairs_of("--option", options))
     if null is not None:
         reader_options["null"] = null
     keywords: dict[str, Any] = {
@@ -144,7 +144,7 @@ def command(
     }
     started = time.perf_counter()
     if master is not None or conf:
-        result = _on_spark(list(sources), dataset, master, _pairs("--conf", conf), keywords)
+        result = _on_spark(list(sources), dataset, master, pairs_of("--conf", conf), keywords)
     else:
         result = _here(list(sources), dataset, keywords)
     seconds = time.perf_counter() - started
@@ -216,13 +216,3 @@ def _on_spark(
     finally:
         spark.stop()
         Path(log).unlink(missing_ok=True)
-
-
-def _pairs(option: str, arguments: tuple[str, ...]) -> dict[str, str]:
-    pairs = {}
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if not equals:
-            raise click.BadParameter(f"expected KEY=VALUE, found {argument!r}", param_hint=option)
-        pairs[key] = value
-    return pairs

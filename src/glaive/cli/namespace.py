@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from glaive.cli.options import json_option
+from glaive.cli.options import json_option, pairs_of
 from glaive.cli.output import examples, print_json, say
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -18,13 +18,7 @@ def command() -> None:
 
 
 def _properties(root: str, pairs: tuple[str, ...]) -> dict[str, str]:
-    properties = {"root": root}
-    for pair in pairs:
-        key, mark, text = pair.partition("=")
-        if not mark:
-            raise click.BadParameter(f"expected KEY=VALUE, found {pair!r}", param_hint="--property")
-        properties[key] = text
-    return properties
+    return {"root": root, **pairs_of("--property", pairs)}
 
 
 _property_option = click.option(

@@ -16,6 +16,7 @@ __all__ = [
     "json_option",
     "names_of",
     "opened",
+    "pairs_of",
     "storage_option",
     "storage_pairs",
     "version_option",
@@ -98,16 +99,28 @@ def storage_pairs(storage_options: Sequence[str]) -> dict[str, str] | None:
     click.BadParameter
         One is no KEY=VALUE.
     """
-    return dict(_pair(text) for text in storage_options) or None
+    return pairs_of("--storage-option", storage_options) or None
 
 
-def _pair(text: str) -> tuple[str, str]:
-    key, mark, value = text.partition("=")
-    if not mark or not key:
-        raise click.BadParameter(
-            f"expected KEY=VALUE, found {text!r}", param_hint="--storage-option"
-        )
-    return key, value
+def pairs_of(option: str, texts: Sequence[str], form: str = "KEY=VALUE") -> dict[str, str]:
+    """What an option that may be repeated was given.
+
+    Raises
+    ------
+    click.BadParameter
+        One is no KEY=VALUE. It is not shown: it may be a password.
+    """
+    pairs = {}
+    for number, text in enumerate(texts, 1):
+        key, mark, value = text.partition("=")
+        if not mark or not key:
+            which = f"in number {number} of {len(texts)}" if len(texts) > 1 else "in it"
+            raise click.BadParameter(
+                f"expected {form}, found no {'key' if mark else 'equals sign'} {which}",
+                param_hint=option,
+            )
+        pairs[key] = value
+    return pairs
 
 
 def _reference(version: str | None) -> Any:

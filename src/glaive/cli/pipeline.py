@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from glaive.cli.options import pairs_of
 from glaive.cli.output import (
     examples,
     human_bytes,
@@ -93,7 +94,7 @@ def run_command(
 
     if resume and run_id is not None:
         raise click.UsageError("give either --resume or --run-id: it goes on with a run, too")
-    chosen = _parameters(given)
+    chosen = pairs_of("--set", given, "NAME=VALUE")
     pipeline = _loaded(file, chosen)
     runs = Runs.of(pipeline)
     record = runs.latest() if resume else None
@@ -125,7 +126,7 @@ def run_command(
 @_json
 def plan_command(file: str, *, given: tuple[str, ...], as_json: bool) -> None:
     """Check FILE and print what a new run would do; nothing is changed, Spark is not started."""
-    _print_plan(_loaded(file, _parameters(given)), None, as_json=as_json)
+    _print_plan(_loaded(file, pairs_of("--set", given, "NAME=VALUE")), None, as_json=as_json)
 
 
 @command.command("status", epilog=examples("glaive pipeline status shop.toml"))
@@ -311,13 +312,3 @@ def _print_record(record: RunRecord) -> None:
         )
     titles = ["step", "kind", "state", "seconds", "version", "rows", "bytes", "counts"]
     print_table(titles, rows)
-
-
-def _parameters(given: tuple[str, ...]) -> dict[str, str]:
-    pairs = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise click.BadParameter(f"expected NAME=VALUE, found {text!r}", param_hint="--set")
-        pairs[name] = value
-    return pairs
