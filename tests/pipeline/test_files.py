@@ -222,6 +222,31 @@ remote = "sc://host/;token=${end}"
 
 
 @pytest.mark.spec("rel-27")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "[storage]\ngoogle_service_account_key = {private_key = 'MARKED'}",
+        "[storage]\naws_secret_access_key = ['MARKED', ['MARKED']]",
+        "[storage]\naws_secret_access_key = 123456789",
+        "[[storage]]\naws_secret_access_key = 'MARKED'",
+        "[spark]\nremote = ['sc://host/;token=MARKED']",
+        "[spark]\nconf = 'spark.password=MARKED'",
+        "[parameters]\nkey = ['MARKED']\n[storage]\naws_secret_access_key = '${key}'",
+        "[parameters]\nkey = 1\n[storage]\naws_secret_access_key = '${key}'",
+    ],
+)
+def test_a_setting_of_the_wrong_kind_is_not_shown_where_it_may_be_secret(
+    settings: str, tmp_path: Path
+) -> None:
+    text = f"{settings}\n[datasets]\nx = 'x'\n[steps.one]\nkind = 'vacuum'\ntarget = 'x'\n"
+    given = {"key": "MARKED"} if "key = 1\n" in settings else {}
+    with pytest.raises(OptionError, match=r"expected .*, found a ") as refused:
+        load(written(tmp_path, text), given)
+    assert "MARKED" not in str(refused.value)
+    assert "123456789" not in str(refused.value)
+
+
+@pytest.mark.spec("rel-27")
 def test_passwords_and_keys_of_urls_are_in_no_plan_record_or_report(tmp_path: Path) -> None:
     text = """
 name = "urls"

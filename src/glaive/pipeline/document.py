@@ -79,7 +79,8 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
     where = os.fspath(file)
     tables = _parsed(path, where)
     declared = read_keys(_Head, _only(tables, "parameters"), (), where).parameters or {}
-    chosen = chosen_parameters(declared, parameters or {}, where)
+    credentials = _credentials(tables)
+    chosen = chosen_parameters(declared, parameters or {}, where, credentials)
     filled = {
         key: value if key in _FILLED_LATER else substituted(value, chosen, f"{where}, key {key}")
         for key, value in tables.items()
@@ -110,7 +111,7 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
         file=path,
         description=head.description,
         parameters=chosen,
-        credentials=_credentials(tables),
+        credentials=credentials,
         datasets=datasets,
         storage=normalise_options(head.storage),
         master=spark.master,

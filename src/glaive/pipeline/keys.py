@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from glaive.errors import OptionError
 from glaive.pipeline.step import DatasetName
 
-__all__ = ["close_names", "read_keys"]
+__all__ = ["close_names", "read_keys", "shown"]
 
 T = TypeVar("T")
 
@@ -29,7 +29,8 @@ def read_keys(made: type[T], table: Mapping[str, Any], datasets: Collection[str]
     Parameters
     ----------
     made
-        A dataclass; its fields are the keys.
+        A dataclass; its fields are the keys. Of those that its ``repr`` leaves out, messages do not
+        show values, either.
     datasets
         Names that the file gives to datasets.
     where
@@ -48,7 +49,8 @@ def read_keys(made: type[T], table: Mapping[str, Any], datasets: Collection[str]
     values: dict[str, Any] = {}
     for name, entry in known.items():
         if name in table:
-            values[name] = _value(table[name], hints[name], datasets, f"{where}, key {name}")
+            at = f"{where}, key {name}"
+            values[name] = _value(table[name], hints[name], datasets, at, hidden=not entry.repr)
         elif entry.default is MISSING and entry.default_factory is MISSING:
             raise OptionError(f"{where}: the key {name!r} is missing: {_expected(hints[name])}")
     return made(**values)
@@ -61,17 +63,25 @@ def close_names(name: str, known: Collection[str]) -> str:
     return f"{hint} There are: {', '.join(sorted(known)) or 'none'}"
 
 
-def _value(value: Any, hint: Any, datasets: Collection[str], where: str) -> Any:
+def shown(value: object, *, hidden: bool) -> str:
+    """A value of TOML in a message; only of which kind it is, if it may be secret."""
+    if not hidden:
+        return f"{value!r:.60}"
+    kinds = {str: "a text", bool: "true or false", list: "a list", dict: "a table"}
+    return next((kinds[kind] for kind in kinds if isinstance(value, kind)), "a number or a time")
+
+
+def _value(value: Any, hint: Any, datasets: Collection[str], where: str, *, hidden: bool) -> Any:
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         options = [option for option in get_args(hint) if option is not NoneType]
         for option in options:
             if len(options) == 1 or _is(value, option):
-                return _value(value, option, datasets, where)
-        raise _wrong(where, hint, value)
+                return _value(value, option, datasets, where, hidden=hidden)
+        raise _wrong(where, hint, value, hidden=hidden)
     if hint is DatasetName:
         if not isinstance(value, str):
-            raise _wrong(where, str, value)
+            raise _wrong(where, str, value, hidden=hidden)
         if value not in datasets:
             hint_text = close_names(value, datasets)
             raise OptionError(f"{where}: {value!r} is no name in the table [datasets]{hint_text}")
@@ -79,12 +89,15 @@ def _value(value: Any, hint: Any, datasets: Collection[str], where: str) -> Any:
     if origin is tuple:
         parts = value if isinstance(value, list) else [value]
         (item, _) = get_args(hint)
-        return tuple(_value(part, item, datasets, where) for part in parts)
+        return tuple(_value(part, item, datasets, where, hidden=hidden) for part in parts)
     if not _is(value, hint):
-        raise _wrong(where, hint, value)
+        raise _wrong(where, hint, value, hidden=hidden)
     if origin is Mapping and get_args(hint)[1] is not Any:
         part = get_args(hint)[1]
-        return {key: _value(one, part, datasets, f"{where}.{key}") for key, one in value.items()}
+        return {
+            key: _value(one, part, datasets, f"{where}.{key}", hidden=hidden)
+            for key, one in value.items()
+        }
     return float(value) if hint is float else value
 
 
@@ -118,6 +131,6 @@ def _expected(hint: Any) -> str:
     return "the name of a dataset" if hint is DatasetName else _TYPES[hint]
 
 
-def _wrong(where: str, hint: Any, value: Any) -> OptionError:
-    shown = repr(value)
-    return OptionError(f"{where}: expected {_expected(hint)}, found {shown[:60]}")
+def _wrong(where: str, hint: Any, value: Any, *, hidden: bool) -> OptionError:
+    found = shown(value, hidden=hidden)
+    return OptionError(f"{where}: expected {_expected(hint)}, found {found}")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Final
 
 from glaive.errors import GlaiveError, OptionError
-from glaive.pipeline.keys import close_names
+from glaive.pipeline.keys import close_names, shown
 
 __all__ = ["chosen_parameters", "hidden_parameters_in", "parameters_in", "substituted"]
 
@@ -15,9 +15,14 @@ _PARAMETER: Final = re.compile(r"\$(\$|\{([^{}]*)\})")
 
 
 def chosen_parameters(
-    defaults: Mapping[str, Any], given: Mapping[str, Any], where: str
+    defaults: Mapping[str, Any],
+    given: Mapping[str, Any],
+    where: str,
+    credentials: Container[str] = (),
 ) -> dict[str, Any]:
     """The defaults of a file with the values of a run; texts become the type of the default.
+
+    Messages do not show the values of ``credentials``.
 
     Raises
     ------
@@ -29,18 +34,19 @@ def chosen_parameters(
         if not isinstance(default, str | int | float | bool):
             raise OptionError(
                 f"{where}, key parameters.{name}: expected a text, a number, true or false, found "
-                f"{default!r:.60}"
+                f"{shown(default, hidden=name in credentials)}"
             )
     for name, value in given.items():
         if name not in defaults:
             raise OptionError(
                 f"{where}: there is no parameter {name!r}{close_names(name, defaults)}"
             )
-        chosen[name] = _typed(value, defaults[name], f"{where}, parameter {name}")
+        at, hidden = f"{where}, parameter {name}", name in credentials
+        chosen[name] = _typed(value, defaults[name], at, hidden=hidden)
     return chosen
 
 
-def _typed(value: Any, default: Any, where: str) -> Any:
+def _typed(value: Any, default: Any, where: str, *, hidden: bool) -> Any:
     kind = type(default)
     if isinstance(value, kind):
         return value
@@ -48,7 +54,8 @@ def _typed(value: Any, default: Any, where: str) -> Any:
     try:
         return words[value.lower()] if kind is bool else kind(value)
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise OptionError(f"{where}: expected {kind.__name__}, found {value!r:.60}") from None
+        found = shown(value, hidden=hidden)
+        raise OptionError(f"{where}: expected {kind.__name__}, found {found}") from None
 
 
 def substituted(value: Any, parameters: Mapping[str, Any], where: str) -> Any:
