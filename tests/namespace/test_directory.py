@@ -256,6 +256,28 @@ def test_rows_are_queried_and_changed(catalogue: DirectoryNamespace) -> None:
     assert rows_of(found) == [{"a": 30}]
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": "decimal:128:99:-5"},
+        {"type": "fixed_size_binary", "length": 1 << 62},
+        {"type": "none"},
+    ],
+)
+def test_a_type_that_is_none_is_wrong_in_the_request(
+    catalogue: DirectoryNamespace, kind: dict[str, Any]
+) -> None:
+    call(catalogue, "create_table", ["t"], ipc())
+    with pytest.raises(failures.InvalidInputError, match="data_type: ") as found:
+        call(
+            catalogue,
+            "alter_table_alter_columns",
+            ["t"],
+            alterations=[{"path": "a", "data_type": kind}],
+        )
+    assert "damaged" not in str(found.value)
+
+
 @pytest.mark.spec("rel-6")
 def test_metadata_of_several_fields_are_set_at_once_or_not_at_all(
     catalogue: DirectoryNamespace,

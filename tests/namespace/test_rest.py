@@ -141,6 +141,20 @@ def test_headers_are_sent_and_may_change() -> None:
         call(RestNamespace(uri=uri, **{"headers.a": "x\r\nb: c"}), "describe_namespace", ["a"])
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [("a", 5, "text, found int"), ("a", "x\u2603", "no header has"), ("é", "x", "no header has")],
+)
+def test_headers_that_cannot_be_sent_are_named(name: str, value: Any, message: str) -> None:
+    class Provider:
+        def provide_context(self, info: dict[str, str]) -> dict[str, Any]:
+            return {f"headers.{name}": value}
+
+    client = RestNamespace(Provider(), uri="http://127.0.0.1:9")
+    with pytest.raises(failures.InvalidInputError, match=f"header '{name}': .*{message}"):
+        call(client, "describe_namespace", ["a", "b"])
+
+
 @contextmanager
 def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
     """A server that gives one answer, whatever is asked."""

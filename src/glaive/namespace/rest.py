@@ -217,16 +217,21 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         return json.dumps(fields).encode(), JSON
 
     def _headers_of(self, method: str, request: object) -> dict[str, str]:
-        headers = dict(self._headers)
-        reported: Mapping[str, str] = value(request, "context", {})
+        headers: dict[str, Any] = dict(self._headers)
+        reported: Mapping[str, Any] = value(request, "context", {})
         if self._provider is not None:
             names = value(request, "id", [])
             info = {"operation": method, "object_id": self.delimiter.join(names)}
             reported = {**reported, **self._provider.provide_context(info)}
         headers |= _headers_in(reported)
         for key, text in headers.items():
+            if not isinstance(text, str):  # what a provider gave
+                kind = type(text).__name__
+                raise InvalidInputError(f"header {key!r:.60}: expected a text, found {kind}")
             if any(mark in f"{key}{text}" for mark in "\r\n\0"):
                 raise InvalidInputError(f"header {key!r:.60}: line breaks are not possible")
+            if not key.isascii() or max(text, default="") > "\xff":
+                raise InvalidInputError(f"header {key!r:.60}: it has characters that no header has")
         return headers
 
     def _exchange(
@@ -365,7 +370,7 @@ def _check(texts: Mapping[str, str]) -> None:
             )
 
 
-def _headers_in(texts: Mapping[str, str]) -> dict[str, str]:
+def _headers_in(texts: Mapping[str, Any]) -> dict[str, Any]:
     return {key.partition(".")[2]: text for key, text in texts.items() if key.startswith(_PREFIXES)}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import lance_namespace as interface
 
-from glaive.errors import RefExistsError, RefNotFoundError
+from glaive.errors import CorruptFileError, GlaiveError, RefExistsError, RefNotFoundError
 from glaive.format.json_schema import json_to_schema
 from glaive.namespace.errors import (
     InvalidInputError,
@@ -240,5 +240,12 @@ def _alteration(entry: object) -> dict[str, Any]:
     if kind is not None:
         described = kind if isinstance(kind, dict) else {"type": kind}
         field = {"name": "x", "nullable": True, "type": described}
-        change["data_type"] = json_to_schema({"fields": [field]}).field(0).type
+        try:
+            change["data_type"] = json_to_schema({"fields": [field]}).field(0).type
+        except CorruptFileError as error:  # of the request, not of a file
+            raise InvalidInputError(
+                f"alterations, data_type: expected {error.expected}, found {error.found}"
+            ) from None
+        except GlaiveError as error:
+            raise InvalidInputError(f"alterations, data_type: {error}") from None
     return change
