@@ -23,6 +23,7 @@ from tests.distant import Distant
 import glaive
 from glaive.errors import GlaiveError
 from glaive.io.uri import open_store
+from glaive.namespace import DirectoryNamespace, RestAdapter
 from glaive.namespace.settings import DirectorySettings
 from glaive.optimize import Compaction
 from glaive.table.bases import base_of
@@ -553,6 +554,23 @@ def test_a_key_of_google_in_the_wrong_place_is_in_no_error(
     check(failure_of(lambda: open_store("gs://b/t", {key: value})))
     monkeypatch.setenv(key.upper(), value)
     check(failure_of(lambda: open_store("gs://b/t")))
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        f"memory://shown/t?sig={SECRETS[0]}",
+        f"https://127.0.0.1:9/t?token={SECRETS[0]}",
+        f"fsspec+memory://me:{SECRETS[0]}@host/t",
+        f"https://me:{SECRETS[0]}@127.0.0.1:9/t",
+    ],
+)
+def test_no_representation_has_the_password_of_a_uri(root: str) -> None:
+    catalogue = DirectoryNamespace(root=root)
+    shown = [repr(catalogue), catalogue.namespace_id(), repr(RestAdapter(catalogue))]
+    shown += [repr(catalogue.settings), repr(catalogue.manifest), repr(glaive.Blob(uri=root))]
+    assert all("/t" in text for text in shown)
+    check(shown)
 
 
 def test_settings_of_a_catalogue_in_a_directory_show_no_options_of_its_store() -> None:

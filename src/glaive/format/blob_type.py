@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError, SchemaError
+from glaive.errors import GlaiveError, OptionError, SchemaError
 from glaive.format.blobs import BLOB_V2, LOGICAL
 from glaive.memory import allocate
 
@@ -49,6 +49,11 @@ class Blob:
     uri: str | None = None
     position: int | None = None
     size: int | None = None
+
+    def __repr__(self) -> str:
+        uri = None if self.uri is None else GlaiveError.without_secrets(self.uri)
+        part = f"position={self.position!r}, size={self.size!r}"
+        return f"Blob(data={self.data!r}, uri={uri!r}, {part})"
 
     def __post_init__(self) -> None:
         if (self.data is None) == (self.uri is None):

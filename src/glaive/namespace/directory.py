@@ -89,7 +89,7 @@ class DirectoryNamespace(
 
     def namespace_id(self) -> str:
         """What identifies this namespace: its root."""
-        return f'DirectoryNamespace {{ root: "{self.store.uri}" }}'
+        return f'DirectoryNamespace {{ root: "{self.store.public_uri}" }}'
 
     # ------------------------------------------------------------ looking tables up
 

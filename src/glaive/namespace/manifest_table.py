@@ -27,6 +27,7 @@ from glaive.errors import (
     CommitContentionError,
     DatasetExistsError,
     DatasetNotFoundError,
+    GlaiveError,
 )
 from glaive.io.store import ObjectStore
 from glaive.namespace.errors import (
@@ -123,6 +124,9 @@ class ManifestTable:
 
     root: str
     storage_options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+
+    def __repr__(self) -> str:
+        return f"ManifestTable({GlaiveError.without_secrets(self.root)!r})"
 
     @cached_property
     def uri(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import field
 from difflib import get_close_matches
 
 from glaive.dataclass import dataclass
+from glaive.errors import GlaiveError
 from glaive.namespace.errors import InvalidInputError, UnsupportedOperationError
 
 __all__ = ["DirectorySettings"]
@@ -60,6 +61,11 @@ class DirectorySettings:
     tracks_versions: bool = False
     vends_options: bool = False
     refresh_millis: int | None = None
+
+    def __repr__(self) -> str:
+        # The root may be a URL with a password.
+        root = GlaiveError.without_secrets(self.root)
+        return f"DirectorySettings(root={root!r}, manifest={self.manifest}, listing={self.listing})"
 
     @classmethod
     def of(cls, properties: Mapping[str, object]) -> DirectorySettings:
