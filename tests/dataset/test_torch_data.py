@@ -322,3 +322,11 @@ def test_damaged_texts_are_an_error_that_names_the_column(tmp_path: Path) -> Non
         next(iter(LanceDataset(tmp_path / "t.lance", batch_size=2)))
     with pytest.raises(FormatError, match=r"rows of .*t\.lance: .*utf-8"):
         SafeLanceDataset(str(tmp_path / "t.lance"))[0]
+
+
+@pytest.mark.spec("rel-27")
+def test_the_rows_of_a_loader_do_not_show_the_password_of_its_uri() -> None:
+    opened = glaive.write_dataset(pa.table({"id": [1, 2]}), "memory://loader/t?sig=MARKED")
+    shown = repr(LanceDataset(opened, 2))
+    assert "memory://loader/t" in shown
+    assert "MARKED" not in shown

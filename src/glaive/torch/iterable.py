@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset
 from glaive.dataset.dataset import LanceDataset as Table
 from glaive.dataset.open import dataset as open_dataset
 from glaive.dataset.shuffled_batches import default_window, with_row_ids
-from glaive.errors import CorruptFileError, OptionError
+from glaive.errors import CorruptFileError, GlaiveError, OptionError
 from glaive.hf import HuggingFaceConverter
 from glaive.sampler import (
     FragmentSampler,
@@ -168,7 +168,8 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         return {**self.__dict__, "_sent_by": process_of_group(self._sent_by)}
 
     def __repr__(self) -> str:
-        return f"LanceTorchDataset({self.dataset.uri}, size={self.samples})"
+        uri = GlaiveError.without_secrets(self.dataset.uri)
+        return f"LanceTorchDataset({uri}, size={self.samples})"
 
     @property
     def schema(self) -> pa.Schema:
