@@ -237,6 +237,16 @@ def test_tokens_numbered_otherwise_than_lists_are_damage(numbers: list[int]) -> 
         Inverted().remap(segment, moved([0, 4, 6]), out)
 
 
+@pytest.mark.spec("rel-42", "text-18")
+def test_a_token_that_a_partition_has_twice_is_damage() -> None:
+    numbers = pa.array([0, 1, 2], pa.uint32())
+    tokens = pa.table({"_token": ["apple", "pear", "apple"], "_token_id": numbers})
+    segment, out = written(tokens=tokens)
+    other, _ = written()
+    with pytest.raises(CorruptFileError, match=r"same token twice.*part_7_tokens\.lance"):
+        Inverted().merge([segment, other], None, out)
+
+
 @pytest.mark.parametrize(
     ("column", "values"),
     [

@@ -48,7 +48,8 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
     Raises
     ------
     CorruptFileError
-        There are more or fewer, they are not numbered from 0 on, or they are no texts.
+        There are more or fewer, they are not numbered from 0 on, one is there twice, or they are
+        no texts.
     """
     if _SET in file.schema.names:
         tokens = _from_set(file, count)
@@ -70,7 +71,10 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
     except pa.ArrowInvalid as error:
         raise file.corrupt("tokens of an index", "UTF-8", str(error)) from error
     order = pc.sort_indices(tokens.strings)
-    return Tokens(tokens.strings.take(order), tokens.numbers[as_numpy(order)])
+    ordered = tokens.strings.take(order)
+    if count > 1 and pc.any(pc.equal(ordered[1:], ordered[:-1])).as_py():
+        raise _corrupt(file, count, "the same token twice")
+    return Tokens(ordered, tokens.numbers[as_numpy(order)])
 
 
 def _from_set(file: IndexFile, count: int) -> Tokens:
