@@ -26,6 +26,8 @@ from glaive.types import FormatVersion
 VERSION = FormatVersion(2, 1)
 LENGTHS = [4, 0, 2]
 HEADER = {"entry_point": 3, "params": {"m": 2}, "level_offsets": [0, 4, 5]}
+OVERFLOWING = [0, 4, 2**62, -(2**63) + 3, -(2**62) + 4, 5]
+"""Levels that fall, though each step to the next one is above 0 in 64 bits."""
 NODES = [[1, 2], [0], [0, 3], [2, 1], [], [1], [0]]
 """Neighbours of the four vectors of the first partition, of one above, and of the last two."""
 
@@ -161,6 +163,10 @@ def test_files_of_other_old_indices_are_left_alone() -> None:
         ({"headers": ["{}", "", ""]}, "index"),
         ({"headers": [json.dumps({**HEADER, "level_offsets": [0, 4, 6]}), "", ""]}, "index"),
         ({"headers": [json.dumps({**HEADER, "level_offsets": [0, 6, 5]}), "", ""]}, "index"),
+        (
+            {"headers": [json.dumps({**HEADER, "level_offsets": OVERFLOWING}), "", ""]},
+            "index",
+        ),
         ({"headers": [json.dumps({**HEADER, "params": {"m": 0}}), "", ""]}, "index"),
         (
             {"headers": [json.dumps({**HEADER, "level_offsets": [0, 4] + [5] * 64}), "", ""]},
@@ -169,7 +175,7 @@ def test_files_of_other_old_indices_are_left_alone() -> None:
     ],
     ids=[
         *("few", "huge", "no-codes", "other-codes", "json", "list"),
-        *("headers", "empty", "levels", "falling", "m", "65-levels"),
+        *("headers", "empty", "levels", "falling", "overflowing", "m", "65-levels"),
     ],
 )
 def test_what_does_not_fit_is_damage(change: dict[str, Any], named: str) -> None:

@@ -58,7 +58,7 @@ class Header:
             offsets = np.array(self._content["level_offsets"], np.int64)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise _corrupt(f"{error!r}", where) from error
-        good = offsets.ndim == 1 and len(offsets) > 1 and (np.diff(offsets) >= 0).all()
+        good = offsets.ndim == 1 and len(offsets) > 1 and (offsets[1:] >= offsets[:-1]).all()
         if not (good and offsets[0] == 0 and offsets[-1] == rows):
             raise _corrupt(f"levels at {offsets.tolist()} of {rows} rows", where)
         if len(offsets) > _MAX_LEVELS + 1:
