@@ -169,6 +169,22 @@ def test_zones_without_bounds_are_neither_searched_nor_merged(tmp_path: Path, na
         zonemap.merge([segment], None, SegmentWriter(segment.store, version))
 
 
+@pytest.mark.spec("fm-1", "rel-42")
+@pytest.mark.parametrize(
+    "starts",
+    [[0, 3, 3, 6], [1, 3, 6, 9], [0, 3, 6, 11], [0, 3, 1 - 2**63, -1]],
+    ids=["equal", "from 1 on", "behind the end", "overflowing"],
+)
+def test_texts_that_do_not_follow_each_other_are_damage(tmp_path: Path, starts: list[int]) -> None:
+    path = write(tmp_path / "d", [pa.array(["ab", "cd", "ef", "g"])])
+    build(path, "x", "fm")
+    said = np.array(starts, np.int64).tobytes().hex()
+    segment = replaced(path, "part_0_fm.lance", lambda rows: rows, doc_start_positions=said)
+    out = SegmentWriter(segment.store, glaive.dataset(str(path)).manifest.data_format)
+    with pytest.raises(CorruptFileError, match=r"one behind the other.*part_0_fm\.lance"):
+        index_kinds()["fm"].merge([segment, segment], None, out)
+
+
 @pytest.mark.spec("btree-4")
 def test_partitioned_b_trees_are_not_searched(tmp_path: Path) -> None:
     path = write(tmp_path / "d", [pa.array(range(10))])

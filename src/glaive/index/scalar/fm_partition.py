@@ -99,11 +99,11 @@ class FMPartition:
         starts = _hex_numbers(file, _STARTS, np.dtype("<u8")).astype(np.int64)
         counts = _hex_numbers(file, _COUNTS, np.dtype("<u8")).astype(np.int64)
         partition = cls(file, rows, starts, counts)
-        lengths = np.diff(starts, append=size - 1)
         if len(starts) != len(rows) or (len(starts) > 0) != (size > 0):
             found = f"{len(starts)} texts of {len(rows)} rows in {size} bytes"
             raise file.corrupt("texts of an index", "as many texts as rows", found)
-        if len(starts) and (starts[0] != 0 or bool((lengths < 1).any()) or starts.max() >= size):
+        ascend = bool((starts[1:] > starts[:-1]).all())
+        if len(starts) and not (ascend and starts[0] == 0 and starts[-1] < size - 1):
             raise file.corrupt("texts of an index", "one behind the other", f"in {size} bytes")
         # An old writer left these out where there is no text.
         expected = _BYTES + 1 if size else len(counts)
