@@ -17,6 +17,7 @@ from glaive.index.address_map import AddressMap
 from glaive.index.protocol import RebuiltSegment
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.columns import bytes_array
+from glaive.index.text.fst_write import write_fst
 from glaive.index.text.inverted import Inverted
 from glaive.index.text.posting_layout import PostingLayout, read_posting_layout
 from glaive.index.text.postings import Elements, Postings, decode_postings, encode_postings
@@ -235,6 +236,23 @@ def test_tokens_numbered_otherwise_than_lists_are_damage(numbers: list[int]) -> 
     segment, out = written(tokens=pa.table(tokens))
     with pytest.raises(CorruptFileError, match=r"tokens of an index.*part_7_tokens\.lance"):
         Inverted().remap(segment, moved([0, 4, 6]), out)
+
+
+@pytest.mark.spec("rel-42", "text-19")
+@pytest.mark.parametrize("kind", [pa.dictionary(pa.int32(), pa.uint32()), pa.string()], ids=str)
+def test_a_number_of_tokens_of_another_type_is_damage(kind: pa.DataType) -> None:
+    strings = pa.array([token.encode() for token in TOKENS], pa.large_binary())
+    numbers = np.arange(3, dtype=np.int64)
+    names = ("_token_fst_bytes", "_token_next_id", "_token_total_length")
+    count: Any = pa.array(["3"]) if pa.types.is_string(kind) else pa.array([3], pa.uint32())
+    columns = [
+        pa.array([write_fst(strings, numbers)], pa.large_binary()),
+        count if pa.types.is_string(kind) else count.dictionary_encode(),
+        pa.array([13], pa.uint64()),
+    ]
+    segment, out = written(tokens=pa.table(columns, names=list(names)))
+    with pytest.raises(CorruptFileError, match=r"_token_next_id.*part_7_tokens\.lance"):
+        Inverted().remap(segment, moved([0, 4, 6, 8]), out)
 
 
 @pytest.mark.spec("rel-42", "text-18")

@@ -128,6 +128,27 @@ def test_list_elements_stay_apart() -> None:
     assert documents_of(merged(segments))[b"a"] == [(0, 0, 1), (2, 0, 1), (3, 0, 1), (5, 0, 1)]
 
 
+@pytest.mark.spec("rel-42", "text-36")
+@pytest.mark.parametrize("place", ["first", [0], {"at": 0}, 0.0], ids=str)
+def test_places_of_list_elements_of_another_type_are_damage(place: Any) -> None:
+    rows = pa.array([["a b"], ["c a"]])
+    sound = built(RowsInMemory([rows]), document_granularity="list_element")
+    out = new_segment()
+    for name in sound.sizes():
+        if name != "part_0_docs.lance":
+            out.copy(sound, name)
+            continue
+        documents = sound.open(name)
+        stored = documents.read()
+        at = stored.schema.get_field_index("_doc_index_0")
+        places = pa.array([place] * len(stored))
+        changed = stored.set_column(at, "_doc_index_0", places)
+        out.write(name, changed, metadata=documents.metadata)
+    segment = finished(out, read_format(sound).built())
+    with pytest.raises(CorruptFileError, match=r"_doc_index_0.*part_0_docs\.lance"):
+        merged([segment, sound])
+
+
 def test_nothing_merged_with_nothing_is_nothing() -> None:
     empty = built(RowsInMemory([pa.array([None, "the"])]))
     assert sorted(empty.sizes()) == ["metadata.lance"]

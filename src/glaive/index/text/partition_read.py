@@ -99,10 +99,12 @@ class StoredPartition:
             A file is damaged.
         """
         file = self._documents
-        file.check(_rowid=pa.uint64())
-        names = ["_rowid", ELEMENT] if self._form.by_element else ["_rowid"]
-        rows = file.read(names)
-        for name in names:
+        types: dict[str, pa.DataType] = {"_rowid": pa.uint64()}
+        if self._form.by_element:
+            types[ELEMENT] = pa.uint32()
+        file.check(**types)
+        rows = file.read(list(types))
+        for name in types:
             file.check_present(rows[name])
         elements = rows[ELEMENT].to_numpy().astype(np.uint32) if self._form.by_element else None
         tokens = read_tokens(self._tokens, len(self._starts) - 1)

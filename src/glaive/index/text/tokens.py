@@ -78,7 +78,11 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
 
 
 def _from_set(file: IndexFile, count: int) -> Tokens:
-    file.check(_token_fst_bytes=pa.large_binary(), _token_total_length=pa.uint64())
+    # The number of tokens is counted, but written again in the type that it has.
+    types: dict[str, pa.DataType] = {
+        _SET: pa.large_binary(), _COUNT: pa.uint32(), _BYTES: pa.uint64(),
+    }  # fmt: skip
+    file.check(**types)
     rows = file.read([_SET, _BYTES])
     if len(rows) != 1 or rows[_SET].null_count or rows[_BYTES].null_count:
         raise _corrupt(file, count, f"{len(rows)} sets of them")
