@@ -255,6 +255,22 @@ def test_a_number_of_tokens_of_another_type_is_damage(kind: pa.DataType) -> None
         Inverted().remap(segment, moved([0, 4, 6, 8]), out)
 
 
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [*(("tokens", "_rowid"), ("tokens", "_length")), *(("lists", "_rowid"), ("lists", "_token"))],
+)
+def test_columns_of_other_files_of_a_partition_are_not_known(file: str, name: str) -> None:
+    numbers = pa.array([0, 1, 2], pa.uint32())
+    tokens = pa.table({"_token": TOKENS, "_token_id": numbers})
+    rows = {"tokens": tokens, "lists": postings()}
+    changed: Any = {file: rows[file].append_column(name, numbers)}
+    segment, out = written(**changed)
+    assert Inverted().remap(segment, moved([0, 4, 6]), out) is None
+    with pytest.raises(UnsupportedFeatureError, match=f"columns {name} are not known"):
+        Inverted().merge([segment], None, out)
+
+
 @pytest.mark.spec("rel-42", "text-18")
 def test_a_token_that_a_partition_has_twice_is_damage() -> None:
     numbers = pa.array([0, 1, 2], pa.uint32())

@@ -20,31 +20,43 @@ from glaive.index.text.positions import check_positions, decode_positions, occur
 from glaive.index.text.posting_layout import PostingLayout
 from glaive.index.text.postings import WINDOW, Elements, blocks_of, decode_postings
 from glaive.index.text.text_format import ELEMENT
-from glaive.index.text.tokens import TOKEN_COLUMNS
+from glaive.index.text.tokens import token_columns
 from glaive.kernels.postings import decode_list_positions
 from glaive.types import Int64s, UInt32s
 
 __all__ = [
-    "COLUMNS",
     "check_posting_columns",
     "list_starts",
     "read_positions",
     "read_postings",
+    "unknown_columns",
     "wrong_lists",
 ]
 
-_POSTING_COLUMNS: Final = (
-    "_posting", "_length", "_max_score", "_impacts", "_compressed_position",
-    "_position_block_offset", "_position",
-)  # fmt: skip
-
-COLUMNS: Final = frozenset(("_rowid", "_num_tokens", ELEMENT, *_POSTING_COLUMNS)) | TOKEN_COLUMNS
-"""Columns of the files of a partition that are known."""
+_DOCUMENT_COLUMNS: Final = frozenset(("_rowid", "_num_tokens", ELEMENT))
+_POSTING_COLUMNS: Final = frozenset(("_posting", "_length", "_max_score", "_impacts"))
+_OWN_POSITION_COLUMNS: Final = frozenset(("_position",))
+_SHARED_POSITION_COLUMNS: Final = frozenset(("_compressed_position", "_position_block_offset"))
 
 _FEW_POSTINGS: Final = 1 << 20
 _POSTINGS_PER_BYTE: Final = 256
 """Postings of a small file, and those for each byte of others, at most: before compression a
 document of a list takes a bit at least."""
+
+
+def unknown_columns(
+    documents: IndexFile, tokens: IndexFile, postings: IndexFile
+) -> dict[str, list[str]]:
+    """Columns of the files of a partition that such files do not have, by the path of the file."""
+    has_own = "_position" in postings.schema.names
+    positions = _OWN_POSITION_COLUMNS if has_own else _SHARED_POSITION_COLUMNS
+    known = (
+        (documents, _DOCUMENT_COLUMNS),
+        (tokens, token_columns(tokens)),
+        (postings, _POSTING_COLUMNS | positions),
+    )
+    found = {file.path: sorted(set(file.schema.names) - columns) for file, columns in known}
+    return {path: columns for path, columns in found.items() if columns}
 
 
 def check_posting_columns(file: IndexFile) -> None:

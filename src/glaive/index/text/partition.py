@@ -14,11 +14,11 @@ from glaive.index.address_map import AddressMap
 from glaive.index.segment import IndexFile, Segment, SegmentWriter, batches
 from glaive.index.text.columns import lists_array, lists_of
 from glaive.index.text.lists_read import (
-    COLUMNS,
     check_posting_columns,
     list_starts,
     read_positions,
     read_postings,
+    unknown_columns,
     wrong_lists,
 )
 from glaive.index.text.posting_columns import (
@@ -63,7 +63,7 @@ def remap_partition(
     """
     documents, tokens, postings = (f"{name}_{part}.lance" for part in ("docs", "tokens", "invert"))
     opened = [segment.open(file_name) for file_name in (documents, tokens, postings)]
-    if any(not COLUMNS.issuperset(index_file.schema.names) for index_file in opened):
+    if unknown_columns(*opened):
         return False
     file = opened[0]
     file.check(_rowid=pa.uint64(), _num_tokens=pa.uint32())

@@ -15,11 +15,11 @@ from glaive.errors import UnsupportedFeatureError
 from glaive.index.segment import Segment, batches
 from glaive.index.text.columns import numbers_of
 from glaive.index.text.lists_read import (
-    COLUMNS,
     check_posting_columns,
     list_starts,
     read_positions,
     read_postings,
+    unknown_columns,
     wrong_lists,
 )
 from glaive.index.text.partition_write import PartitionContent, partition_files
@@ -58,12 +58,9 @@ class StoredPartition:
         self.segment, self._form = segment, form
         self.names = partition_files(number)
         self._documents, self._tokens, self._postings = map(segment.open, self.names)
-        for file in (self._documents, self._tokens, self._postings):
-            unknown = sorted(set(file.schema.names) - COLUMNS)
-            if unknown:
-                raise UnsupportedFeatureError(
-                    f"{file.path}: columns {', '.join(unknown)} are not known"
-                )
+        unknown = unknown_columns(self._documents, self._tokens, self._postings)
+        for path, columns in unknown.items():
+            raise UnsupportedFeatureError(f"{path}: columns {', '.join(columns)} are not known")
         check_posting_columns(self._postings)
 
     @cached_property

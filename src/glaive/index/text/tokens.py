@@ -17,7 +17,7 @@ from glaive.index.segment import IndexFile
 from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s
 
-__all__ = ["TOKEN_COLUMNS", "Tokens", "read_tokens", "write_tokens"]
+__all__ = ["Tokens", "read_tokens", "token_columns", "write_tokens"]
 
 _SET = "_token_fst_bytes"
 _COUNT = "_token_next_id"
@@ -25,8 +25,10 @@ _BYTES = "_token_total_length"
 _TEXT = "_token"
 _NUMBER = "_token_id"
 
-TOKEN_COLUMNS = frozenset((_SET, _COUNT, _BYTES, _TEXT, _NUMBER))
-"""Columns of token sets, stored as an FST or as a table."""
+
+def token_columns(file: IndexFile) -> frozenset[str]:
+    """Columns that a token set has: those of an FST, or those of a table."""
+    return frozenset((_SET, _COUNT, _BYTES) if _SET in file.schema.names else (_TEXT, _NUMBER))
 
 
 class Tokens(NamedTuple):
