@@ -111,6 +111,7 @@ def test_what_lies_apart_comes_before_what_is_near(tier: Any) -> None:
     [
         {"offsets": np.array([0, 2], np.int64)},
         {"offsets": np.array([0, 2, 1, 2], np.int64)},
+        {"offsets": np.array([0, 2**63 - 1, 5 - 2**63, 2], np.int64)},
         {"nodes": np.array([1, 3], np.int32)},
         {"nodes": np.array([1, -1], np.int32)},
         {"damaged": np.array([3])},
@@ -118,7 +119,17 @@ def test_what_lies_apart_comes_before_what_is_near(tier: Any) -> None:
         {"vector_of": np.array([0, 0, 7], np.int32)},
         {"counts": np.zeros(2, np.int32)},
     ],
-    ids=["few", "falling", "large", "negative", "unknown", "deleted", "vector_of", "counts"],
+    ids=[
+        "few",
+        "falling",
+        "overflowing",
+        "large",
+        "negative",
+        "unknown",
+        "deleted",
+        "vector_of",
+        "counts",
+    ],
 )
 def test_numbers_beyond_the_nodes_are_refused(wrong: dict[str, Any]) -> None:
     nodes = wrong.get("nodes", np.array([1, 2], np.int32))

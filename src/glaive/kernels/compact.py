@@ -104,7 +104,7 @@ class DeletionMask:
             flags = np.unpackbits(bits, count=first + self.rows, bitorder="little")
             return flags[first:].view(np.bool_)
         at = self._numbers - self.base
-        if len(at) and (at[0] < 0 or at[-1] >= self.rows or (np.diff(at) <= 0).any()):
+        if len(at) and (at[0] < 0 or at[-1] >= self.rows or (at[1:] <= at[:-1]).any()):
             raise self.not_ascending()
         live = np.ones(self.rows, np.bool_)
         live[at] = False

@@ -151,7 +151,7 @@ def _choose(candidates: Int32s, distances: Float32s, points: Points, count: int)
 def _check(offsets: Int64s, nodes: Int32s, live: Flags, damaged: Int64s) -> None:
     count = len(live)
     good = len(offsets) == count + 1 and int(offsets[0]) == 0 and int(offsets[-1]) == len(nodes)
-    if not good or (np.diff(offsets) < 0).any():
+    if not good or (offsets[1:] < offsets[:-1]).any():
         raise ValueError(f"{len(offsets)} offsets for {count} nodes and {len(nodes)} neighbours")
     if len(nodes) and (nodes.min() < 0 or nodes.max() >= count):
         raise ValueError(f"neighbours {nodes.min()} to {nodes.max()} of {count} nodes")

@@ -115,7 +115,7 @@ def _check_edges(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
     if lists.judged.shape != (len(lists.counts), 2) or lists.judged.dtype != np.int32:
         raise ValueError(f"{lists.judged.shape} numbers of what is known of {len(lists.counts)}")
     ends: Int64s = starts.astype(np.int64)
-    if len(starts) and (ends[0] < 0 or ends[-1] > len(sources) or (np.diff(ends) < 0).any()):
+    if len(starts) and (ends[0] < 0 or ends[-1] > len(sources) or (ends[1:] < ends[:-1]).any()):
         raise ValueError(f"entries {ends[0]} to {ends[-1]} of {len(sources)}")
     for numbers, limit in ((targets, len(lists.counts)), (sources, len(graph.nodes))):
         if len(numbers) and (numbers.min() < 0 or numbers.max() >= limit):

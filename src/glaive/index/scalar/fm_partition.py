@@ -152,7 +152,7 @@ class FMPartition:
         data = as_array(content)[offsets[0] : offsets[-1]] if content else np.empty(0, np.uint8)
         sizes = np.diff(offsets)
         first = int(np.searchsorted(owner, SAMPLES))
-        in_order = bool((np.diff(owner) >= 0).all()) and not bool((sizes & 7).any())
+        in_order = bool((owner[1:] >= owner[:-1]).all()) and not bool((sizes & 7).any())
         changes = np.flatnonzero(np.diff(owner, prepend=-1))
         numbers = np.arange(len(owner)) - np.repeat(changes, np.diff(changes, append=len(owner)))
         if not in_order or bool((block != numbers).any()):

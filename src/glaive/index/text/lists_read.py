@@ -160,7 +160,7 @@ def read_positions(
     offsets = np.append(within + np.repeat(streams.offsets[:-1], blocks.of_list), 0)
     offsets[-1] = streams.offsets[-1]
     list_begins = np.cumsum(blocks.of_list) - blocks.of_list
-    if (np.diff(offsets) < 0).any() or within[list_begins[blocks.of_list > 0]].any():
+    if (offsets[1:] < offsets[:-1]).any() or within[list_begins[blocks.of_list > 0]].any():
         raise wrong_lists(file, column)
     elements = Elements(offsets, streams.data)
     counts = occurrences(blocks, frequencies)
