@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import stat
 import threading
 import time
@@ -151,6 +152,35 @@ class TestRequestLimit:
 
         with ThreadPoolExecutor(1) as other:
             assert other.submit(all_of_it).result(timeout=10)
+
+    @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers")
+    def test_other_threads_go_on_whenever_ctrl_c_comes(self) -> None:
+        limit = RequestLimit(3)
+
+        def all_of_it() -> bool:
+            with limit.acquire(3):
+                return True
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        before, end = signal.signal(signal.SIGALRM, interrupt), time.monotonic() + 2
+        try:
+            while time.monotonic() < end:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0003)
+                    while True:
+                        with limit.acquire(1):
+                            pass
+                except KeyboardInterrupt:
+                    continue
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        other = threading.Thread(target=all_of_it, daemon=True)
+        other.start()
+        other.join(10)
+        assert not other.is_alive()
 
 
 class TestRepeating:
