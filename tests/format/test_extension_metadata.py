@@ -256,13 +256,17 @@ def test_nor_are_those_of_a_schema_that_a_catalogue_gives_as_json() -> None:
         {"fields": [column]},
         {"fields": [inner]},
         {"fields": [{**column, "metadata": {"unit": "m"}}], "metadata": said},
+        {"fields": [{**column, "metadata": {NAME.encode(): b"acme.unpickled", SAID: b"\x80"}}]},
     ):
         made = glaive.json_to_schema(given)
         assert pa.schema(Exported(made)) == made
         assert "glaive:extension:name" in json.dumps(glaive.schema_to_json(made))
     assert not RUN
-    with pytest.raises(SchemaError):
-        glaive.json_to_schema({"fields": [{**column, "metadata": {"unit": []}}]})
+    for wrong in ({"unit": []}, [*map(list, said.items())], "unit", 1):
+        with pytest.raises(SchemaError, match="json_to_schema: metadata: expected"):
+            glaive.json_to_schema({"fields": [{**column, "metadata": wrong}]})
+        with pytest.raises(SchemaError, match="json_to_schema: metadata: expected"):
+            glaive.json_to_schema({"fields": [], "metadata": wrong})
 
 
 def test_a_file_of_parquet_has_nothing_of_the_columns_of_another_one(tmp_path: Path) -> None:

@@ -59,9 +59,9 @@ def json_to_schema(schema_json: Mapping[str, Any]) -> pa.Schema:
     try:
         fields = [_to_field(one, "schema") for one in given["fields"]]
         metadata = _entries(given)
-        if isinstance(metadata, dict) and not READ_BY_OTHERS.isdisjoint(metadata):
+        if metadata and not READ_BY_OTHERS.isdisjoint(metadata):
             metadata = safe_for_others(metadata, (field.name for field in fields))
-        schema = pa.schema(fields, metadata)
+        schema = pa.schema(fields, metadata)  # type: ignore[arg-type]  # bytes are fine
     except RecursionError as error:
         raise SchemaError("json_to_schema: fields are nested too deeply") from error
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -129,20 +129,27 @@ def _to_field(given: Any, parent: str) -> pa.Field[Any]:
             )
     name, metadata = given["name"], _entries(given)
     kind = _to_type(given["type"], name)
-    if isinstance(metadata, dict) and EXTENSION_NAME in metadata:
+    if metadata and EXTENSION_NAME in metadata:
         metadata = without_unfit(metadata, kind)
     return pa.field(name, kind, given["nullable"], metadata)
 
 
-def _entries(given: Mapping[str, Any]) -> Any:
-    """The metadata, with its texts as bytes; as it is where Arrow refuses it."""
+def _entries(given: Mapping[str, Any]) -> dict[str, bytes] | None:
+    """The metadata, with its texts as bytes.
+
+    Not as a list of pairs, of which Arrow would make metadata, too.
+    """
     metadata = given.get("metadata")
+    if metadata is None:
+        return None
     if not isinstance(metadata, Mapping):
-        return metadata
-    pairs = [*metadata.items()]
-    if not all(isinstance(key, str) and isinstance(text, str) for key, text in pairs):
-        return metadata
-    return {key: text.encode() for key, text in pairs}
+        raise TypeError(f"metadata: expected an object, found {metadata!r:.60}")
+    texts = [one for pair in metadata.items() for one in pair]
+    for text in texts:
+        if not isinstance(text, str | bytes):
+            raise TypeError(f"metadata: expected texts, found {text!r:.60}")
+    stored = [text.encode() if isinstance(text, str) else text for text in texts]
+    return {key.decode(): value for key, value in zip(stored[::2], stored[1::2], strict=True)}
 
 
 def _to_type(given: Mapping[str, Any], name: str) -> Any:
