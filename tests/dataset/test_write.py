@@ -330,6 +330,27 @@ class TestSources:
         written = glaive.write_dataset(iter([frame, filtered, reordered]), tmp_path / "t")
         assert written.to_table()["id"].to_pylist() == [1, 2, 3, 2, 3, 1, 2, 3]
 
+    @pytest.mark.parametrize("within", [lambda one: one, lambda one: [one]], ids=["alone", "lists"])
+    def test_members_that_only_later_pandas_frames_have_are_refused(
+        self, tmp_path: Path, within: Any
+    ) -> None:
+        pandas = pytest.importorskip("pandas")
+        first, later = (
+            pandas.DataFrame({"id": [1], "x": [within(value)]})
+            for value in ({"a": 1}, {"a": 2, "b": 3})
+        )
+        with pytest.raises(SchemaError, match=r"column 'x': frame 1 .* a member '(item\.)?b'"):
+            glaive.write_dataset(iter([first, later]), tmp_path / "t")
+        written = glaive.write_dataset(iter([later, first, later]), tmp_path / "t")
+        assert written.to_table().num_rows == 3
+
+    def test_a_series_is_no_frame(self, tmp_path: Path) -> None:
+        pandas = pytest.importorskip("pandas")
+        series = pandas.Series([1], name="a")
+        for given in (series, iter([series]), iter([series.to_frame(), series])):
+            with pytest.raises(OptionError, match="data to write: expected"):
+                glaive.write_dataset(given, tmp_path / "t")
+
     @pytest.mark.parametrize("within", [lambda kind: kind, pa.list_], ids=["alone", "in lists"])
     def test_members_that_only_later_batches_have_are_refused(
         self, tmp_path: Path, within: Any

@@ -17,6 +17,7 @@ from glaive.arrow.capacity import array_part, in_parts, too_large
 from glaive.arrow.extensions import is_json, to_type
 from glaive.arrow.views import check_views
 from glaive.dataset.blobs.columns import as_blobs, can_become_blobs
+from glaive.dataset.writing.lost_members import lost_member
 from glaive.dataset.writing.source import Rows
 from glaive.errors import CapacityError, SchemaError
 from glaive.expr.coerce import is_binary, is_list, is_string
@@ -206,7 +207,7 @@ def _cast_array(array: Any, field: pa.Field) -> Any:
     check_views(array, f"column {field.name!r}")
     try:
         array = as_blobs(array, field)
-        lost = _lost_member(array.type, wanted)
+        lost = lost_member(array.type, wanted)
         if lost is not None:
             raise SchemaError(
                 f"column {field.name!r}: the values have a member {lost!r}, which {wanted} lacks. "
@@ -223,34 +224,6 @@ def _cast_array(array: Any, field: pa.Field) -> Any:
             f"column {field.name!r} cannot be cast from {array.type} to {wanted}: {error}. "
             "Cast it first."
         ) from None
-
-
-def _lost_member(given: Any, wanted: Any) -> str | None:
-    """A member of structs, at any depth, that is not in the type to cast to: a cast leaves it out.
-
-    Returns its path, or None.
-    """
-    if isinstance(given, pa.BaseExtensionType):
-        return _lost_member(given.storage_type, wanted)
-    if isinstance(wanted, pa.BaseExtensionType):
-        return _lost_member(given, wanted.storage_type)
-    is_struct = pa.types.is_struct(given)
-    if is_struct != pa.types.is_struct(wanted) or given.equals(wanted):
-        return None
-    if is_struct:
-        known = {member.name: member for member in wanted}
-        pairs = [(member, known.get(member.name)) for member in given]
-    elif given.num_fields == wanted.num_fields:
-        pairs = [(given.field(at), wanted.field(at)) for at in range(given.num_fields)]
-    else:
-        return None
-    for member, other in pairs:
-        if other is None:
-            return str(member.name)
-        inner = _lost_member(member.type, other.type)
-        if inner is not None:
-            return f"{member.name}.{inner}"
-    return None
 
 
 def _compatible(given: Any, wanted: Any) -> bool:

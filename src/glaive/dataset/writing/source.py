@@ -17,6 +17,7 @@ import pyarrow as pa
 from glaive.arrow.layout import checked_layout
 from glaive.arrow.nesting import check_schema
 from glaive.arrow.utf8 import refuse_half_characters
+from glaive.dataset.writing.lost_members import lost_members_of
 from glaive.dataset.writing.models import is_model, pydantic_to_schema, rows_of_models
 from glaive.errors import GlaiveError, OptionError, SchemaError
 
@@ -215,6 +216,14 @@ def _as_first(frame: Any, schema: pa.Schema, what: str) -> pa.Table:
             f"{what} has the columns {', '.join(given)}, expected {', '.join(expected)}, those of "
             "the first. Rename, add or drop columns first."
         )
+    for name in {*frame.columns}.intersection(expected):
+        wanted = schema.field(name).type
+        lost = lost_members_of(frame[name], wanted)
+        if lost is not None:
+            raise SchemaError(
+                f"column {name!r}: {what} has a member {lost!r}, which {wanted} lacks. All frames "
+                "need the members that the first one has."
+            )
     try:
         return pa.Table.from_pandas(frame, schema=schema)
     except UnicodeEncodeError:
@@ -224,7 +233,7 @@ def _as_first(frame: Any, schema: pa.Schema, what: str) -> pa.Table:
 
 
 def _is_pandas(item: object) -> bool:
-    return type(item).__module__.startswith("pandas.")
+    return type(item).__module__.startswith("pandas.") and hasattr(item, "columns")
 
 
 def _is_frame(item: object) -> bool:
