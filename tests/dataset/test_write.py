@@ -374,6 +374,9 @@ class TestSources:
         for data in (frame, iter([frame]), frame.lazy()):
             with pytest.raises(SchemaError, match="column 'b' holds objects"):
                 glaive.write_dataset(data, tmp_path / "t")
+        dataset = glaive.write_dataset(pa.table({"id": [1]}), tmp_path / "t")
+        with pytest.raises(SchemaError, match="column 'b' holds objects"):
+            dataset.add_columns(lambda _: frame)
 
     @pytest.mark.parametrize(
         "data",

@@ -15,6 +15,7 @@ from glaive.arrow.chunked import join_batches
 from glaive.dataclass import dataclass
 from glaive.dataset.columns.checkpoint_file import checkpoint_file, read_batch
 from glaive.dataset.fragments.data_files import DataFile
+from glaive.dataset.writing.source import refuse_objects
 from glaive.errors import CapacityError, OptionError, SchemaError
 from glaive.format import fragment as stored
 from glaive.format.fragment import Fragment
@@ -98,13 +99,16 @@ def as_batch(result: Any, schema: pa.Schema | None, rows: int | None) -> pa.Reco
     Raises
     ------
     SchemaError
-        It has other columns than ``schema``, another number of rows, or is not tabular.
+        It has other columns than ``schema``, another number of rows, objects of polars, or is not
+        tabular.
     """
     if type(result).__module__.startswith("pandas."):
         result = pa.RecordBatch.from_pandas(result, preserve_index=False)
     elif not isinstance(result, pa.RecordBatch | pa.Table) and hasattr(
         result, "__arrow_c_stream__"
     ):
+        if type(result).__module__.startswith("polars."):
+            refuse_objects(result)
         result = pa.table(result)
     if isinstance(result, pa.Table):
         parts = join_batches(result)

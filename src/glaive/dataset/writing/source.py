@@ -21,7 +21,7 @@ from glaive.dataset.writing.lost_members import lost_members_of
 from glaive.dataset.writing.models import is_model, pydantic_to_schema, rows_of_models
 from glaive.errors import GlaiveError, OptionError, SchemaError
 
-__all__ = ["Rows", "batches_of", "read_source"]
+__all__ = ["Rows", "batches_of", "read_source", "refuse_objects"]
 
 Rows = pa.RecordBatch | pa.Table
 """An item of a stream of rows."""
@@ -114,7 +114,7 @@ def _stream(data: Any) -> tuple[pa.Schema, Iterator[Rows]] | None:
     if hasattr(data, "collect_schema") and hasattr(data, "collect"):  # a lazy polars frame
         data = data.collect()
     if type(data).__module__.startswith("polars.") and hasattr(data, "to_arrow"):
-        _refuse_objects(data)
+        refuse_objects(data)
         data = data.to_arrow()  # texts as large strings, where its stream has views
     if hasattr(data, "to_reader"):  # a pyarrow or glaive scanner
         data = data.to_reader()
@@ -240,7 +240,7 @@ def _is_frame(item: object) -> bool:
     return _is_pandas(item) or hasattr(item, "__arrow_c_stream__")
 
 
-def _refuse_objects(frame: Any) -> None:
+def refuse_objects(frame: Any) -> None:
     """Refuse columns of polars whose values are objects: to Arrow they are addresses of these."""
     for name, kind in frame.schema.items() if hasattr(frame, "schema") else ():
         if f"{kind}" == "Object":
