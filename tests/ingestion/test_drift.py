@@ -51,11 +51,15 @@ def test_decimals_of_a_dataset_are_read_from_numbers_of_texts(
     assert found.to_pylist() == [*PRICE.to_pylist(), Decimal("0.50")]
 
 
-def test_large_numbers_without_a_sign_keep_their_type(tmp_path: Path) -> None:
-    path, uri = tmp_path / "a.csv", tmp_path / "t.lance"
-    path.write_text("x\n1\n")
+@pytest.mark.parametrize("number", [1, 2**64 - 2])
+@pytest.mark.parametrize("name", ["a.csv", "a.json"])
+def test_large_numbers_without_a_sign_keep_their_type(
+    tmp_path: Path, name: str, number: int
+) -> None:
+    path, uri = tmp_path / name, tmp_path / "t.lance"
+    path.write_text(f"x\n{number}\n" if name == "a.csv" else f'{{"x": {number}}}\n')
     glaive.write_dataset(pa.table({"x": pa.array([2**64 - 1, 7], pa.uint64())}), uri)
     ingest(path, uri, mode="append", schema_drift="widen")
 
     found = glaive.dataset(uri).to_table()["x"]
-    assert (found.type, found.to_pylist()) == (pa.uint64(), [2**64 - 1, 7, 1])
+    assert (found.type, found.to_pylist()) == (pa.uint64(), [2**64 - 1, 7, number])

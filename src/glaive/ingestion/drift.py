@@ -165,14 +165,15 @@ def _joined(
 def _read_as(inferred: Any, known: Any) -> bool:
     """Whether values of a type that was inferred are read as those of the type that is known.
 
-    Texts and lists as lists or vectors; numbers as decimals or ``uint64``, which are exact.
+    Texts and lists as lists or vectors; numbers as decimals or ``uint64``, which are exact: what is
+    inferred of integers that no ``bigint`` holds is a float.
     """
     if pa.types.is_fixed_size_list(known):
         return bool(pa.types.is_string(inferred) or pa.types.is_list(inferred))
     if pa.types.is_decimal(known):
         return bool(pa.types.is_floating(inferred))
     if pa.types.is_uint64(known):
-        return bool(pa.types.is_integer(inferred))
+        return bool(pa.types.is_integer(inferred) or pa.types.is_floating(inferred))
     return bool(pa.types.is_string(inferred) and pa.types.is_list(known))
 
 
