@@ -81,6 +81,9 @@ class ByteCache(Generic[K, V]):
         self._add(size)
         while self.size > self.budget and self._entries:
             self._evict()
+        if not self._entries:  # Ctrl-C may have come between a removal and its count
+            with self._lock:
+                self.size = 0
 
     def _add(self, size: int) -> None:
         with self._lock:
