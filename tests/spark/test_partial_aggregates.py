@@ -130,6 +130,15 @@ def test_other_queries_are_left_to_spark(
         assert "grouped by" not in shown, query
 
 
+def test_a_star_beside_an_aggregate_stands_for_all_keys(spark: SparkSession, uri: str) -> None:
+    glaive.write_dataset(pa.table({"shop": [1, 1, 2], "kind": [3, 3, 4]}), uri)
+
+    query = "select *, count(*) as n from t group by shop, kind order by shop"
+    found = glaive.spark.sql(spark, query, t=uri)
+
+    assert [tuple(row) for row in found.collect()] == [(1, 3, 2), (2, 4, 1)]
+
+
 def test_a_session_may_leave_groups_to_spark(
     spark: SparkSession, items: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -218,13 +218,14 @@ def grouped_query(use: TableUse, schema: StructType, empty: DataFrame) -> Groupe
 
 
 def _is_simple(select: Any, table: Any) -> bool:
-    """Whether it reads one table, and groups its rows."""
+    """Whether it reads one table, groups its rows, and names its columns one by one."""
     parts = {name.rstrip("_") for name, part in select.args.items() if part}
     source = clause(select, "from")
     group = select.args.get("group")
     return (
         type(select) is exp.Select
         and parts <= _PARTS
+        and not any(isinstance(node.unalias(), exp.Star) for node in select.expressions)
         and not isinstance(select.parent, exp.SetOperation)
         and source is not None
         and source.this is table
