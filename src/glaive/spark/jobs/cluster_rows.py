@@ -42,6 +42,8 @@ PARTS: Final[dict[str, pa.DataType]] = {"part": pa.int32(), "rows": pa.binary()}
 PARTS_DDL: Final = "part int, rows binary"
 
 _NUMBER: Final = "__glaive_number"
+"""The last column while rows are moved; a column of the dataset may have this name, too."""
+
 _LINEAGE: Final = (ROW_ID, CREATED_AT, UPDATED_AT)
 _HELD_BYTES: Final = 128 << 20
 """Rows that a task holds before it sends them on."""
@@ -99,7 +101,7 @@ class CutRows:
 def _parts(held: list[pa.RecordBatch], cuts: NDArray[np.uint64]) -> Iterator[pa.RecordBatch]:
     """Rows by part, as :data:`PARTS`."""
     table = pa.Table.from_batches(held)
-    numbers = table.column(_NUMBER).to_numpy()
+    numbers = table.column(table.num_columns - 1).to_numpy()
     parts = np.searchsorted(cuts, numbers, side="right")
     order = np.argsort(parts, kind="stable")
     starts = np.flatnonzero(np.diff(parts[order], prepend=-1))
@@ -155,13 +157,16 @@ class WritePart(RowTask):
             new = _with_lineage(new, table)
         return part, FragmentList.of(new)
 
-    def _sorted(self, table: pa.Table) -> pa.Table:
+    def _sorted(self, numbered: pa.Table) -> pa.Table:
+        """The rows, without their numbers."""
+        last = numbered.num_columns - 1
+        table: Any = numbered.remove_column(last)
         if len(self.curve.columns) == 1 and _is_sortable(table.column(self.curve.columns[0])):
             keys: Any = [(self.curve.columns[0], "ascending")]
             order: Any = pc.sort_indices(table, sort_keys=keys, null_placement="at_start")
         else:
-            order = pa.array(np.argsort(table.column(_NUMBER).to_numpy(), kind="stable"))
-        return table.take(order)
+            order = pa.array(np.argsort(numbered.column(last).to_numpy(), kind="stable"))
+        return table.take(order)  # type: ignore[no-any-return]  # of a table
 
 
 def _is_sortable(column: Any) -> bool:

@@ -6,7 +6,7 @@ read from the files here, by address.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -23,6 +23,7 @@ from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.writing.fragments import FragmentWriter
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import plan_write
+from glaive.errors import SchemaError
 from glaive.format.flags import Feature
 from glaive.format.fragment_list import FragmentList
 from glaive.spark.cast import conform
@@ -32,7 +33,18 @@ if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["ADDRESS", "CLAUSE", "ROW_ID", "VALUE", "MergeRows", "MergedRows", "RowClause"]
+__all__ = [
+    "ADDRESS",
+    "CLAUSE",
+    "ROW_ID",
+    "VALUE",
+    "MergeRows",
+    "MergedRows",
+    "RowClause",
+    "refuse_reserved",
+]
+
+_RESERVED: Final = "__glaive_"
 
 CLAUSE: Final = "__glaive_clause"
 """Column of the joined frame: the number of the clause that applies to a row."""
@@ -46,6 +58,19 @@ ROW_ID: Final = "__glaive_row_id"
 
 VALUE: Final = "__glaive_value_"
 """How columns begin that have further values of a column of the table, of other types."""
+
+
+def refuse_reserved(names: Iterable[str], where: str) -> None:
+    """Refuse columns that Spark would take for those that joins add; it ignores case.
+
+    Raises
+    ------
+    SchemaError
+        There is one.
+    """
+    taken = next((name for name in names if name.lower().startswith(_RESERVED)), None)
+    if taken is not None:
+        raise SchemaError(f"{where} has a column {taken!r}: names like it are reserved. Rename it")
 
 
 @dataclass(frozen=True, slots=True)

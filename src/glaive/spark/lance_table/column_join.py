@@ -16,7 +16,7 @@ from glaive.format.column_path import quoted_name
 from glaive.format.fragment_list import FragmentList
 from glaive.spark.assignable import refuse_unassignable
 from glaive.spark.jobs.column_rows import FillColumns, ReplaceColumns, ReplacedColumns
-from glaive.spark.jobs.merge_rows import ADDRESS
+from glaive.spark.jobs.merge_rows import ADDRESS, refuse_reserved
 from glaive.spark.lance_table.merge_join import target_frame
 from glaive.spark.types import spark_arrow_schema, stored_schema
 from glaive.table.operations.update import Update, joined_offsets
@@ -91,6 +91,7 @@ def _values_of(frame: DataFrame, keys: Sequence[str], opened: OpenedVersion) -> 
             raise ColumnNotFoundError.among(key, frame.columns, where="the frame")
         if key not in opened.manifest.schema.names:
             raise ColumnNotFoundError.among(key, opened.manifest.schema.names, where=opened.uri)
+    refuse_reserved(frame.columns, "the frame")
     names = [name for name in frame.columns if name not in keys]
     if not names or not keys:
         raise OptionError(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from glaive.dataclass import dataclass
 from glaive.dataset.merging.clauses import primary_key
-from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
+from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.column_path import quoted_name, unquoted_name
 from glaive.spark.failures import naming_columns
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.jobs.merge_commit import commit_merge, written_rows
-from glaive.spark.jobs.merge_rows import MergedRows, MergeRows, RowClause
+from glaive.spark.jobs.merge_rows import MergedRows, MergeRows, RowClause, refuse_reserved
 from glaive.spark.jobs.small_merge import SmallMerge
 from glaive.spark.lance_table.merge_join import Clause, JoinedRows
 from glaive.spark.lance_table.merge_keys import (
@@ -188,9 +188,8 @@ class MergeBuilder:
 
     def _merge(self, opened: OpenedVersion, commit: Job) -> tuple[Manifest, Any]:
         """Write what changes, and commit it."""
-        taken = [column for column in self.source.columns if column.startswith("__glaive_")]
-        if taken:
-            raise SchemaError(f"the source has a column {taken[0]!r}: names like it are reserved")
+        refuse_reserved(self.source.columns, "the source")
+        refuse_reserved(opened.manifest.schema.names, opened.uri)
         clauses = self._resolved(opened)
         parts = self._by_one_task(opened, clauses, commit)
         if parts is None:

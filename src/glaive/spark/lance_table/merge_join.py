@@ -20,7 +20,14 @@ from glaive.format.flags import Feature
 from glaive.spark.api import read
 from glaive.spark.frame import frame_schema
 from glaive.spark.jobs.match_rows import MatchTask
-from glaive.spark.jobs.merge_rows import ADDRESS, CLAUSE, ROW_ID, VALUE, RowClause
+from glaive.spark.jobs.merge_rows import (
+    ADDRESS,
+    CLAUSE,
+    ROW_ID,
+    VALUE,
+    RowClause,
+    refuse_reserved,
+)
 from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.options import Options
 from glaive.spark.types import spark_arrow_schema, to_spark
@@ -177,13 +184,21 @@ class JoinedRows:
 def target_frame(
     spark: SparkSession, opened: OpenedVersion, columns: Iterable[str], name: str | None
 ) -> DataFrame:
-    """Some columns of a version with :data:`ADDRESS`, and :data:`ROW_ID` if ids are stable."""
+    """Some columns of a version with :data:`ADDRESS`, and :data:`ROW_ID` if ids are stable.
+
+    Raises
+    ------
+    SchemaError
+        One has a name like these.
+    """
+    columns = list(columns)
+    refuse_reserved(columns, opened.uri)
     stable = opened.manifest.uses(Feature.STABLE_ROW_IDS)
     storage = opened.storage_options
     frame = read(
         spark,
         opened.uri,
-        columns=list(columns),
+        columns=columns,
         version=opened.manifest.version,
         branch=branch_of(opened.manifest),
         with_row_address=True,
