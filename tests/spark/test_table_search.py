@@ -133,6 +133,20 @@ def test_a_source_of_spark_overwrites_no_file_that_no_export_wrote(
     assert (folder / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["CSV", "Parquet", "com.databricks.spark.csv"])
+def test_a_format_overwrites_no_file_of_others_however_it_is_spelled(
+    table: LanceTable, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "out"
+    (folder / "below").mkdir(parents=True)
+    mine = [folder / "mine.txt", folder / "below" / "mine.txt"]
+    for file in mine:
+        file.write_text("mine")
+    with pytest.raises(OptionError, match="is no file of an export"):
+        table.export(name, str(folder), "overwrite", columns=["id"])
+    assert [file.read_text() for file in mine] == ["mine", "mine"]
+
+
 def test_a_source_of_spark_writes_to_the_folder_that_was_looked_at(
     spark: SparkSession, table: LanceTable, tmp_path: Path
 ) -> None:

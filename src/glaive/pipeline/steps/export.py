@@ -60,7 +60,7 @@ class ExportStep(Step):
         table = context.table(self.source, self.branch)
         folder = Path(context.folder, Path(self.path).expanduser())
         path = self.path if "://" in self.path else str(folder)
-        if context.again and self.mode == "append" and self.format not in FORMATS:
+        if context.again and self.mode == "append" and self.format.lower() not in FORMATS:
             raise OptionError(
                 f"step {context.name}: it was stopped, and files of {self.format} do not say which "
                 f"run wrote them: its rows may be in {GlaiveError.without_secrets(path)} already. "

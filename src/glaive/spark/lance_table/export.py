@@ -18,8 +18,8 @@ from glaive.spark.lance_table.handle import TableHandle, located
 
 __all__ = ["TableExport"]
 
-_OF_FILES = ("avro", "orc", "text", "xml")
-"""Sources of Spark that write files to a folder."""
+_OF_VERSIONS = ("delta", "glaive", "lance")
+"""Sources of Spark that keep what they replace as a version; others remove what is there."""
 
 _LEFT = "the files that it wrote were removed"
 
@@ -88,12 +88,14 @@ class TableExport(TableHandle):
         """
         dataset = self._latest()
         target = located(path)
-        if format not in FORMATS:
-            if format.lower() in _OF_FILES and (place := Location.parse(target)).is_local:
+        name = format.lower()  # sources of Spark have names in any case, too
+        if name not in FORMATS:
+            place = Location.parse(target)
+            if name not in _OF_VERSIONS and place.is_local:
                 if "://" in target:
                     target = f"file://{place.path}"  # Spark decodes nothing in it
                 if mode == "overwrite":
-                    refuse_others(LocalStore(place.path))  # Spark removes all that is there
+                    refuse_others(LocalStore(place.path))
             with as_glaive_errors(), _naming_formats(format):
                 frame = self._frame(columns, filter=filter, blobs="bytes")  # type: ignore[arg-type]  # a mapping is read, too
                 frame.write.format(format).mode(mode).options(**options).save(target)
@@ -103,7 +105,7 @@ class TableExport(TableHandle):
             return export_files(
                 dataset.opened,
                 target,
-                format,
+                name,
                 mode,
                 columns=columns,
                 filter=filter,
