@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from glaive.errors import OptionError
+from glaive.errors import OptionError, SchemaError
+from glaive.spark.api import is_connect
 from glaive.spark.failures import as_glaive_errors
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ SUFFIXES = {
     ".pq": "parquet",
 }
 COMPRESSED = (".gz", ".bz2", ".deflate")
+
+_OF_PYTHON: Final = ": pythonuserdefined"
+"""What Spark calls types that a class of Python defines, after the name of a column."""
 
 
 def read_files(
@@ -63,6 +67,8 @@ def read_files(
     ------
     OptionError
         There are no sources, or the format is ambiguous.
+    SchemaError
+        A Parquet file has a column whose type is a class of Python that the file names.
     """
     if not sources:
         raise OptionError("no sources given")
@@ -82,7 +88,24 @@ def read_files(
     if schema is not None:
         reader = reader.schema(schema)
     with as_glaive_errors():
-        return reader.load(list(sources))
+        frame = reader.load(list(sources))
+        if format_name == "parquet" and schema is None and _OF_PYTHON in _tree(spark, frame):
+            raise SchemaError(
+                f"{', '.join(sources)}: a column has a type that a class of Python defines, which "
+                "the file names, and which Python would import and call. Name columns and types "
+                "in a schema, or use spark.read.parquet if the file is to be trusted"
+            )
+        return frame
+
+
+def _tree(spark: SparkSession, frame: DataFrame) -> str:
+    """The columns of a frame as Spark prints them: to name them, Python would make their types."""
+    plan: Any = frame
+    if not is_connect(spark):
+        return str(plan._jdf.schema().treeString())  # noqa: SLF001  # no public way
+    client = plan._session.client  # noqa: SLF001  # as above
+    asked = plan._plan.to_proto(client)  # noqa: SLF001  # as above
+    return str(client._analyze(method="tree_string", plan=asked).tree_string)  # noqa: SLF001  # as above
 
 
 def format_of(sources: Sequence[str]) -> str:
