@@ -144,6 +144,9 @@ def test_a_format_overwrites_no_file_of_others_however_it_is_spelled(
         file.write_text("mine")
     with pytest.raises(OptionError, match="is no file of an export"):
         table.export(name, str(folder), "overwrite", columns=["id"])
+    other: Any = "Overwrite"
+    with pytest.raises(OptionError, match=r"mode: expected one of .*, found 'Overwrite'"):
+        table.export(name, str(folder), other, columns=["id"])
     assert [file.read_text() for file in mine] == ["mine", "mine"]
 
 

@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from glaive.dataclass import dataclass
 from glaive.entropy import random_bytes
@@ -37,6 +37,7 @@ __all__ = [
     "ExportRun",
     "ReplacedFiles",
     "begin",
+    "check_mode",
     "clear",
     "finish",
     "read_mark",
@@ -142,6 +143,19 @@ class _NoMarkError(Exception):
     def __init__(self, reason: StoreError) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+def check_mode(mode: object) -> None:
+    """Refuse what is no mode; Spark would take others for some, in any case of letters.
+
+    Raises
+    ------
+    OptionError
+        It is none.
+    """
+    known = get_args(ExportMode)
+    if mode not in known:
+        raise OptionError(f"mode: expected one of {', '.join(known)}, found {mode!r}")
 
 
 def begin(run: ExportRun, mode: ExportMode) -> ReplacedFiles | None:

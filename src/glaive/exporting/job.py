@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final, get_args
+from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -15,7 +15,15 @@ from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import LOCAL, FragmentRange, TaskRunner
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.errors import CommitConflictError, OptionError, SchemaError, StoreError
-from glaive.exporting.folder import ExportMode, ExportRun, begin, clear, finish, read_mark
+from glaive.exporting.folder import (
+    ExportMode,
+    ExportRun,
+    begin,
+    check_mode,
+    clear,
+    finish,
+    read_mark,
+)
 from glaive.exporting.formats import FileFormat, format_named
 from glaive.io.store import ObjectStore, Sink
 from glaive.io.uri import open_store
@@ -190,10 +198,7 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
     folder see files as they are finished. The file ``_SUCCESS`` is written last, and removed when
     another export begins: its ``files`` are those that belong together.
     """
-    if mode not in get_args(ExportMode):
-        raise OptionError(
-            f"mode: expected one of {', '.join(get_args(ExportMode))}, found {mode!r}"
-        )
+    check_mode(mode)
     file_format = format_named(format, options or {})
     scan = {"columns": columns, "filter": filter, "blob_handling": "all_binary"}
     file_format.check(Scanner.of(opened.views, **scan).projected_schema)

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from glaive.errors import OptionError
 from glaive.exporting import FORMATS, ExportMode, export_files
-from glaive.exporting.folder import refuse_others
+from glaive.exporting.folder import check_mode, refuse_others
 from glaive.io.local import LocalStore
 from glaive.io.location import Location
 from glaive.spark.failures import as_glaive_errors, naming_job
@@ -73,7 +73,8 @@ class TableExport(TableHandle):
         DatasetExistsError
             There are files, and ``mode`` is ``errorifexists``.
         OptionError
-            A format or option is wrong; or ``overwrite`` would remove files that no export wrote.
+            The format, the mode or an option is wrong; or ``overwrite`` would remove files that
+            no export wrote.
         SchemaError
             The format has no values for a column; no task ran.
         CommitConflictError
@@ -86,6 +87,7 @@ class TableExport(TableHandle):
         The file ``_SUCCESS`` is written when all files are there, and names them. Blobs are written
         as bytes.
         """
+        check_mode(mode)
         dataset = self._latest()
         target = located(path)
         name = format.lower()  # sources of Spark have names in any case, too
