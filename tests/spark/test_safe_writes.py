@@ -63,6 +63,17 @@ def test_an_overwrite_by_a_frame_of_the_dataset_loses_no_commit_of_others(
     assert ids(uri) == sorted([2 * number for number in range(10)] + [0])
 
 
+def test_a_column_with_the_name_of_an_attribute_hides_no_source(
+    spark: SparkSession, uri: str
+) -> None:
+    glaive.write_dataset(pa.table({"id": [1, 2], "_plan": [3, 4]}), uri)
+    frame = glaive.spark.read(spark, uri)
+    glaive.write_dataset(pa.table({"id": [5], "_plan": [6]}), uri, mode="append")
+
+    with pytest.raises(CommitConflictError, match=r"made from version 1.*would be lost"):
+        glaive.spark.write(frame, uri, mode="overwrite")
+
+
 @pytest.mark.parametrize(
     "query",
     [

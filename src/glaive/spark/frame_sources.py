@@ -32,7 +32,7 @@ FUNCTION = "org.apache.spark.sql.catalyst.plans.logical.MapInArrow"
 def frame_sources(frame: DataFrame) -> list[Options]:
     """The reads of a frame, as options with their versions; no request."""
     plan: Any = frame
-    if hasattr(frame, "_plan"):
+    if _is_of_client(frame):
         return list(_of_client(plan._plan))  # noqa: SLF001  # no public way
     return list(_of_jvm(plan))
 
@@ -42,11 +42,16 @@ def planned_bytes(frame: DataFrame) -> int | None:
 
     An enormous number where Spark does not know.
     """
-    if hasattr(frame, "_plan"):
+    if _is_of_client(frame):
         return None
     plan: Any = frame
     optimized = plan._jdf.queryExecution().optimizedPlan()  # noqa: SLF001  # no public way
     return int(optimized.stats().sizeInBytes())
+
+
+def _is_of_client(frame: DataFrame) -> bool:
+    """Whether a frame keeps its plan itself; columns are attributes of a frame, too."""
+    return "_plan" in vars(frame)
 
 
 def _of_jvm(frame: Any) -> Iterator[Options]:
