@@ -108,6 +108,30 @@ def test_an_error_in_the_block_leaves_no_file(tmp_path: Path) -> None:
         writer.write_batch(ROWS)
 
 
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2"])
+def test_a_batch_that_is_refused_adds_to_no_column(tmp_path: Path, version: str) -> None:
+    strict = pa.schema([("a", pa.int64()), pa.field("b", pa.int64(), nullable=False)])
+    rows = pa.table([[1, 2], [3, 4]], schema=strict)
+    with LanceFileWriter(tmp_path / "a.lance", strict, version=version) as writer:
+        writer.write_batch(rows)
+        with pytest.raises(SchemaError, match=r"'b'.*: expected no nulls, found 1"):
+            writer.write_batch(pa.table([[5, 6], [7, None]], schema=strict))
+        writer.write_batch(rows)
+    assert LanceFileReader(tmp_path / "a.lance").read_all().to_table() == pa.concat_tables(
+        [rows] * 2
+    )
+
+
+def test_a_file_that_lacks_rows_of_some_columns_is_not_finished(tmp_path: Path) -> None:
+    rows = pa.table({"a": [1, 2], "b": [{"c": 1}, None]})
+    writer = LanceFileWriter(tmp_path / "a.lance", version="2.0", data_cache_bytes=1)
+    with pytest.raises(SchemaError, match="null structs"):
+        writer.write_batch(rows)
+    with pytest.raises(OptionError, match="is not finished: writing some of its rows ended in an"):
+        writer.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_writer_without_schema_and_rows_writes_nothing(tmp_path: Path) -> None:
     writer = LanceFileWriter(tmp_path / "a.lance")
     with pytest.raises(SchemaError, match="Schema is unknown and file cannot be created"):

@@ -12,6 +12,7 @@ from glaive.arrow.buffers import NUMPY_TYPES
 from glaive.errors import CapacityError, SchemaError
 
 __all__ = [
+    "check_column",
     "check_indices",
     "concat_arrays",
     "decode_dictionary",
@@ -77,6 +78,22 @@ def null_count(array: Any) -> int:
                 absent = np.asarray(part.dictionary.is_null())
                 nulls += int(np.count_nonzero(absent[np.asarray(part.indices.drop_null())]))
     return nulls
+
+
+def check_column(array: Any, name: str, where: str, *, nullable: bool) -> None:
+    """Refuse a column to be written that has wild indices, or nulls that it must not have.
+
+    Raises
+    ------
+    SchemaError
+        Names the column, and the file.
+    """
+    check_indices(array, name)
+    if not nullable and (nulls := null_count(array)):
+        raise SchemaError(
+            f"column {name!r} (in {where}): expected no nulls, found {nulls}. Fill them, or "
+            "declare the column nullable."
+        )
 
 
 def tidy_dictionary(array: Any) -> Any:

@@ -11,6 +11,7 @@ from glaive.arrow.conditions import Condition
 from glaive.arrow.widths import value_bytes
 from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch
+from glaive.errors import OptionError
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
 from glaive.kernels.compact import DeletionMask
@@ -24,6 +25,7 @@ __all__ = [
     "FileWriter",
     "Searchable",
     "WrittenFile",
+    "unfinished",
 ]
 
 Entries = Callable[[pa.Array], pa.BooleanArray]
@@ -250,7 +252,21 @@ class FileWriter(Protocol):
         """Bytes written plus bytes waiting in column buffers (estimate)."""
 
     def finish(self) -> WrittenFile:
-        """Write what is pending and the footer; the file becomes visible."""
+        """Write what is pending and the footer; the file becomes visible.
+
+        Raises
+        ------
+        OptionError
+            Writing rows ended in an error after some columns had taken them.
+        """
 
     def abort(self) -> None:
         """Discard the file."""
+
+
+def unfinished(where: str) -> OptionError:
+    """Why a file is not finished that some of its columns lack rows of."""
+    return OptionError(
+        f"{where} is not finished: writing some of its rows ended in an error. Write the file from "
+        "the start."
+    )

@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches
-from glaive.arrow.dictionaries import check_indices, null_count
+from glaive.arrow.dictionaries import check_column
 from glaive.encodings.legacy.statistics import PageBounds, has_statistics, measure_pages
 from glaive.errors import CapacityError, SchemaError
 from glaive.file.legacy.pager import PageWriter
 from glaive.file.legacy.profile import V0_1, LegacyProfile
 from glaive.file.legacy.types import check_legacy_types
-from glaive.file.protocol import WrittenFile
+from glaive.file.protocol import WrittenFile, unfinished
 from glaive.format.fields import Field, LanceSchema
 from glaive.format.footer import LegacyFooter
 from glaive.format.manifest import WRITER
@@ -80,6 +80,7 @@ class LegacyFileWriter:
         self._statistics: dict[int, list[PageBounds]] = {field.id: [] for field in self._measured}
         self._edges: list[Int64s] = [np.zeros(1, np.int64)]
         self._rows = 0
+        self._is_whole = True
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
 
@@ -102,23 +103,22 @@ class LegacyFileWriter:
             )
         columns: list[Any] = list(batch.columns)
         for field, column in zip(self._schema.fields, columns, strict=True):
-            check_indices(column, field.name)
-            if not field.nullable and (nulls := null_count(column)):
-                raise SchemaError(
-                    f"column {field.name!r} (in {self._where}): expected no nulls, found "
-                    f"{nulls}. Fill them, or declare the column nullable."
-                )
+            check_column(column, field.name, self._where, nullable=field.nullable)
         if self.rows + batch.num_rows > _MAX_ROWS:
             raise SchemaError(
                 f"more than {_MAX_ROWS} rows for {self._where}, the limit of files of format "
                 "0.1. Lower max_rows_per_file."
             )
+        is_whole, self._is_whole = self._is_whole, False
         for part in [batch] if isinstance(batch, pa.RecordBatch) else batch.to_batches():
             if part.num_rows:
                 self._take(part)
+        self._is_whole = is_whole
 
     def finish(self) -> WrittenFile:
         """Write pending rows, tables, schema and footer; the file becomes visible."""
+        if not self._is_whole:
+            raise unfinished(self._where)
         self._flush(last=True)
         ids = sorted(self._schema.field_ids())
         batches = np.concatenate(self._edges)

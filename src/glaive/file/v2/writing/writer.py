@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from glaive.arrow.dictionaries import check_indices, null_count
+from glaive.arrow.dictionaries import check_column
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.writing.small_pages import MAX_TINY_BYTES, encode_small, whole_bytes
 from glaive.errors import GlaiveError, SchemaError
 from glaive.file.blob_options import BlobOptions
 from glaive.file.profile import FormatProfile
-from glaive.file.protocol import WrittenFile
+from glaive.file.protocol import WrittenFile, unfinished
 from glaive.file.types import check_types
 from glaive.file.v2.dictionary_passthrough import (
     decode_or_keep,
@@ -125,6 +125,7 @@ class FileV2Writer:
             self._queues.append(PageQueue(node, size, per_row, bits, width))
         self._columns: list[Any] = [file2_pb2.ColumnMetadata.FromString(_COLUMN) for _ in column_of]
         self._rows = 0
+        self._is_whole = True
         self._plain_bytes = MAX_TINY_BYTES
         self._global_ranges: list[ByteRange] = []
         function = checksum_function() if checksums else None
@@ -162,12 +163,9 @@ class FileV2Writer:
             batch = batches[0] if len(batches) == 1 else batch
         columns: list[Any] = list(batch.columns)
         for field, queue, column in zip(self._given, self._queues, columns, strict=True):
-            check_indices(column, field.name)
-            if not queue.node.nullable and (nulls := null_count(column)):
-                raise SchemaError(
-                    f"column {queue.node.name!r} (in {self._where}): expected no nulls, found "
-                    f"{nulls}. Fill them, or declare the column nullable."
-                )
+            check_column(column, field.name, self._where, nullable=queue.node.nullable)
+        is_whole, self._is_whole = self._is_whole, False
+        for field, queue, column in zip(self._given, self._queues, columns, strict=True):
             chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
             for chunk in chunks:
                 if len(chunk):
@@ -177,9 +175,12 @@ class FileV2Writer:
         full = [queue for queue in self._queues if queue.waiting >= queue.budget]
         if full:
             self._flush(full, last=False)
+        self._is_whole = is_whole
 
     def finish(self) -> WrittenFile:
         """Write pending rows, the metadata and the footer; the file becomes visible."""
+        if not self._is_whole:
+            raise unfinished(self._where)
         self._flush([queue for queue in self._queues if queue.arrays], last=True)
         if self._blobs is not None:
             self._blobs.finish()
