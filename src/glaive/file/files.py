@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.extensions import to_type
 from glaive.arrow.layout import checked_layout
+from glaive.arrow.own_memory import own_rows
 from glaive.errors import OptionError, RowIndexError, SchemaError, UnsupportedFeatureError
 from glaive.file.extension_columns import ExtensionColumns
 from glaive.file.layout import FileLayout, file_layout
@@ -241,7 +242,7 @@ class LanceFileWriter:
     storage_options, namespace_client, table_id
         As for :class:`LanceFileReader`.
     keep_original_array
-        Accepted for pylance compatibility; ignored.
+        Whether arrays wait as they are; otherwise those that the caller could change are copied.
     max_page_bytes
         Approximate maximum bytes of values per page; 8 MiB by default. Not in format 0.1.
     encoding_options
@@ -255,7 +256,7 @@ class LanceFileWriter:
     Notes
     -----
     ``size_bytes`` is that of the finished file, None before :meth:`close`.
-    As a context manager: closed when the block ends, aborted when it ends with an error.
+    As a context manager: closed when the block ends, aborted if with an error.
     """
 
     def __init__(  # noqa: PLR0913  # pylance's parameters
@@ -268,7 +269,7 @@ class LanceFileWriter:
         storage_options: Mapping[str, str] | None = None,
         namespace_client: object = None,
         table_id: Sequence[str] | None = None,
-        keep_original_array: bool | None = None,  # pylance has it
+        keep_original_array: bool | None = None,
         max_page_bytes: int | None = None,
         encoding_options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
@@ -279,6 +280,7 @@ class LanceFileWriter:
         self._cache_bytes = data_cache_bytes
         self._page_bytes = max_page_bytes
         self._options = encoding_options
+        self._copies = not keep_original_array
         self._writer: Any = None
         self._given = self._stored = pa.schema([])
         self._closed = False
@@ -295,14 +297,9 @@ class LanceFileWriter:
         options: Any = self._options
         lance = LanceSchema.from_arrow(schema)
         self._given, self._stored = schema, lance.to_arrow()
-        self._writer = create_writer(
-            self._store,
-            self._name,
-            lance,
-            self._version,
-            encoding_options=options,
-            page_bytes=self._page_bytes,
-        )
+        place = (self._store, self._name, lance, self._version)
+        pages = self._page_bytes
+        self._writer = create_writer(*place, encoding_options=options, page_bytes=pages)
         if isinstance(self._writer, FileV2Writer) and self._cache_bytes is not None:
             self._writer.limit_cache(self._cache_bytes)
         for data in self._buffers:
@@ -315,7 +312,8 @@ class LanceFileWriter:
             raise OptionError(f"batch: expected a RecordBatch or Table, found {batch!r:.60}")
         if self._writer is None:
             self._begin(batch.schema)
-        for rows in checked_layout([batch], "batch"):
+        for checked in checked_layout([batch], "batch"):
+            rows = own_rows(checked) if self._copies else checked
             is_given = rows.schema.equals(self._given)
             self._writer.write(_as_stored(rows, self._stored) if is_given else rows)
             self._rows += rows.num_rows

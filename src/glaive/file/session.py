@@ -77,7 +77,7 @@ class LanceFileSession:
         keep_original_array: bool | None = None,
         max_page_bytes: int | None = None,
     ) -> LanceFileWriter:
-        """Begin a file below the base path; ``keep_original_array`` is ignored.
+        """Begin a file below the base path; options are those of :class:`LanceFileWriter`.
 
         Raises
         ------
@@ -94,6 +94,7 @@ class LanceFileSession:
             schema,
             data_cache_bytes=data_cache_bytes,
             version=version,
+            keep_original_array=keep_original_array,
             max_page_bytes=max_page_bytes,
         )
 

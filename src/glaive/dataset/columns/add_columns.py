@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from glaive.arrow.capacity import batch_parts
+from glaive.arrow.own_memory import own_rows
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataclass import dataclass
 from glaive.dataset.columns.added_files import AddedFiles
@@ -350,7 +351,8 @@ def _called(udf: BatchUDF, batch: pa.RecordBatch, schema: pa.Schema, where: str)
     except Exception as error:
         error.add_note(f"in the function for new columns, for {batch.num_rows} rows from {where}")
         raise
-    return as_batch(result, schema, batch.num_rows)
+    owned: pa.RecordBatch = own_rows(as_batch(result, schema, batch.num_rows))
+    return owned
 
 
 def _inferred_schema(udf: BatchUDF, batches: Callable[[int], Batches], fragments: int) -> pa.Schema:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from glaive.arrow.layout import checked_layout
 from glaive.arrow.nesting import check_schema
+from glaive.arrow.own_memory import in_own_memory
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataset.writing.lost_members import lost_members_of
 from glaive.dataset.writing.models import is_model, pydantic_to_schema, rows_of_models
@@ -68,7 +69,16 @@ def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schem
     with refuse_half_characters(_GIVEN):
         source_schema, rows = _read(data, schema)
     check_schema(source_schema)
-    return source_schema, checked_layout(rows, _GIVEN)
+    checked = checked_layout(rows, _GIVEN)
+    return source_schema, in_own_memory(checked) if _may_be_filled_again(data) else checked
+
+
+def _may_be_filled_again(data: object) -> bool:
+    """Whether rows come one after the other from code that may use their memory for the next."""
+    if isinstance(data, pa.RecordBatchReader):
+        return True
+    held = isinstance(data, Sequence | Mapping | pa.Table | pa.RecordBatch) or _is_frame(data)
+    return not held and isinstance(data, Iterable)
 
 
 def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Rows]]:
