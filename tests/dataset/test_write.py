@@ -649,3 +649,10 @@ def test_rows_as_mappings_with_a_schema_are_written_as_they_come(tmp_path: Path)
     dataset = glaive.write_dataset(rows(), tmp_path / "d", schema=schema)
     assert dataset.to_table().column("a").to_pylist() == list(range(30_000))
     assert most < 20_000
+
+
+def test_masked_numbers_of_a_matrix_are_nulls(tmp_path: Path) -> None:
+    matrix = np.ma.array([[1.0, 2.0], [3.0, 4.0]], mask=[[False, True], [False, False]])
+    rows = glaive.write_dataset({"plain": matrix, "turned": matrix.T}, tmp_path).to_table()
+    assert rows["plain"].to_pylist() == [[1.0, None], [3.0, 4.0]]
+    assert rows["turned"].to_pylist() == [[1.0, 3.0], [None, 4.0]]

@@ -109,13 +109,13 @@ def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[R
 
 
 def _as_vectors(values: Any) -> Any:
-    """A matrix of NumPy or torch as fixed-size lists; anything else as it is."""
+    """A matrix of NumPy or torch as fixed-size lists, masked numbers as nulls; others as given."""
     if getattr(values, "ndim", None) != 2:
         return values
-    numbers = np.asarray(values)
+    numbers = values if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
     if numbers.shape[1] < 1:
         return values
-    flat: Any = pa.array(np.ascontiguousarray(numbers).reshape(-1))
+    flat: Any = pa.array(numbers.reshape(-1))
     return pa.FixedSizeListArray.from_arrays(flat, numbers.shape[1])
 
 
