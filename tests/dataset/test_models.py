@@ -150,3 +150,16 @@ def test_types_without_a_counterpart_are_refused(kind: Any, message: str) -> Non
 def test_only_models_have_a_schema() -> None:
     with pytest.raises(SchemaError, match="expected a class derived from"):
         pydantic_to_schema(int)
+
+
+def test_numbers_that_no_column_holds_are_refused(tmp_path: Path) -> None:
+    place = Place(name="tower", floor=2**70)
+    for write in (
+        lambda: glaive.LanceDataset.from_pydantic_model(Place, [place], tmp_path / "a"),
+        lambda: glaive.write_dataset([place], tmp_path / "b"),
+    ):
+        with pytest.raises(SchemaError, match="instances of Place do not fit its schema"):
+            write()
+    schema = pa.schema([("floor", pa.int64())])
+    with pytest.raises(OptionError, match=r"data to write: .* too large"):
+        glaive.write_dataset([{"floor": 2**70}], tmp_path / "c", schema=schema)

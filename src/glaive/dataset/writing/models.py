@@ -81,7 +81,7 @@ def rows_of_models(rows: Iterable[Any], model: type, *, schema: pa.Schema) -> pa
         values.append(_plain(model_to_dict(row)))
     try:
         return pa.Table.from_pylist(values, schema=schema)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
         raise SchemaError(
             f"instances of {model.__name__} do not fit its schema: {error}"
         ) from error

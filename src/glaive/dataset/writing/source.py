@@ -285,8 +285,9 @@ def _model_rows(rows: Iterator[Any], model: type, schema: pa.Schema) -> Iterator
 
 def _typed_rows(rows: Iterator[Mapping[str, Any]], schema: pa.Schema) -> Iterator[Rows]:
     while some := list(islice(rows, _MAPPINGS)):
-        with refuse_half_characters(_GIVEN):
-            yield pa.Table.from_pylist(some, schema=schema)
+        with refuse_half_characters(_GIVEN), _converting():
+            made = pa.Table.from_pylist(some, schema=schema)
+        yield made
 
 
 def _from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
