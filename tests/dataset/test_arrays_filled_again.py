@@ -81,6 +81,18 @@ def test_new_columns_are_what_the_function_returned(tmp_path: Path) -> None:
     assert dataset.to_table()["double"].to_pylist() == [2 * number for number in range(50)]
 
 
+@pytest.mark.parametrize("as_given", [np.asarray, pa.array], ids=["numpy", "arrow"])
+def test_a_search_is_for_the_vector_that_it_was_given(tmp_path: Path, as_given: Any) -> None:
+    dataset = glaive.write_dataset({"id": np.arange(9), "v": np.eye(9, dtype="f4")}, tmp_path)
+    query = np.zeros(9, np.float32)
+    scans = []
+    for number in 3, 7, 1:
+        query[:] = np.arange(9) == number
+        nearest = {"column": "v", "q": as_given(query), "k": 1}
+        scans.append(dataset.scanner(columns=["id"], nearest=nearest))
+    assert [scan.to_table()["id"].to_pylist() for scan in scans] == [[3], [7], [1]]
+
+
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.2"])
 def test_an_array_may_be_filled_again_once_it_was_written(tmp_path: Path, version: str) -> None:
     numbers = np.zeros(3)

@@ -52,8 +52,14 @@ class Scanner:
         nearest = options.get("nearest")
         if nearest is None:
             return cls(views, ScanOptions.of(**options))
-        # A copy, as callers go on with their own for the next search.
-        return cls(views, {**options, "nearest": {**nearest} if type(nearest) is dict else nearest})
+        if type(nearest) is dict:
+            # A copy, as callers go on with their own for the next search, and with its array.
+            nearest = {**nearest}
+            if nearest.get("q") is not None:
+                from glaive.scan.nearest.options import query_vectors
+
+                nearest["q"] = query_vectors(nearest["q"]).copy()
+        return cls(views, {**options, "nearest": nearest})
 
     def __repr__(self) -> str:
         manifest = self._views.snapshot.manifest
