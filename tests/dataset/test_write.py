@@ -656,3 +656,13 @@ def test_masked_numbers_of_a_matrix_are_nulls(tmp_path: Path) -> None:
     rows = glaive.write_dataset({"plain": matrix, "turned": matrix.T}, tmp_path).to_table()
     assert rows["plain"].to_pylist() == [[1.0, None], [3.0, 4.0]]
     assert rows["turned"].to_pylist() == [[1.0, 3.0], [None, 4.0]]
+
+
+def test_masked_positions_and_numbers_of_queries_are_refused(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset({"v": np.eye(3, dtype="f4")}, tmp_path)
+    masked = np.ma.array([1, 2, 0], mask=[False, True, False])
+    with pytest.raises(OptionError, match="row positions: expected integers, found a masked one"):
+        dataset.take(masked)
+    with pytest.raises(OptionError, match=r"nearest: q: expected numbers.*: masked numbers"):
+        dataset.to_table(nearest={"column": "v", "q": masked})
+    assert dataset.take(np.ma.array([1, 0]))["v"].to_pylist() == [[0, 1, 0], [1, 0, 0]]

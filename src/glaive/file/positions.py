@@ -55,6 +55,8 @@ def positions(rows: object, total: int | None = None) -> NDArray[np.int64]:
         with suppress(struct.error):  # said below what is wrong
             packed = struct.pack(f"{len(rows)}q", *rows)  # takes half of NumPy's time
             return np.frombuffer(packed, np.int64)
+    if isinstance(rows, np.ndarray) and type(rows) is not np.ndarray and np.ma.is_masked(rows):
+        raise OptionError("row positions: expected integers, found a masked one")
     numbers = np.asarray(rows)
     if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and len(numbers)):
         raise OptionError(

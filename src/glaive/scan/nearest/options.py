@@ -251,6 +251,8 @@ def query_vectors(given: Any) -> NDArray[Any]:
 
 def _plain(given: Any) -> Any:
     """Arrow values as something that NumPy understands."""
+    if isinstance(given, np.ndarray) and np.ma.is_masked(given):
+        raise ValueError("masked numbers")
     if isinstance(given, pa.Scalar):
         given = cast("Any", given).values if hasattr(given, "values") else given.as_py()
     if isinstance(given, pa.Array | pa.ChunkedArray):
