@@ -14,6 +14,7 @@ import pytest
 import glaive
 from glaive import LanceDataset, LanceOperation
 from glaive.arrow.own_memory import own_rows
+from glaive.dataset import ScannerBuilder
 from glaive.file import LanceFileReader, LanceFileWriter
 from glaive.fragment import write_fragments
 
@@ -91,6 +92,9 @@ def test_a_search_is_for_the_vector_that_it_was_given(tmp_path: Path, as_given: 
         nearest = {"column": "v", "q": as_given(query), "k": 1}
         scans.append(dataset.scanner(columns=["id"], nearest=nearest))
     assert [scan.to_table()["id"].to_pylist() for scan in scans] == [[3], [7], [1]]
+    builder = ScannerBuilder(dataset).columns(["id"]).nearest("v", as_given(query), k=1)
+    query[:] = np.arange(9) == 5
+    assert builder.to_scanner().to_table()["id"].to_pylist() == [1]
 
 
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.2"])

@@ -151,9 +151,11 @@ class ScannerBuilder:
         """Search for nearest vectors; the options are those of ``nearest`` in ``scanner``."""
         if not isinstance(column, str):
             raise OptionError(f"nearest: expected the name of a column, found {column!r:.60}")
+        from glaive.scan.nearest.options import query_vectors
+
         given = {
             "column": column,
-            "q": q,
+            "q": None if q is None else query_vectors(q).copy(),  # the caller may fill it again
             "k": k,
             "metric": metric,
             "nprobes": nprobes,
