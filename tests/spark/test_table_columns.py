@@ -114,6 +114,23 @@ def test_all_but_one_of_equal_rows_are_deleted(table: LanceTable, uri: str) -> N
         table.dropDuplicates("n", order_by="idd")
 
 
+@pytest.mark.parametrize("version", ["2.0", "2.2"])
+def test_rows_with_other_blobs_are_no_duplicates(
+    spark: SparkSession, uri: str, version: str
+) -> None:
+    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    schema = pa.schema([pa.field("id", pa.int64()), blob])
+    for value in (b"aa", b"bb", b"bb", b"", None, None):  # each in a file, at the same place
+        rows = pa.table([[1], [value]], schema=schema)
+        glaive.write_dataset(rows, uri, mode="append", data_storage_version=version)
+    table = LanceTable.forPath(spark, uri)
+    assert table.dropDuplicates()["num_deleted_rows"] == 2
+    left = glaive.dataset(uri).to_table(blob_handling="all_binary")
+    assert left["b"].to_pylist() == [b"aa", b"bb", b"", None]
+    assert table.dropDuplicates(["b"])["num_deleted_rows"] == 0
+    assert table.dropDuplicates("id", "last")["num_deleted_rows"] == 3
+
+
 @pytest.mark.parametrize(
     ("keep", "order", "expected"),
     [

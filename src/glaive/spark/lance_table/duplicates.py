@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.rows.selected_rows import commit_deleted, delete_in_tasks
 from glaive.errors import ColumnNotFoundError
+from glaive.format.blobs import has_blobs
 from glaive.format.column_path import quoted_name
 from glaive.spark.failures import naming_columns
 from glaive.spark.jobs.column_rows import CollectRows
@@ -16,7 +17,7 @@ from glaive.spark.jobs.merge_rows import ADDRESS
 from glaive.spark.lance_table.merge_join import columns_in, target_frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from glaive.dataset.tasks import Job
     from glaive.dataset.version import OpenedVersion
@@ -53,11 +54,13 @@ def delete_duplicates(
             raise ColumnNotFoundError.among(name, names, where=opened.uri)
     ordering = columns_in((order_by or "").lower(), names, "order_by")
     read = [name for name in names if name in compared or name in ordering]
-    frame = target_frame(spark, opened, read, None)
+    blobs = [name for name in compared if has_blobs(opened.manifest.schema.find(name)[0])]
+    # Where values are says nothing of what they are: files have the same places for others.
+    frame = target_frame(spark, opened, read, None, blobs="bytes" if blobs else "descriptor")
     ordered = [F.col(ADDRESS).desc() if last else F.col(ADDRESS).asc()]
     if order_by is not None:
         ordered.insert(0, _ordering(order_by, reverse=last))
-    groups = [F.col(quoted_name(name)) for name in compared]
+    groups = [_compared(frame, name) for name in compared]
     rank = F.row_number().over(Window.partitionBy(*groups).orderBy(*ordered))
     with naming_columns(names, opened.uri):
         others = frame.withColumn(_NUMBER, rank).where(F.col(_NUMBER) > 1).select(ADDRESS)
@@ -68,6 +71,15 @@ def delete_duplicates(
     deleted = delete_in_tasks(opened, rows, job)
     described = f"duplicates of {', '.join(compared)}"
     return commit_deleted(opened, [deleted], described, job)
+
+
+def _compared(frame: DataFrame, name: str) -> Column:
+    """What is equal where the values of a column are; short, as it is shuffled."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+    from pyspark.sql.types import BinaryType
+
+    column = F.col(quoted_name(name))
+    return F.sha2(column, 256) if isinstance(frame.schema[name].dataType, BinaryType) else column
 
 
 def _ordering(text: str, *, reverse: bool) -> Column:

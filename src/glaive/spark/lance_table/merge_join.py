@@ -182,7 +182,12 @@ class JoinedRows:
 
 
 def target_frame(
-    spark: SparkSession, opened: OpenedVersion, columns: Iterable[str], name: str | None
+    spark: SparkSession,
+    opened: OpenedVersion,
+    columns: Iterable[str],
+    name: str | None,
+    *,
+    blobs: Literal["descriptor", "bytes"] = "descriptor",
 ) -> DataFrame:
     """Some columns of a version with :data:`ADDRESS`, and :data:`ROW_ID` if ids are stable.
 
@@ -203,6 +208,7 @@ def target_frame(
         branch=branch_of(opened.manifest),
         with_row_address=True,
         with_row_id=stable,
+        blobs=blobs,
         storage_options=None if storage is None else dict(storage),
     )
     frame = frame.withColumnRenamed("_rowaddr", ADDRESS).withColumnRenamed("_rowid", ROW_ID)

@@ -153,7 +153,8 @@ class TableRows(TableHandle):
 
         Notes
         -----
-        Spark shuffles these columns only; rows are deleted, not written again.
+        Spark shuffles these columns only, and of binary values and those of blobs, which tasks
+        read, their hashes; rows are deleted, not written again.
         """
         from glaive.spark.lance_table.duplicates import delete_duplicates
 
