@@ -83,6 +83,10 @@ def test_queries_that_cannot_be_answered_are_refused(
         table.search(queries, "v")
     with pytest.raises(ColumnNotFoundError, match=r"unknown column 'query' .*query_column names"):
         table.searchText(queries, "text")
+    with pytest.raises(SchemaError, match="column 'v' of the queries: expected texts, found array"):
+        table.searchText(queries, "text", query_column="v", select=["text"])
+    with pytest.raises(SchemaError, match="column 'id' of the queries: expected arrays of numbers"):
+        table.search(queries, "v", query_column="id", select=["text"])
 
 
 def test_texts_are_found_for_one_query_and_for_many(
@@ -96,6 +100,21 @@ def test_texts_are_found_for_one_query_and_for_many(
     found = table.searchText(queries, ["text"], 2, select=["id"]).collect()
     assert {(row.query, row.id) for row in found} >= {("plum 5", 5), ("apple 9", 9)}
     assert len(found) == 4
+
+
+def test_columns_may_have_the_names_of_what_searches_add(spark: SparkSession, uri: str) -> None:
+    added = {"_distance": pa.array([0.5] * 300, pa.float32()), "query_index": range(300)}
+    rows = pa.table({**{name: ROWS[name] for name in ROWS.column_names}, **added})
+    glaive.write_dataset(rows, uri)
+    table = LanceTable.forPath(spark, uri)
+    table.createIndex("text", "inverted")
+    (best,) = table.searchText("pear 76", "text", 1, select=["id", "_distance"]).collect()
+    assert (best.id, best["_distance"]) == (76, 0.5)
+    assert best["_score"] > 1
+    (nearest,) = table.search(VECTORS[42], "v", 1, select=["id", "query_index"]).collect()
+    assert (nearest.id, nearest.query_index, nearest["_distance"]) == (42, 42, 0)
+    with pytest.raises(SchemaError, match="the table has a column _distance"):
+        table.search(VECTORS[42], "v")
 
 
 def test_a_sample_has_different_rows_and_can_be_repeated(table: LanceTable) -> None:

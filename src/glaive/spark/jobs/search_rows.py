@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +45,9 @@ class SearchedVectors:
         Which rows may be found.
     """
 
+    score: ClassVar = "_distance"
+    """The last column of the result."""
+
     queries: str
     column: str
     k: int
@@ -65,20 +68,25 @@ class SearchedVectors:
             )
         values = vectors.flatten().to_numpy(zero_copy_only=False)
         matrix = values.reshape(batch.num_rows, -1)
-        nearest = {"column": self.column, "q": matrix, "k": self.k, **self.parameters}
+        # Alone, a query needs no number, which a column of the dataset may have the name of.
+        one = len(matrix) == 1
+        query = matrix[0] if one else matrix
+        nearest = {"column": self.column, "q": query, "k": self.k, **self.parameters}
         rows = dataset.to_table(
-            [*self.columns, "_distance", "query_index"],
+            [*self.columns, self.score, *(() if one else ("query_index",))],
             nearest=nearest,
             filter=self.filter,
             prefilter=True,
         )
-        at = rows.column("query_index").to_numpy()
+        at: Any = np.zeros(len(rows), np.int64) if one else rows.column("query_index").to_numpy()
         return batch.take(pa.array(at)), rows
 
 
 @dataclass(frozen=True)
 class SearchedTexts:
     """Find the rows whose texts match best; steps from query to query."""
+
+    score: ClassVar = "_score"
 
     queries: str
     search_in: tuple[str, ...]
@@ -94,7 +102,7 @@ class SearchedTexts:
                 continue
             text = {"query": query, "columns": list(self.search_in)}
             rows = dataset.to_table(
-                [*self.columns, "_score"],
+                [*self.columns, self.score],
                 full_text_query=text,
                 limit=self.k,
                 filter=self.filter,
@@ -121,11 +129,10 @@ def search_function(
                 if rows is None:
                     continue
                 names = [*queries.schema.names, *search.columns]
-                last = "_distance" if "_distance" in rows.column_names else "_score"
-                whole = rows.select([*search.columns, last])
+                whole = rows.select([*search.columns, search.score])
                 for name in reversed(queries.schema.names):
                     whole = whole.add_column(0, name, queries.column(name))
-                whole = whole.rename_columns([*names, last])
+                whole = whole.rename_columns([*names, search.score])
                 for part in whole.to_batches():
                     yield conform(part, schema, writing=False)
 

@@ -93,7 +93,7 @@ class TableSearch(TableHandle):
         if _is_frame(query):
             frame: Any = query
             work = SearchedVectors(query_column or column, column, k, shown, parameters, filter)
-            return self._searched(frame, work, "_distance")
+            return self._searched(frame, work)
         vector = np.asarray(query, np.float32)
         if vector.ndim != 1:
             raise OptionError(
@@ -110,7 +110,7 @@ class TableSearch(TableHandle):
             F.array(*(F.lit(float(value)).cast("float") for value in vector)).alias(_QUERY)
         )
         work = SearchedVectors(_QUERY, column, k, shown, parameters, filter)
-        return self._searched(one, work, "_distance").drop(_QUERY)
+        return self._searched(one, work).drop(_QUERY)
 
     def searchText(
         self,
@@ -157,9 +157,9 @@ class TableSearch(TableHandle):
         if isinstance(query, str):
             one = self._spark.range(1).select(F.lit(query).alias(_QUERY))
             work = SearchedTexts(_QUERY, searched, k, names, filter)
-            return self._searched(one, work, "_score").drop(_QUERY)
+            return self._searched(one, work).drop(_QUERY)
         work = SearchedTexts(query_column, searched, k, names, filter)
-        return self._searched(query, work, "_score")
+        return self._searched(query, work)
 
     def sample(
         self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None
@@ -197,15 +197,26 @@ class TableSearch(TableHandle):
             frame = self._spark.createDataFrame(table)
             return frame.mapInArrow(work, self._schema_of(names))
 
-    def _searched(
-        self, queries: DataFrame, work: SearchedVectors | SearchedTexts, last: str
-    ) -> DataFrame:
-        from pyspark.sql.types import FloatType, StructType
+    def _searched(self, queries: DataFrame, work: SearchedVectors | SearchedTexts) -> DataFrame:
+        from pyspark.sql.types import ArrayType, FloatType, StringType, StructType
 
         if work.queries not in queries.columns:
             where = "the frame of queries; query_column names another one"
             raise ColumnNotFoundError.among(work.queries, queries.columns, where=where)
-        found = self._schema_of(work.columns, work.filter).add(last, FloatType())
+        given_type = queries.schema[work.queries].dataType
+        if not isinstance(given_type, ArrayType if work.score == "_distance" else StringType):
+            what = "arrays of numbers" if work.score == "_distance" else "texts"
+            raise SchemaError(
+                f"column {work.queries!r} of the queries: expected {what}, found "
+                f"{given_type.simpleString()}. query_column names another one"
+            )
+        found = self._schema_of(work.columns, work.filter)
+        if work.score in found.names:
+            raise SchemaError(
+                f"the table has a column {work.score}, as the result calls what it adds. Select "
+                "columns without it, or rename it"
+            )
+        found = found.add(work.score, FloatType())
         both = set(queries.columns) & set(found.names)
         if both:
             raise SchemaError(
