@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import glaive
-from glaive.errors import ColumnNotFoundError, OptionError
+from glaive.errors import CapacityError, ColumnNotFoundError, OptionError
 from glaive.spark import LanceTable
 from glaive.spark.jobs.curves import Curve, hilbert_numbers, ordinals, z_order_numbers
 
@@ -107,3 +107,18 @@ def test_rows_are_clustered_by_several_columns(spark: SparkSession, uri: str) ->
         optimize.executeClusterBy("y")
     with pytest.raises(OptionError, match="curve"):
         optimize.executeClusterBy("x", curve="peano")  # type: ignore[arg-type]  # that is tested
+
+
+def test_dictionaries_that_do_not_fit_one_are_an_error_that_says_so(
+    spark: SparkSession, uri: str
+) -> None:
+    numbers = pa.array(range(100), pa.int8())
+    for part in "ab":
+        words = pa.array([f"{part}{n}" for n in range(100)])
+        column = pa.DictionaryArray.from_arrays(numbers, words)
+        glaive.write_dataset(pa.table({"n": numbers, "word": column}), uri, mode="append")
+    table = LanceTable.forPath(spark, uri)
+    for name in ("n", "word"):
+        with pytest.raises(CapacityError, match=r"dictionar.*int8"):
+            table.optimize().executeClusterBy(name)
+    assert glaive.dataset(uri).version == 2

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import take_rows
 from glaive.dataclass import dataclass
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.fragments import FragmentWriter
@@ -107,7 +108,7 @@ def _parts(held: list[pa.RecordBatch], cuts: NDArray[np.uint64]) -> Iterator[pa.
     starts = np.flatnonzero(np.diff(parts[order], prepend=-1))
     stops = [*starts[1:].tolist(), len(order)]
     for start, stop in zip(starts.tolist(), stops, strict=True):
-        rows = table.take(order[start:stop])
+        rows = take_rows(table, order[start:stop], distinct=True)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
@@ -164,9 +165,10 @@ class WritePart(RowTask):
         if len(self.curve.columns) == 1 and _is_sortable(table.column(self.curve.columns[0])):
             keys: Any = [(self.curve.columns[0], "ascending")]
             order: Any = pc.sort_indices(table, sort_keys=keys, null_placement="at_start")
+            positions = order.to_numpy().astype(np.int64)
         else:
-            order = pa.array(np.argsort(numbered.column(last).to_numpy(), kind="stable"))
-        return table.take(order)  # type: ignore[no-any-return]  # of a table
+            positions = np.argsort(numbered.column(last).to_numpy(), kind="stable")
+        return take_rows(table, positions, distinct=True)
 
 
 def _is_sortable(column: Any) -> bool:

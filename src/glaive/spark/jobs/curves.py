@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import one_array
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 
@@ -64,7 +65,7 @@ class Curve:
         steps = 2 ** min(_MAX_BITS, _CURVE_BITS // len(names)) - 1
         bounds = []
         for name in names:
-            numbers = ordinals(sample.column(name).combine_chunks(), name)
+            numbers = ordinals(one_array(sample.column(name)), name)
             known = np.sort(numbers[~np.isnan(numbers)])
             if len(known) > steps:
                 known = known[np.linspace(0, len(known) - 1, steps).astype(np.int64)]
@@ -77,7 +78,7 @@ class Curve:
         bits = min(_MAX_BITS, _CURVE_BITS // len(self.columns))
         for name, bounds in zip(self.columns, self.bounds, strict=True):
             column: Any = rows.column(name)
-            array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            array = one_array(column) if isinstance(column, pa.ChunkedArray) else column
             values = ordinals(array, name)
             rank: Any = np.searchsorted(bounds, values, side="right")
             rank[np.isnan(values)] = 0
