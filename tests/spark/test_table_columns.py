@@ -13,7 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import glaive
-from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
+from glaive.errors import (
+    ColumnNotFoundError,
+    OptionError,
+    SchemaError,
+    UnsupportedFeatureError,
+)
 from glaive.spark import LanceTable
 
 RANDOM = np.random.default_rng(3)
@@ -129,6 +134,28 @@ def test_rows_with_other_blobs_are_no_duplicates(
     assert left["b"].to_pylist() == [b"aa", b"bb", b"", None]
     assert table.dropDuplicates(["b"])["num_deleted_rows"] == 0
     assert table.dropDuplicates("id", "last")["num_deleted_rows"] == 3
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.2"])
+def test_rows_are_not_matched_by_the_places_of_blobs(
+    spark: SparkSession, uri: str, tmp_path: Path, version: str
+) -> None:
+    other = str(tmp_path / "other.lance")
+    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    schema = pa.schema([pa.field("id", pa.int64()), blob])
+    for place, value in ((uri, b"aa"), (other, b"bb")):
+        rows = pa.table([[1], [value]], schema=schema)
+        glaive.write_dataset(rows, place, data_storage_version=version)
+    table = LanceTable.forPath(spark, uri).alias("t")
+    frame = glaive.spark.read(spark, other)
+    matched = r"column 'b'.*cannot be matched by values of a blob"
+    with pytest.raises(UnsupportedFeatureError, match=matched):
+        table.merge(frame.alias("s"), "s.b = t.b").whenMatchedDelete().execute()
+    with pytest.raises(UnsupportedFeatureError, match=matched):
+        table.updateColumnsFrom(frame, "b")
+    with pytest.raises(UnsupportedFeatureError, match=matched):
+        table.addColumnsFrom(frame.withColumnRenamed("id", "other"), "b")
+    assert glaive.dataset(uri).version == 1
 
 
 @pytest.mark.parametrize(

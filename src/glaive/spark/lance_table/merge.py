@@ -23,6 +23,7 @@ from glaive.spark.lance_table.merge_keys import (
     key_columns,
     may_be_lost,
     one_row_per_key,
+    refuse_blobs,
     same_keys,
     source_keys,
 )
@@ -160,6 +161,8 @@ class MergeBuilder:
         ColumnNotFoundError, SchemaError
             A column does not exist, a value does not fit its column; or several rows of the
             source change the same row: the message names it. Nothing was changed.
+        UnsupportedFeatureError
+            The condition compares a blob column.
         CommitContentionError
             Other writers changed the same rows at every attempt; nothing was changed.
 
@@ -190,6 +193,8 @@ class MergeBuilder:
         """Write what changes, and commit it."""
         refuse_reserved(self.source.columns, "the source")
         refuse_reserved(opened.manifest.schema.names, opened.uri)
+        pairs, _ = equalities(self.condition, self.name)
+        refuse_blobs([pair.column for pair in pairs], opened.manifest.schema)
         clauses = self._resolved(opened)
         parts = self._by_one_task(opened, clauses, commit)
         if parts is None:
