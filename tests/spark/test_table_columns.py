@@ -155,6 +155,8 @@ def test_rows_are_not_matched_by_the_places_of_blobs(
         table.updateColumnsFrom(frame, "b")
     with pytest.raises(UnsupportedFeatureError, match=matched):
         table.addColumnsFrom(frame.withColumnRenamed("id", "other"), "b")
+    with pytest.raises(UnsupportedFeatureError, match=matched):
+        glaive.dataset(uri).merge_insert("b")
     assert glaive.dataset(uri).version == 1
 
 

@@ -15,6 +15,7 @@ from glaive.dataset.progress_line import showing
 from glaive.dataset.rows.retry import RETRY_TIMEOUT, check_retries, with_retries
 from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.file.versions import resolve_version
+from glaive.format.blobs import has_blobs
 from glaive.format.fields import LanceSchema
 from glaive.table.configuration import string_map
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from glaive.dataset.merging.source import MergeSource
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
-__all__ = ["MergeInsertBuilder", "key_names"]
+__all__ = ["MergeInsertBuilder", "key_names", "refuse_blob_keys"]
 
 _COUNTS = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")
 
@@ -295,8 +296,8 @@ def key_names(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str,
 
     Raises
     ------
-    OptionError, ColumnNotFoundError
-        There are none, one is given twice, or is no column.
+    OptionError, ColumnNotFoundError, UnsupportedFeatureError
+        There are none, one is given twice, is no column, or one of blobs.
     """
     if on is not None and not isinstance(on, Iterable):
         raise OptionError(
@@ -320,4 +321,22 @@ def key_names(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str,
         columns.append(name if name in schema.names else similar[0])
     if len(set(columns)) < len(columns):
         raise OptionError(f"on: a column is given twice: {', '.join(columns)}")
+    refuse_blob_keys(columns, schema)
     return tuple(columns)
+
+
+def refuse_blob_keys(keys: Iterable[str], stored: LanceSchema) -> None:
+    """Refuse blob columns as keys: what is read of them are places, which others have as well.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        One is, in any case of letters.
+    """
+    blobs = {field.name.lower() for field in stored.fields if has_blobs(field)}
+    for name in keys:
+        if name.lower() in blobs:
+            raise UnsupportedFeatureError(
+                f"column {name!r}: rows cannot be matched by values of a blob column. Add a column "
+                "with a hash of them, and match rows by it"
+            )

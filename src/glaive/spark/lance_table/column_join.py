@@ -11,6 +11,7 @@ from glaive.dataset.columns.add_columns import commit_columns
 from glaive.dataset.columns.added_files import AddedFiles
 from glaive.dataset.columns.new_columns import grow
 from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.merging.merge_insert import refuse_blob_keys
 from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.column_path import quoted_name
 from glaive.format.fragment_list import FragmentList
@@ -18,7 +19,6 @@ from glaive.spark.assignable import refuse_unassignable
 from glaive.spark.jobs.column_rows import FillColumns, ReplaceColumns, ReplacedColumns
 from glaive.spark.jobs.merge_rows import ADDRESS, refuse_reserved
 from glaive.spark.lance_table.merge_join import target_frame
-from glaive.spark.lance_table.merge_keys import refuse_blobs
 from glaive.spark.types import spark_arrow_schema, stored_schema
 from glaive.table.operations.update import Update, joined_offsets
 
@@ -93,7 +93,7 @@ def _values_of(frame: DataFrame, keys: Sequence[str], opened: OpenedVersion) -> 
         if key not in opened.manifest.schema.names:
             raise ColumnNotFoundError.among(key, opened.manifest.schema.names, where=opened.uri)
     refuse_reserved(frame.columns, "the frame")
-    refuse_blobs(keys, opened.manifest.schema)
+    refuse_blob_keys(keys, opened.manifest.schema)
     names = [name for name in frame.columns if name not in keys]
     if not names or not keys:
         raise OptionError(

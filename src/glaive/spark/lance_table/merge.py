@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from glaive.dataclass import dataclass
 from glaive.dataset.merging.clauses import primary_key
+from glaive.dataset.merging.merge_insert import refuse_blob_keys
 from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.column_path import quoted_name, unquoted_name
 from glaive.spark.failures import naming_columns
@@ -23,7 +24,6 @@ from glaive.spark.lance_table.merge_keys import (
     key_columns,
     may_be_lost,
     one_row_per_key,
-    refuse_blobs,
     same_keys,
     source_keys,
 )
@@ -194,7 +194,7 @@ class MergeBuilder:
         refuse_reserved(self.source.columns, "the source")
         refuse_reserved(opened.manifest.schema.names, opened.uri)
         pairs, _ = equalities(self.condition, self.name)
-        refuse_blobs([pair.column for pair in pairs], opened.manifest.schema)
+        refuse_blob_keys([pair.column for pair in pairs], opened.manifest.schema)
         clauses = self._resolved(opened)
         parts = self._by_one_task(opened, clauses, commit)
         if parts is None:

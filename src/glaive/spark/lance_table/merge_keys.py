@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.format.blobs import has_blobs
+from glaive.errors import OptionError
 from glaive.format.column_path import quoted_name, unquoted_name
 from glaive.spark.jobs.small_merge import possible_keys
 from glaive.spark.types import spark_arrow_schema
@@ -36,7 +35,6 @@ __all__ = [
     "key_columns",
     "may_be_lost",
     "one_row_per_key",
-    "refuse_blobs",
     "same_keys",
     "source_keys",
 ]
@@ -110,23 +108,6 @@ def _equality(term: Sequence[str], name: str) -> Equality | None:
     if mine == others:
         return None
     return Equality(left, second, right) if mine else Equality(right, first, left)
-
-
-def refuse_blobs(keys: Iterable[str], stored: LanceSchema) -> None:
-    """Refuse blob columns as keys: frames have the places of values, which others have as well.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        One is, in any case of letters.
-    """
-    blobs = {field.name.lower() for field in stored.fields if has_blobs(field)}
-    for name in keys:
-        if name.lower() in blobs:
-            raise UnsupportedFeatureError(
-                f"column {name!r}: rows cannot be matched by values of a blob column. Add a column "
-                "with a hash of them, and match rows by it"
-            )
 
 
 def source_keys(
