@@ -6,7 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from glaive.dataclass import dataclass
-from glaive.errors import DatasetNotFoundError, StoreError, UnsupportedFeatureError
+from glaive.errors import (
+    DatasetNotFoundError,
+    OptionError,
+    StoreError,
+    UnsupportedFeatureError,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,6 +91,13 @@ class SparkCatalogue:
         **options
             Of each view, as for :func:`glaive.spark.read`, such as ``allow_external_blobs``.
 
+        Raises
+        ------
+        OptionError
+            Spark would take the names of two tables for one.
+        DatasetNotFoundError
+            One of ``tables`` does not exist.
+
         Notes
         -----
         Each table is opened once. Views keep the version and the credentials of this call. They
@@ -94,8 +106,10 @@ class SparkCatalogue:
         """
         from glaive.spark.api import register_view
 
-        views = []
-        for table in self.list_tables() if tables is None else tables:
+        views: list[str] = []
+        names = self.list_tables() if tables is None else tables
+        self._refuse_equal(names)
+        for table in names:
             uri, storage = self._find(table)
             try:
                 view = f"{prefix}{table}"
@@ -106,6 +120,21 @@ class SparkCatalogue:
                 continue
             views.append(f"{prefix}{table}")
         return views
+
+    def _refuse_equal(self, tables: Sequence[str]) -> None:
+        """Refuse names that are one view, of which the last table would have all queries."""
+        from glaive.spark.api import is_set
+
+        if is_set(self.spark, "spark.sql.caseSensitive"):
+            return
+        first: dict[str, str] = {}
+        for table in tables:
+            other = first.setdefault(table.lower(), table)
+            if other != table:
+                raise OptionError(
+                    f"tables: {other!r} and {table!r} differ in nothing but case, and are one view "
+                    "for Spark. Name those to register, and register the others with a prefix"
+                )
 
     def _find(self, table: str) -> tuple[str, Mapping[str, str] | None]:
         from glaive.dataset.namespaces import find_table
