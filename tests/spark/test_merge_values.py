@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -140,3 +141,21 @@ def test_columns_may_have_any_names(spark: SparkSession, uri: str, name: str) ->
             table.merge(source, "t.id = s.id").whenMatchedUpdate(set={"n": every}).execute()
     with pytest.raises(ColumnNotFoundError, match=r"t\.n`o"):
         table.merge(source, "t.`n``o` = s.id").whenMatchedUpdateAll().execute()
+
+
+def test_times_of_day_are_merged(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+    source = str(tmp_path / "source.lance")
+    for place, rows in (
+        (uri, {"id": [1, 2], "at": [5, 6]}),
+        (source, {"id": [2, 3], "at": [7, 8]}),
+    ):
+        table = pa.table(rows).cast(pa.schema([("id", pa.int64()), ("at", pa.time64("us"))]))
+        glaive.write_dataset(table, place)
+    merge = (
+        LanceTable.forPath(spark, uri)
+        .alias("t")
+        .merge(glaive.spark.read(spark, source).alias("s"), "t.id = s.id")
+    )
+    merge.whenMatchedUpdate("s.id > 0", {"at": "s.at"}).whenNotMatchedInsertAll().execute()
+    times = glaive.dataset(uri).to_table().sort_by("id")["at"]
+    assert times.cast(pa.int64()).to_pylist() == [5, 7, 8]

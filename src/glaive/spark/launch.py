@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "session"]
 
-NEW_CONF = {"spark.sql.session.timeZone": "UTC"}
-"""Default settings of a session that is started here, on any master."""
+NEW_CONF = {"spark.sql.session.timeZone": "UTC", "spark.sql.timeType.enabled": "true"}
+"""Default settings of a session that is started here, on any master. Without the second, Spark
+reads times of day, but neither merges, keeps nor casts them."""
 
 LOCAL_CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -104,7 +105,8 @@ def session(
     Notes
     -----
     Sets ``PYSPARK_PYTHON``, ``JAVA_HOME`` and, for a local session, ``PYSPARK_DRIVER_PYTHON`` and
-    ``SPARK_LOCAL_IP`` in this process if they are not set. Times of a new session are in UTC.
+    ``SPARK_LOCAL_IP`` in this process if they are not set. Times of a new session are in UTC,
+    and it has the type ``TIME``.
     Starting Spark takes seconds, finding the running session milliseconds.
     """
     if master is not None and remote is not None:
