@@ -13,7 +13,7 @@ import pytest
 
 import glaive
 from glaive import LanceDataset, LanceOperation
-from glaive.arrow.own_memory import own_rows
+from glaive.arrow.own_memory import in_own_memory, own_rows
 from glaive.dataset import ScannerBuilder
 from glaive.file import LanceFileReader, LanceFileWriter
 from glaive.fragment import write_fragments
@@ -107,6 +107,24 @@ def test_an_array_may_be_filled_again_once_it_was_written(tmp_path: Path, versio
                 numbers[:] = number
                 writer.write_batch(pa.table({"x": numbers}))
         assert LanceFileReader(path).read_all().to_table()["x"].to_pylist() == expected
+
+
+@pytest.mark.parametrize("kind", [pa.RecordBatch, pa.Table])
+def test_of_a_large_batch_a_part_is_copied_at_a_time(kind: Any) -> None:
+    numbers = np.zeros(5_000_000)
+
+    def large() -> Iterator[Any]:
+        for value in (1, 2):
+            numbers[:] = value
+            yield kind.from_arrays([pa.array(numbers)], ["x"])
+
+    before = pa.total_allocated_bytes()
+    total = rows = 0.0
+    for part in in_own_memory(large()):
+        assert pa.total_allocated_bytes() - before <= 33 << 20  # this one and the one before
+        total += np.asarray(part["x"]).sum()
+        rows += part.num_rows
+    assert (total, rows) == (15_000_000, 10_000_000)
 
 
 def test_what_nobody_can_change_is_not_copied() -> None:

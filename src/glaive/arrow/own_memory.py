@@ -7,7 +7,8 @@ its next rows, while a file being written still holds those before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -15,10 +16,24 @@ from glaive.arrow.dictionaries import concat_arrays
 
 __all__ = ["in_own_memory", "own_rows"]
 
+_MOST: Final = 16 << 20
+"""Bytes of rows that are copied at a time."""
+
 
 def in_own_memory(rows: Iterable[Any]) -> Iterator[Any]:
-    """Each batch or table of a stream as :func:`own_rows`, before the next one is asked for."""
-    return map(own_rows, rows)
+    """Each batch or table of a stream as :func:`own_rows`, before the next one is asked for.
+
+    Large ones in parts: what is written of the first makes room for the next.
+    """
+    return map(own_rows, chain.from_iterable(map(_parts, rows)))
+
+
+def _parts(rows: Any) -> Iterable[Any]:
+    size = rows.nbytes
+    if size <= _MOST:
+        return (rows,)
+    step = max(1, rows.num_rows * _MOST // size)
+    return (rows.slice(first, step) for first in range(0, rows.num_rows, step))
 
 
 def own_rows(rows: Any) -> Any:
