@@ -212,10 +212,21 @@ def copied(
     return Segment(out.store, entry)
 
 
-def test_hints_that_are_no_choice_of_anybody_are_passed_over() -> None:
+@pytest.mark.parametrize(
+    ("sample_rate", "max_iters", "known"),
+    [
+        ("9" * 5000, "7", (256, 7)),
+        ("300", "99999999", (300, 50)),  # a training that does not converge would not end
+        ("99999999", "1000", (256, 1000)),
+        ("0", "0", (256, 50)),
+    ],
+)
+def test_hints_that_are_no_choice_of_anybody_are_passed_over(
+    sample_rate: str, max_iters: str, known: tuple[int, int]
+) -> None:
     segment = built(ArraySource([lists_of(clustered(300, 8))]), index_type="IVF_FLAT")
-    hints = {"lance.ivf.sample_rate": "9" * 5000, "lance.ivf.max_iters": "7"}
+    hints = {"lance.ivf.sample_rate": sample_rate, "lance.ivf.max_iters": max_iters}
     details = vector_details_pb2.VectorIndexDetails(runtime_hints=hints)
     segment.entry.index_details.value = details.SerializeToString()
-    known = StoredIndex(segment).parameters()
-    assert (known.sample_rate, known.max_iters) == (256, 7)
+    parameters = StoredIndex(segment).parameters()
+    assert (parameters.sample_rate, parameters.max_iters) == known

@@ -57,6 +57,9 @@ _NUMBERS: Final[Mapping[int, Any]] = {
     index_pb2.Tensor.UINT8: pa.uint8(),
 }
 _MAX_DIMENSION: Final = 1 << 20
+_MOST_SAMPLED: Final = 1 << 16
+_MOST_ITERATIONS: Final = 1_000
+"""Training ends long before, but over vectors whose distances no float32 holds."""
 
 
 class StoredIndex:
@@ -150,8 +153,8 @@ class StoredIndex:
             target_partition_size=details.target_partition_size or None,
             num_sub_vectors=self._number("num_sub_vectors"),
             num_bits=self._bits(),
-            sample_rate=_hint(hints.get("lance.ivf.sample_rate"), 256),
-            max_iters=_hint(hints.get("lance.ivf.max_iters"), 50),
+            sample_rate=_hint(hints.get("lance.ivf.sample_rate"), 256, _MOST_SAMPLED),
+            max_iters=_hint(hints.get("lance.ivf.max_iters"), 50, _MOST_ITERATIONS),
             rotation=str(self.storage.details.get("rotation_type") or "fast"),
             transposed=bool(self.storage.details.get("transposed", True)),
             graph=self._graph(),
@@ -340,7 +343,8 @@ _BUFFERS: Final = ("codebook_position", "rotate_mat_position")
 _GRAPH_LIMITS: Final = {"max_level": (1, 64), "m": (2, 1024), "ef_construction": (1, 65_536)}
 
 
-def _hint(text: str | None, default: int) -> int:
+def _hint(text: str | None, default: int, most: int) -> int:
     """A number among the hints, which readers may ignore, and do if nobody would choose it."""
-    known = text is not None and text.isascii() and text.isdecimal() and len(text) < 9
-    return int(text) if known and text is not None else default
+    if text is None or not (text.isascii() and text.isdecimal() and len(text) < 9):
+        return default
+    return int(text) if 1 <= int(text) <= most else default
