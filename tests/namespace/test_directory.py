@@ -603,6 +603,25 @@ def test_dropping_a_table_deletes_nothing_that_a_link_leads_to(
 
 
 @pytest.mark.spec("sec-14")
+def test_taking_out_a_table_hides_none_that_its_link_leads_to(tmp_path: Path) -> None:
+    other = connect("dir", {"root": str(tmp_path / "other")})
+    catalogue = connect("dir", {"root": str(tmp_path / "shop")})
+    call(other, "create_table", ["elsewhere"], ipc())
+    call(catalogue, "create_table", ["own"], ipc())
+    (tmp_path / "shop" / "t.lance").symlink_to("own.lance")
+    (tmp_path / "shop" / "s.lance").symlink_to(tmp_path / "other" / "elsewhere.lance")
+    for name in ("t", "s"):
+        with pytest.raises(failures.PermissionDeniedError, match="Delete the link to take out"):
+            call(catalogue, "deregister_table", [name])
+        assert name in call(catalogue, "list_tables", []).tables
+    assert "own" in call(catalogue, "list_tables", []).tables
+    assert call(other, "list_tables", []).tables == ["elsewhere"]
+    (tmp_path / "shop" / "t.lance").unlink()
+    call(catalogue, "deregister_table", ["own"])
+    assert call(catalogue, "list_tables", []).tables == ["s"]
+
+
+@pytest.mark.spec("sec-14")
 def test_a_link_to_a_declared_table_is_not_dropped_with_it(tmp_path: Path) -> None:
     catalogue = connect("dir", {"root": str(tmp_path)})
     call(catalogue, "declare_table", ["own"])

@@ -231,7 +231,19 @@ def mark_declared(store: ObjectStore, folder: str) -> None:
 
 
 def mark_deregistered(store: ObjectStore, folder: str) -> None:
-    """Hide a folder from listings; its data stay."""
+    """Hide a folder from listings; its data stay.
+
+    Raises
+    ------
+    PermissionDeniedError
+        A link leads to it: the mark would hide the table that lies there, too.
+    """
+    reason = _link_to(store, folder)
+    if reason is not None:
+        raise PermissionDeniedError(
+            f"nothing in {store.full(folder)} is marked as deregistered: {reason} The table that "
+            "lies there would be taken out as well. Delete the link to take out this one"
+        )
     store.put(f"{folder}/{DEREGISTERED}", [_CONTENT])
 
 
@@ -251,12 +263,18 @@ def refuse_links(store: ObjectStore, folder: str) -> None:
     PermissionDeniedError
         A link in its path leads anywhere, such as out of the root, or to another table there.
     """
-    reason = store.link_out(folder) or open_folder(store, folder).link_out("")
+    reason = _link_to(store, folder)
     if reason is not None:
         raise PermissionDeniedError(
             f"nothing in {store.full(folder)} is deleted: {reason} Here it is a property of the "
-            "namespace, storage.delete_through_links. Or take the table out by deregister_table"
+            "namespace, storage.delete_through_links. Or take the table out: delete the link; a "
+            "table that was registered at this location, by deregister_table"
         )
+
+
+def _link_to(store: ObjectStore, folder: str) -> str | None:
+    """Why nothing is done to a folder that a link leads to; None where none does."""
+    return store.link_out(folder) or open_folder(store, folder).link_out("")
 
 
 def drop(store: ObjectStore, folder: str, options: Mapping[str, str] | None) -> None:
