@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,23 @@ def test_damaged_pages_are_named(
     named = "page_lookup.lance" if "page_idx" in message else file
     with pytest.raises(CorruptFileError, match=rf"(?s){message}.*{named}"):
         [one.search(IsOneOf(pa.array([5]))) for one in opened(path)]
+
+
+@pytest.mark.spec("btree-1", "rel-25")
+@pytest.mark.parametrize("value", [pa.int64(), pa.string(), pa.decimal128(9, -2)], ids=str)
+@pytest.mark.parametrize("last", [3, None], ids=["lower", "null"])
+def test_values_in_disorder_do_not_keep_a_merge_of_b_trees_from_its_end(
+    tmp_path: Path, value: Any, last: int | None
+) -> None:
+    shown = "{:04}".format if value == pa.string() else Decimal if "dec" in str(value) else int
+    numbers: list[Any] = [shown(100 * one) for one in range(2000)]
+    path = write(tmp_path / "d", [pa.array(numbers, value), pa.array(numbers[:9], value)])
+    build(path, "x", "btree", fragments=[0])
+    # The last of those that are read first is below those before it.
+    disorder = [*numbers[:1], *numbers[700:954], last and numbers[last], *numbers[256:]]
+    replaced(path, "page_data.lance", column("values", lambda _: disorder))
+    with pytest.raises(CorruptFileError, match=r"values in ascending order.*page_data\.lance"):
+        merge(path, "x", "btree", new=[1])
 
 
 @pytest.mark.parametrize("number", ["", "x", "-1", "9" * 5000, str(2**62)])

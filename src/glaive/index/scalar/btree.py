@@ -236,8 +236,14 @@ class _StoredRun:
         return self.pages.num_rows
 
     def read(self, start: int, stop: int) -> ValueBatch:
+        from glaive.index.scalar.ordering import ascends
+
         values, ids = self.pages.read_ranges([(("values", "ids"), [(start, stop)])])[0]
         self.pages.check_present(ids)
+        nulls = min(max(self.nulls - start, 0), len(values))
+        # Merging goes on to the last value of what it has read: one below others would stop it.
+        if values[:nulls].null_count != nulls or not ascends(values[nulls:]):
+            raise self.pages.corrupt_column("values", "values in ascending order", "others")
         return ValueBatch(values, np.asarray(ids))
 
 

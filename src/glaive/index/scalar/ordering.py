@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import ascending
 from glaive.arrow.conditions import float_order
+from glaive.arrow.decimals import comparable_decimals
 from glaive.memory import items_of
 from glaive.types import Flags, Int64s
 
 __all__ = [
     "SortKeys",
+    "ascends",
     "bytes_of",
     "distinct_keys",
     "group_starts",
@@ -136,6 +138,20 @@ def _numbers(values: Any) -> NDArray[Any]:
         return np.zeros(len(values), dtype)
     words = items_of(data, dtype, len(values), values.offset * dtype.itemsize)
     return float_order(words) if pa.types.is_floating(kind) else words
+
+
+def ascends(values: Any) -> bool:
+    """Whether an array of a sortable type has no nulls, and no value below the one before it."""
+    if values.null_count:
+        return False
+    if is_number(values.type):
+        keys = sort_keys(values)
+        return bool((keys[1:] >= keys[:-1]).all())
+    import pyarrow.compute as pc
+
+    compared = comparable_decimals(values)
+    below: Any = pc.less(compared[1:], compared[:-1])
+    return not below.true_count
 
 
 def group_starts(values: Any) -> Int64s:
