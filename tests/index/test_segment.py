@@ -86,6 +86,20 @@ def test_a_file_of_far_more_rows_than_bytes_is_refused_before_it_is_read(
         segment.open("a.lance")
 
 
+@pytest.mark.spec("rel-42")
+def test_columns_of_one_name_are_damage(tmp_path: Path, store: ObjectStore) -> None:
+    out = SegmentWriter(store, V2)
+    out.write("a.lance", pa.table({"ids": [1], "more": [2], "same": [3]}))
+
+    def change(descriptor: Any, _: list[Any]) -> None:
+        descriptor.schema.fields[2].name = "more"
+
+    path = tmp_path / out.folder / "a.lance"
+    path.write_bytes(rewritten(path.read_bytes(), change))
+    with pytest.raises(CorruptFileError, match=r"a name for each, found ids, more, more.*a\.lance"):
+        IndexFile(store, f"{out.folder}/a.lance").read()
+
+
 @pytest.mark.spec("segment-2")
 @pytest.mark.spec("rel-24")
 def test_rows_that_would_take_far_more_than_the_file_are_refused_before_they_are_read(

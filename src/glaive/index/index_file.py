@@ -88,11 +88,17 @@ class IndexFile:
         ------
         UnsupportedFeatureError
             A type is not known.
+        CorruptFileError
+            Two columns have one name: Arrow finds neither by it.
         """
         try:
-            return self._file.schema.to_arrow()
+            schema = self._file.schema.to_arrow()
         except UnsupportedFeatureError as error:
             raise UnsupportedFeatureError(f"{self.path}: {error}") from error
+        if len(set(schema.names)) < len(schema.names):
+            found = ", ".join(schema.names)[:200]
+            raise self.corrupt("columns of an index", "a name for each", found)
+        return schema
 
     @cached_property
     def metadata(self) -> dict[str, str]:
