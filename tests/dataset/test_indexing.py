@@ -235,6 +235,22 @@ def added(dataset: glaive.LanceDataset, rows: int) -> glaive.LanceDataset:
     return dataset
 
 
+@pytest.mark.spec("rel-42")
+def test_partitions_of_segments_with_different_codes_are_read_without_them(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(vectors(600, 1), tmp_path / "v", max_rows_per_file=300)
+    parts = [
+        dataset.create_index_uncommitted(
+            "v", "IVF_PQ", fragment_ids=[at], num_partitions=1, num_sub_vectors=2 << at, num_bits=4
+        )
+        for at in range(2)
+    ]
+    dataset.commit_existing_index_segments("v_idx", "v", parts)
+    reader = glaive.dataset.VectorIndexReader(dataset, "v_idx")
+    assert len(reader.read_partition(0)) == 600
+    with pytest.raises(UnsupportedFeatureError, match=r"auxiliary\.idx.*without with_vector"):
+        reader.read_partition(0, with_vector=True)
+
+
 @pytest.mark.spec("vector-27")
 def test_segments_with_models_of_their_own_do_not_keep_others_from_being_merged(
     tmp_path: Path,

@@ -12,7 +12,12 @@ import pyarrow as pa
 
 from glaive.dataset.indexing.describe import missing_index
 from glaive.dataset.indexing.vector_models import IvfModel
-from glaive.errors import IndexNotFoundError, OptionError, PartitionIndexError
+from glaive.errors import (
+    IndexNotFoundError,
+    OptionError,
+    PartitionIndexError,
+    UnsupportedFeatureError,
+)
 from glaive.index.segment import Segment
 from glaive.index.vector.stored_model import StoredIndex
 from glaive.scan.indices import LogicalIndex, SnapshotIndices
@@ -75,6 +80,8 @@ class VectorIndexReader:
             There is no such partition.
         CorruptFileError, DataFileMissingError
             The index is damaged.
+        UnsupportedFeatureError
+            Segments have codes of different types.
         """
         count = self.num_partitions()
         if not 0 <= partition_id < count:
@@ -82,13 +89,18 @@ class VectorIndexReader:
                 f"partition_id: Partition id {partition_id!r} is out of range, expected a number "
                 f"from 0 to {count - 1}"
             )
-        return pa.concat_tables(
-            [
-                segment.partition(partition_id, codes=with_vector)
-                for segment in self._segments
-                if partition_id < len(segment.storage.partitions)
-            ]
-        )
+        parts: list[pa.Table] = []
+        for segment in self._segments:
+            if partition_id >= len(segment.storage.partitions):
+                continue
+            part = segment.partition(partition_id, codes=with_vector)
+            if parts and not part.schema.equals(parts[0].schema):
+                raise UnsupportedFeatureError(
+                    f"{segment.storage.file.path}: has other columns of codes than the first "
+                    "segment, so that they are no one table. Read it without with_vector"
+                )
+            parts.append(part)
+        return pa.concat_tables(parts)
 
 
 def ivf_model(snapshot: Snapshot, name: str) -> IvfModel:
