@@ -18,7 +18,7 @@ from glaive.format.extension import storage_type
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 
-__all__ = ["assigned", "misfit", "refuse_cut_names", "refuse_missing", "refuse_unassignable"]
+__all__ = ["assigned", "refuse_cut_names", "refuse_missing", "refuse_unassignable", "unassignable"]
 
 
 def assigned(source: pa.Schema, target: pa.Schema) -> pa.Schema:
@@ -29,7 +29,7 @@ def assigned(source: pa.Schema, target: pa.Schema) -> pa.Schema:
     fields = []
     for field in source:
         at = target.get_field_index(field.name)
-        stored = at >= 0 and misfit(field.type, target.field(at).type, "") is None
+        stored = at >= 0 and _misfit(field.type, target.field(at).type, "") is None
         fields.append(target.field(at) if stored else field)
     return pa.schema(fields)
 
@@ -87,17 +87,22 @@ def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> 
     SchemaError
         A type can never be stored.
     """
-    for field in target:
-        fault = misfit(source.field(field.name).type, field.type, field.name)
-        if fault is not None:
-            column, stored, brought = fault
-            raise SchemaError(
-                f"column {column!r}: {where} stores {stored}, the frame has {brought}. "
-                "Cast the column to a matching type"
-            )
+    fault = unassignable(source, target)
+    if fault is not None:
+        column, stored, brought = fault
+        raise SchemaError(
+            f"column {column!r}: {where} stores {stored}, the frame has {brought}. "
+            "Cast the column to a matching type"
+        )
 
 
-def misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | None:
+def unassignable(source: pa.Schema, target: pa.Schema) -> tuple[str, Any, Any] | None:
+    """The first part of a column that can never be stored, with the type stored and its own."""
+    faults = (_misfit(source.field(one.name).type, one.type, one.name) for one in target)
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | None:
     """The part of a column that can never be stored, with the type that is stored and its own."""
     source, target = storage_type(source), storage_type(target)
     types = pa.types
@@ -117,7 +122,7 @@ def misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | None
         parts = [(source.value_type, target.value_type, "element")]
     elif _family(source) != _family(target):
         return column, target, source
-    faults = (misfit(brought, stored, f"{column}.{name}") for brought, stored, name in parts)
+    faults = (_misfit(brought, stored, f"{column}.{name}") for brought, stored, name in parts)
     return next((fault for fault in faults if fault is not None), None)
 
 

@@ -20,7 +20,7 @@ from glaive.ingestion.formats.parquet_times import open_parquet
 from glaive.ingestion.partition_folders import refuse_partition_folders
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
-from glaive.spark.assignable import misfit
+from glaive.spark.assignable import unassignable
 from glaive.spark.jobs.runner import divide
 from glaive.table.root import open_root
 
@@ -65,16 +65,15 @@ class Conversion:
                     f"{self.source.full(path)} has the columns {', '.join(found.names)}, the first "
                     f"file has {', '.join(wanted.names)}. Convert such files separately"
                 )
-            for field in wanted:
-                # Arrow casts a struct without the members that are not asked for, and a time to
-                # its day, without a word.
-                fault = misfit(found.field(field.name).type, field.type, field.name)
-                if fault is not None:
-                    column, first, brought = fault
-                    raise SchemaError(
-                        f"{self.source.full(path)} has {brought} in the column {column!r}, the "
-                        f"first file has {first}. Convert such files separately"
-                    )
+            # Arrow casts a struct without the members that are not asked for, and a time to its
+            # day, without a word.
+            fault = unassignable(found, wanted)
+            if fault is not None:
+                column, first, brought = fault
+                raise SchemaError(
+                    f"{self.source.full(path)} has {brought} in the column {column!r}, the first "
+                    f"file has {first}. Convert such files separately"
+                )
             yield from file.iter_batches(_BATCH_ROWS)
 
 
