@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from glaive.dataclass import dataclass
+from glaive.dataset.fragments.data_files import checked_integer
 from glaive.dataset.fragments.metadata import FragmentMetadata, stored_fragments
 from glaive.errors import OptionError
 from glaive.format.fragment import Fragment
 
-__all__ = ["CompactionMetrics", "JsonValue", "RewriteResult", "read_fragments"]
+__all__ = ["CompactionMetrics", "JsonValue", "RewriteResult", "read_fragments", "read_number"]
+
+_MAX_64: Final = 2**64 - 1
 
 
 class JsonValue:
@@ -116,13 +119,19 @@ class RewriteResult(JsonValue):
     @classmethod
     def of_content(cls, values: Any) -> Self:
         """The value with this content."""
+        counts = {name: read_number(values["metrics"], name) for name in values["metrics"]}
         return cls(
-            values["read_version"],
-            CompactionMetrics(**values["metrics"]),
+            read_number(values, "read_version"),
+            CompactionMetrics(**counts),
             read_fragments(values["original_fragments"]),
             read_fragments(values["new_fragments"]),
             bytes.fromhex(values["row_addrs"] or ""),
         )
+
+
+def read_number(values: Any, name: str) -> int:
+    """The entry of this name, a version or a count."""
+    return checked_integer(values[name], name, _MAX_64)
 
 
 def read_fragments(documents: Iterable[str]) -> tuple[Fragment, ...]:

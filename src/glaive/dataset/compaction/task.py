@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from glaive.dataclass import dataclass
 from glaive.dataset.compaction.options import CompactionOptions
-from glaive.dataset.compaction.result import JsonValue, RewriteResult, read_fragments
+from glaive.dataset.compaction.result import (
+    JsonValue,
+    RewriteResult,
+    read_fragments,
+    read_number,
+)
 from glaive.dataset.compaction.rewrite import rewrite
 from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.tasks import FragmentRange
@@ -64,7 +69,8 @@ class CompactionTask(JsonValue):
         options["excluded_fragment_ids"] = tuple(options["excluded_fragment_ids"])
         old = read_fragments(values["task"]["fragments"])
         ids = tuple(fragment.id for fragment in old)
-        return cls(values["read_version"], ids, CompactionOptions(**options), old)
+        version = read_number(values, "read_version")
+        return cls(version, ids, CompactionOptions(**options), old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,4 +122,4 @@ class CompactionPlan(JsonValue):
         """The value with this content."""
         shared = {name: values[name] for name in ("read_version", "options")}
         tasks = [CompactionTask.of_content({"task": task, **shared}) for task in values["tasks"]]
-        return cls(values["read_version"], tasks)
+        return cls(read_number(values, "read_version"), tasks)
