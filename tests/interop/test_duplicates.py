@@ -186,6 +186,18 @@ def test_groups_of_hashes_are_the_rows_that_pairs_connect(tmp_path: Path, bits: 
     assert sum(1 + len(others) for _, others in some) <= 50
 
 
+def test_hashes_with_a_null_among_their_bytes_are_in_no_group(tmp_path: Path) -> None:
+    whole, holed = list(range(8)), [None, *range(1, 8)]
+    values = pa.array([holed, whole, None, holed, whole], pa.list_(pa.uint8(), 8))
+    dataset = glaive.write_dataset(pa.table({"v": values}), tmp_path / "d")
+    sample = ours.hamming_clustering_for_sample(dataset, "v", None, 0)
+    assert groups_of(sample.read_all()) == [(1, [4])]
+    part = ours.hamming_clustering_for_range(dataset, "v", 0, 0, 4, 0)
+    assert groups_of(part.read_all()) == []
+    nothing = ours.hamming_clustering_for_range(dataset, "v", 0, 0, 0, 0)
+    assert groups_of(nothing.read_all()) == []
+
+
 def test_groups_and_sizes_of_partitions_count_all_segments(tmp_path: Path) -> None:
     uri = written(tmp_path / "d", near_hashes())
     dataset = glaive.dataset(uri)

@@ -18,6 +18,7 @@ from glaive.errors import OptionError
 from glaive.index.vector.plain_codes import PlainCodes
 from glaive.kernels.distances import Queries, VectorBlock, measure
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
+from glaive.scan.nearest.vectors import VectorType, row_vectors
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import refuse_taken
 from glaive.types import Int64s, UInt8s, UInt64s
@@ -266,11 +267,11 @@ def _check_bits(threshold: int) -> None:
 
 
 def _of_table(rows: pa.Table, column: str, threshold: int) -> pa.RecordBatchReader:
-    rows = rows.filter(rows[column].is_valid())
     hashes: Any = one_array(rows[column])
-    matrix = hashes.flatten().to_numpy().reshape(len(hashes), hashes.type.list_size)
+    stored = row_vectors(hashes, VectorType("uint8", hashes.type.list_size))
+    whole = slice(None) if stored.valid is None else stored.valid
     ids = one_array(rows[_ROW_ID]).to_numpy()
-    return _clusters(matrix, ids, threshold)
+    return _clusters(stored.block.matrix[whole], ids[whole], threshold)
 
 
 def _clusters(hashes: UInt8s, ids: UInt64s, threshold: int) -> pa.RecordBatchReader:
