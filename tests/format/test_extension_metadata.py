@@ -202,6 +202,70 @@ def test_pickled_parameters_are_never_given_to_the_class_of_a_type(
     assert not RUN
 
 
+class PickledValue(pa.ExtensionScalar):
+    """A value as some packages have them: who looks at it runs what it says."""
+
+    def as_py(self, **_options: Any) -> object:
+        return pickle.loads(self.value.as_py())
+
+
+class OfPickles(pa.ExtensionType):
+    """A type whose values are pickles, by the name that a package gives it."""
+
+    def __init__(self, name: str = "ray.data.arrow_pickled_object", said: bytes = b"") -> None:
+        self.said = said
+        super().__init__(pa.large_binary(), name)
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return self.said
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _storage: pa.DataType, said: bytes) -> OfPickles:
+        return cls("daft.super_extension" if said else "ray.data.arrow_pickled_object", said)
+
+    def __arrow_ext_scalar_class__(self) -> type:
+        return PickledValue
+
+
+DAFT = '{"datatype":%s,"daft_version":"0.6.0","daft_build_type":"release"}'
+OF_PICKLES = [
+    ("ray.data.arrow_pickled_object", ""),
+    ("daft.super_extension", DAFT % '"Python"'),
+    ("daft.super_extension", DAFT % '"\\u0050ython"'),
+    ("daft.super_extension", DAFT % '{"List":"Python"}'),
+]
+
+
+@pytest.mark.spec("sec-17", "type-8")
+@pytest.mark.parametrize(("name", "said"), OF_PICKLES)
+def test_no_values_are_given_to_a_type_that_unpickles_them(
+    name: str, said: str, tmp_path: Path
+) -> None:
+    field = pa.field("c", pa.large_binary(), metadata={NAME: name, SAID: said})
+    outer = pa.field("o", pa.list_(field))
+    pickled = pickle.dumps(Planted())
+    table = pa.table([[pickled], [[pickled]]], pa.schema([field, outer]))
+    dataset = glaive.write_dataset(table, tmp_path / "a.lance")
+    pa.register_extension_type(OfPickles(name, said.encode()))
+    try:
+        read = pa.table(dataset.scanner())
+        assert read["c"].type == pa.large_binary()
+        assert read.to_pylist() == dataset.to_table().to_pylist()
+        assert read.to_pylist() == [{"c": pickled, "o": [pickled]}]
+        assert [*dataset.to_pandas()["c"]] == [pickled]
+        assert not RUN
+        again = glaive.write_dataset(read, tmp_path / "b.lance")
+        assert again.lance_schema.fields[0].option(NAME) == name
+    finally:
+        pa.unregister_extension_type(name)
+
+
+def test_other_types_of_daft_keep_their_name() -> None:
+    said = DAFT % '{"Image":"RGB"}'
+    found: Any = schema("daft.super_extension", said, "int32").to_arrow().field("t").metadata
+    assert found[NAME.encode()] == b"daft.super_extension"
+
+
 @pytest.mark.spec("sec-17")
 @pytest.mark.usefixtures("unpickled")
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.1"])
