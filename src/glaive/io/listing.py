@@ -132,8 +132,10 @@ def remove_root(root: str) -> None:
 
 
 def describe(path: str, status: os.stat_result) -> ObjectMeta:
-    """The metadata of a file."""
-    changed = _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
+    """The metadata of a file; without its time if that is of a year that Python's times lack."""
+    changed = None
+    with suppress(OverflowError):  # who writes a file may set any time
+        changed = _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
     return ObjectMeta(path, status.st_size, changed)
 
 

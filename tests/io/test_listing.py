@@ -1,0 +1,43 @@
+"""Files of this machine as they are listed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.io.listing import describe
+from glaive.io.uri import open_store
+
+SECONDS = (300_000_000_000, -100_000_000_000)
+"""Since 1970, of the years 11476 and -1199."""
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("seconds", SECONDS)
+def test_a_file_of_a_year_that_no_time_has_is_one_of_unknown_time(seconds: int) -> None:
+    status = os.stat_result((0o100644, 1, 1, 1, 0, 0, 7, 0, 0, 0), {"st_mtime_ns": seconds * 10**9})
+    found = describe("a", status)
+    assert (found.path, found.size, found.modified) == ("a", 7, None)
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("seconds", SECONDS)
+def test_files_of_such_years_are_read_and_ingested(tmp_path: Path, seconds: int) -> None:
+    dataset = glaive.write_dataset(pa.table({"a": [1]}), tmp_path / "t")
+    (source := tmp_path / "a.csv").write_text("a\n2\n")
+    for path in (source, *(one for one in (tmp_path / "t").rglob("*") if one.is_file())):
+        os.utime(path, (seconds, seconds))
+    if source.stat().st_mtime != seconds:
+        pytest.skip("the disk of this folder has no such times")
+    assert len(dataset.versions()) == 1
+    dataset.cleanup_old_versions(retain_versions=1)
+    glaive.ingest([source], tmp_path / "t", mode="append")
+    glaive.ingest([source], tmp_path / "files", format="binary")
+    assert glaive.dataset(tmp_path / "t").to_table()["a"].to_pylist() == [1, 2]
+    files = glaive.dataset(tmp_path / "files").to_table(columns=["modified"])
+    assert files["modified"].to_pylist() == [None]
+    assert {meta.modified for meta in open_store(tmp_path / "t").walk("data")} >= {None}
