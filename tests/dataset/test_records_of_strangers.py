@@ -236,6 +236,7 @@ def test_a_checkpoint_with_something_else_than_rows_is_refused(
         {"sample": {"columns": [1], "rows": []}}, {"sample": {"columns": [], "rows": [7]}},
         {"error": 5}, {"seconds": 10**400}, {"attempts": 10**400},
         {"after_it": {"d": {"version": 1, "rows": 1, "bytes": 10**400}}},
+        {"counts": json.loads('{"rows": ' + "[" * 40 + "]" * 40 + "}")},
     ],
 )  # fmt: skip
 def test_a_record_of_a_run_that_cannot_be_shown_is_refused(step: dict[str, Any]) -> None:

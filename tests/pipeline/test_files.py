@@ -326,6 +326,19 @@ def test_a_record_with_a_step_of_other_types_is_refused(tmp_path: Path, entry: s
     assert "run.json: no record of a run. Delete the file" in failed.output
 
 
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize("command", ["status", "report"])
+def test_a_record_that_is_nested_deeply_is_refused(tmp_path: Path, command: str) -> None:
+    pipeline = load(written(tmp_path))
+    record = Runs.of(pipeline).start(pipeline, "first")
+    deep = "[" * 900 + "]" * 900
+    text = record.to_json().decode().replace('"parameters": {', f'"parameters": {{"x": {deep},')
+    (tmp_path / "shop.runs" / "first" / "run.json").write_text(text)
+    failed = CliRunner().invoke(main, ["pipeline", command, f"{pipeline.file}", "--json"])
+    assert failed.exit_code == 1
+    assert "values are nested deeper than 32 levels" in failed.output
+
+
 @pytest.mark.parametrize("other", ["second", "../../elsewhere"])
 def test_a_record_of_another_run_is_refused(tmp_path: Path, other: str) -> None:
     pipeline = load(written(tmp_path))

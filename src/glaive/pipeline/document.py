@@ -16,6 +16,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.io.storage_options import normalise_options
 from glaive.pipeline.keys import close_names, read_keys
+from glaive.pipeline.nesting import MAX_LEVELS, is_too_deep
 from glaive.pipeline.parameters import (
     chosen_parameters,
     hidden_parameters_in,
@@ -30,7 +31,6 @@ __all__ = ["load"]
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 _MAX_BYTES: Final = 1 << 20
-_MAX_LEVELS: Final = 32
 _FILLED_LATER: Final = ("parameters", "steps")
 _SECRET: Final = re.compile(r"(?i)secret|passw|passphrase|token|key|credential|[._]sas[._]")
 """Settings of Spark whose values are not shown."""
@@ -154,20 +154,9 @@ def _parsed(path: Path, where: str) -> dict[str, Any]:
         yaml = path.suffix in (".yml", ".yaml")
         hint = f". Spark's own pipelines: spark-pipelines run --spec {where}" if yaml else ""
         raise OptionError(f"{where}: not TOML: {error}{hint}") from error
-    if _levels(tables) > _MAX_LEVELS:
-        raise OptionError(f"{where}: nested deeper than {_MAX_LEVELS} levels. Flatten its tables")
+    if is_too_deep(tables):
+        raise OptionError(f"{where}: nested deeper than {MAX_LEVELS} levels. Flatten its tables")
     return tables
-
-
-def _levels(tables: dict[str, Any]) -> int:
-    """Levels of tables and lists within each other, up to one more than there may be."""
-    levels = 0
-    inner: list[Any] = [tables]
-    while inner and levels <= _MAX_LEVELS:
-        levels += 1
-        lists = [list(table.values()) if isinstance(table, dict) else table for table in inner]
-        inner = [one for items in lists for one in items if isinstance(one, dict | list)]
-    return levels
 
 
 def _step(table: dict[str, Any], datasets: Mapping[str, str], where: str) -> Step:

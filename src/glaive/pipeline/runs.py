@@ -13,6 +13,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import NotFoundError, ObjectExistsError, ObjectNotFoundError, OptionError
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
+from glaive.pipeline.nesting import MAX_LEVELS, is_too_deep
 from glaive.pipeline.pipeline import Pipeline
 
 __all__ = ["RunRecord", "Runs", "StepRecord"]
@@ -124,6 +125,8 @@ class RunRecord:
         """
         try:
             values = json.loads(data)
+            if is_too_deep(values):
+                raise ValueError(f"values are nested deeper than {MAX_LEVELS} levels")
             steps = {name: StepRecord(**step) for name, step in values.pop("steps").items()}
             record = cls(**values, steps=steps)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
