@@ -262,6 +262,30 @@ def test_names_and_types_of_sql_are_those_of_pylance(tmp_path: Path, items: str)
     assert sorted(map(str, ours.to_pylist())) == sorted(map(str, theirs.to_pylist()))
 
 
+@pytest.mark.parametrize(
+    ("sql", "values"),
+    [
+        ("SELECT 1 AS x UNION ALL SELECT t FROM dataset", ["1", "007", "x"]),
+        ("SELECT t AS x FROM dataset UNION ALL SELECT 1", ["007", "x", "1"]),
+        ("SELECT 1 AS x UNION ALL SELECT f FROM dataset", [1.0, 0.5, 2.0]),
+        ("SELECT 1 AS x UNION ALL (SELECT 2.5 UNION ALL SELECT d FROM dataset)",
+         [Decimal("1.00"), Decimal("2.50"), Decimal("9007199254740993.25"), Decimal("0.25")]),
+        ("SELECT 1.5 AS x UNION ALL BY NAME SELECT 2 AS y, d AS x FROM dataset",
+         [Decimal("1.50"), Decimal("9007199254740993.25"), Decimal("0.25")]),
+        ("SELECT CASE WHEN f > 1 THEN 1 ELSE 2 END AS x FROM dataset UNION ALL SELECT '007'",
+         ["2", "1", "007"]),
+        ("SELECT 1 AS x UNION ALL SELECT 2 UNION ALL SELECT 3", [1, 2, 3]),
+    ],
+)  # fmt: skip
+def test_literals_of_a_union_have_the_type_of_its_rows(
+    tmp_path: Path, sql: str, values: list[object]
+) -> None:
+    digits = pa.array([Decimal("9007199254740993.25"), Decimal("0.25")], pa.decimal128(20, 2))
+    rows = pa.table({"t": ["007", "x"], "f": [0.5, 2.0], "d": digits})
+    found = glaive.write_dataset(rows, tmp_path / "u").sql(sql).build().to_stream_reader()
+    assert found.read_all()["x"].to_pylist() == values
+
+
 def test_sums_that_no_int64_holds_are_refused_with_a_way_round(tmp_path: Path) -> None:
     table = pa.table({"n": pa.array([2**62] * 3)})
     dataset = glaive.write_dataset(table, str(tmp_path / "d"))

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+from pyarrow import types
 
 from glaive.errors import OptionError
 from glaive.named_tuple import NamedTuple
@@ -75,14 +76,35 @@ def _named_columns(connection: Any, query: str, count: int) -> list[ResultColumn
     statements = tree.get("statements", ())
     if tree.get("error") or len(statements) != 1:
         return unknown
-    node = statements[0]["node"]
-    while node.get("type") == "SET_OPERATION_NODE":
-        node = (node.get("children") or [node.get("left", {})])[0]
-    items = node.get("select_list", [])
+    first, *others = (_selected(select, count) for select in _selects(statements[0]["node"]))
+    columns = []
+    for column, *same in zip(first, *others, strict=True):
+        is_literal = all(one.literal == column.literal for one in same)
+        columns.append(column if is_literal else column._replace(literal=None))
+    return columns
+
+
+def _selects(node: Node) -> Iterator[Node]:
+    """The selects whose rows a query has, the one that gives the names first."""
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        if node.get("type") != "SET_OPERATION_NODE":
+            yield node
+            continue
+        first, *others = node.get("children") or [node.get("left", {}), node.get("right", {})]
+        if "BY_NAME" in str(node["setop_type"]):
+            others = [{} for _ in others]  # their columns may be in another order
+        waiting += [*reversed(others), first]
+
+
+def _selected(select: Node, count: int) -> list[ResultColumn]:
+    unknown = [ResultColumn()] * count
+    items = select.get("select_list", [])
     stars = [at for at, item in enumerate(items) if item.get("class") == "STAR"]
     if len(stars) > 1 or (len(items) != count and not stars):
         return unknown
-    table = _only_table(node.get("from_table", {}))
+    table = _only_table(select.get("from_table", {}))
     columns: list[ResultColumn] = []
     for at, item in enumerate(items):
         columns += unknown[len(items) - 1 :] if at in stars else [_column(item, table)]
@@ -101,7 +123,8 @@ def with_columns(
     """
     fields = []
     for field, column, kind in zip(reader.schema, columns, kinds, strict=True):
-        type_ = pa.int64() if str(kind) == "HUGEINT" else column.literal or field.type
+        is_sum = str(kind) == "HUGEINT"
+        type_ = pa.int64() if is_sum else _literal_or_found(column.literal, field.type)
         fields.append(field.with_name(column.name or field.name).with_type(type_))
     wanted = pa.schema(fields)
     if wanted.equals(reader.schema):
@@ -118,6 +141,14 @@ def with_columns(
                 ) from error
 
     return pa.RecordBatchReader.from_batches(wanted, rows())
+
+
+def _literal_or_found(literal: pa.DataType | None, found: pa.DataType) -> pa.DataType:
+    """The type of a literal, if a column of the type that was found can be one of such literals."""
+    is_whole = types.is_integer(found)
+    is_number = types.is_decimal(found) or types.is_floating(found)
+    is_such = is_whole if literal == pa.int64() else is_number
+    return literal if literal is not None and is_such else found
 
 
 def _only_table(source: Node) -> str | None:
