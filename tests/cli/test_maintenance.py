@@ -286,6 +286,22 @@ def test_files_are_converted_there_and_back(call: Call, tmp_path: Path, ending: 
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "arrow", "lance"])
+def test_dictionaries_of_several_fragments_are_converted(
+    call: Call, tmp_path: Path, ending: str
+) -> None:
+    source, middle, back = (str(tmp_path / name) for name in ("a.lance", f"b.{ending}", "c.lance"))
+    wanted = []
+    for words in (["x", "y"], ["z", None, "x"], ["y", "w"]):
+        rows = pa.table({"word": pa.array(words).dictionary_encode()})
+        glaive.write_dataset(rows, source, mode="append" if wanted else "create")
+        wanted += words
+    for pair in ((source, middle), (middle, back)):
+        assert call("convert", *pair).exit_code == 0
+    found = glaive.dataset(back).to_table()["word"].to_pylist()
+    assert [word or None for word in found] == wanted
+
+
 def test_files_of_parquet_are_converted_to_the_columns_of_all(call: Call, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

@@ -339,16 +339,16 @@ def _write(reader: pa.RecordBatchReader, target: str, kind: str) -> int:
             yield batch
 
     with replacing(Path(target)) as unfinished:
-        if kind == "csv":
+        if kind in ("arrow", "csv"):
             import pyarrow as pa
 
-            from glaive.exporting.formats import Csv
+            from glaive.exporting.formats import format_named
 
-            as_csv = Csv({})
-            as_csv.check(reader.schema)
+            made = format_named(kind, {"compression": "none"} if kind == "arrow" else {})
+            made.check(reader.schema)
             path: Any = os.fsencode(unfinished)
             with pa.OSFile(path, "w") as out:
-                as_csv.write(out, reader.schema, counted())
+                made.write(out, reader.schema, counted())
             return rows
         with _writer(unfinished, kind, reader.schema) as writer:
             for batch in counted():
@@ -361,10 +361,6 @@ def _writer(path: Path, kind: str, schema: pa.Schema) -> Any:
         import pyarrow.parquet as pq
 
         return pq.ParquetWriter(path, schema, compression="zstd")
-    if kind == "arrow":
-        import pyarrow as pa
-
-        return pa.ipc.new_file(str(path), schema)
     return _JsonLines(path)
 
 
