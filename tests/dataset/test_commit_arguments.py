@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.dataset.commits.index_metadata import IndexFile
 from glaive.dataset.commits.transactions import Transaction
-from glaive.errors import OptionError, OptionRangeError, SchemaError
+from glaive.errors import CorruptFileError, OptionError, OptionRangeError, SchemaError
 from glaive.fragment import LanceFragment
 
 ROWS = pa.table({"a": [1, 2]})
@@ -141,6 +144,15 @@ UNSTORABLE: dict[str, Callable[[Any], Any]] = {
     "property": lambda operation: Transaction(1, operation, transaction_properties={"a": HALF}),
     "predicate": lambda _: Transaction(1, Operation.Delete([], [0], HALF)),
     "offsets": lambda _: Transaction(1, Operation.Update(updated_fragment_offsets={0: [1]})),
+    "fragment of offsets": lambda _: Transaction(
+        1, Operation.Update(updated_fragment_offsets={-1: b""})
+    ),
+    "fragment of a replacement": lambda operation: Transaction(
+        1,
+        Operation.DataReplacement(
+            [Operation.DataReplacementGroup(2**70, operation.fragments[0].files[0])]
+        ),
+    ),
 }
 
 
@@ -150,6 +162,47 @@ def test_a_transaction_that_cannot_be_stored_is_refused(place: str, what: str) -
     with pytest.raises(OptionError, match="a value of it cannot be stored"):
         glaive.LanceDataset.commit(place, transaction)
     assert glaive.dataset(place).version == 1
+
+
+def test_a_batch_whose_uuid_cannot_be_stored_is_refused(place: str) -> None:
+    batch = [Transaction(1, appended(place), uuid=HALF)]
+    with pytest.raises(OptionError, match="half of a surrogate pair"):
+        glaive.LanceDataset.commit_batch(place, batch)
+    assert glaive.dataset(place).version == 1
+
+
+UNREADABLE: dict[str, Any] = {
+    "version": {"index_version": -1},
+    "file": {"files": [IndexFile("../other", 1)]},
+    "name of a file": {"files": [IndexFile("", 1)]},
+    "fragments": {"fragment_ids": [-1]},
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_an_index_that_no_reader_would_accept_is_refused(place: str, what: str) -> None:
+    dataset = glaive.dataset(place)
+    dataset.create_scalar_index("a", "BTREE")
+    made: Any = dataset.read_transaction(2)
+    (index,) = made.operation.new_indices
+    other = replace(index, uuid=str(uuid4()), name="other", **UNREADABLE[what])
+    with pytest.raises(OptionError):
+        dataset.commit(dataset, Operation.CreateIndex([other]), read_version=2)
+    assert len(glaive.dataset(place).describe_indices()) == 1
+
+
+@pytest.mark.parametrize("version", [2**31, 2**32 - 1])
+def test_a_rewritten_index_that_no_reader_would_accept_is_refused(place: str, version: int) -> None:
+    dataset = glaive.dataset(place)
+    dataset.create_scalar_index("a", "BTREE")
+    made: Any = dataset.read_transaction(2)
+    (index,) = made.operation.new_indices
+    fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+    group = Operation.RewriteGroup(fragments, appended(place).fragments)
+    rewritten = Operation.RewrittenIndex(index.uuid, str(uuid4()), "", b"", version)
+    with pytest.raises(CorruptFileError, match="version of index 'a_idx'"):
+        dataset.commit(dataset, Operation.Rewrite([group], [rewritten]), read_version=2)
+    assert glaive.dataset(place).version == 2
 
 
 @pytest.mark.parametrize("first", [pa.array([1, 2]), pa.array([["k"], []])], ids=["number", "list"])

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from glaive.dataclass import dataclass
 from glaive.entropy import new_uuid
-from glaive.errors import OptionError
+from glaive.errors import GlaiveError, OptionError
 from glaive.format.pb import table_pb2
 from glaive.format.wire import delimited, parse
 
@@ -96,7 +96,8 @@ class Transaction:
         Raises
         ------
         OptionError
-            A value that a caller gave has a wrong type, or is a text with half of a surrogate pair.
+            A value that a caller gave has a wrong type, is a number that the message cannot hold,
+            or is a text with half of a surrogate pair.
         """
         name = self.operation.wire_name
         if name is None:
@@ -108,7 +109,9 @@ class Transaction:
                 transaction_properties=self.properties,
             )
             parts = self.operation.encode()
-        except (TypeError, UnicodeEncodeError) as error:
+        except GlaiveError:
+            raise
+        except (TypeError, ValueError) as error:  # also of numbers, and of texts that are no UTF-8
             raise OptionError(
                 f"transaction {self.uuid!r}: a value of it cannot be stored: {error}. Check its "
                 "uuid, its properties, and the fields of its operation."

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID, uuid5
 
+from glaive.arrow.utf8 import refuse_half_characters
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.fragment import Fragment
 from glaive.format.transaction import Transaction
@@ -30,7 +31,7 @@ def merge_transactions(transactions: Sequence[Transaction]) -> Transaction:
     Raises
     ------
     OptionError
-        There are no transactions.
+        There are no transactions, or a uuid has half of a surrogate pair.
     UnsupportedFeatureError
         One of them is not an append.
     """
@@ -48,9 +49,11 @@ def merge_transactions(transactions: Sequence[Transaction]) -> Transaction:
             )
         fragments += operation.fragments
         properties.update(transaction.properties)
+    with refuse_half_characters("uuid of a transaction"):
+        uuid = uuid5(_BATCH, " ".join(transaction.uuid for transaction in transactions))
     return Transaction(
         read_version=min(transaction.read_version for transaction in transactions),
         operation=Append(tuple(fragments), once=True),
-        uuid=str(uuid5(_BATCH, " ".join(transaction.uuid for transaction in transactions))),
+        uuid=str(uuid),
         properties=properties,
     )

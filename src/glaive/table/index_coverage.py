@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from glaive.errors import CorruptFileError
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
-from glaive.format.index_section import open_coverage
+from glaive.format.index_section import check_entry, open_coverage
 from glaive.format.limits import MAX_FRAGMENT_ID
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
@@ -40,6 +40,8 @@ __all__ = [
 
 _MAX_FRAGMENTS = 1 << 20
 """Limit of fragments listed per segment: a few bytes can stand for billions."""
+
+_MAX_INDEX_VERSION = 2**31 - 1
 
 Entry = table_pb2.IndexMetadata
 Rewritten = table_pb2.Transaction.Rewrite.RewrittenIndex
@@ -297,7 +299,20 @@ def follow_groups(entry: Entry, groups: Iterable[tuple[frozenset[int], frozenset
 
 
 def _rebuilt(entry: Entry, new: Rewritten) -> Entry:
-    """The entry of a rebuilt index, whose folder is below the dataset's own root."""
+    """The entry of a rebuilt index, whose folder is below the dataset's own root.
+
+    Raises
+    ------
+    CorruptFileError
+        No reader of the new version would accept it.
+    """
+    if new.new_index_version > _MAX_INDEX_VERSION:
+        raise CorruptFileError(
+            f"version of index {entry.name!r}",
+            expected=f"at most {_MAX_INDEX_VERSION}",
+            found=f"{new.new_index_version}",
+            where="the transaction",
+        )
     changed = Entry()
     changed.CopyFrom(entry)
     changed.ClearField("base_id")
@@ -308,6 +323,7 @@ def _rebuilt(entry: Entry, new: Rewritten) -> Entry:
     if new.new_index_files:
         del changed.files[:]
         changed.files.extend(new.new_index_files)
+    check_entry(changed, "the transaction")
     return changed
 
 

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from glaive.dataclass import dataclass
-from glaive.errors import OptionError
+from glaive.errors import CorruptFileError, OptionError
 from glaive.format.bitmaps import bitmap_of
+from glaive.format.index_section import check_entry
 from glaive.format.pb import table_pb2
 from glaive.table.index_coverage import covered_fragments
 
@@ -93,7 +94,7 @@ class Index:
         Raises
         ------
         OptionError
-            The uuid is invalid.
+            The uuid, the version or a path is one that no reader of the version accepts.
         """
         try:
             identity = UUID(self.uuid).bytes
@@ -118,4 +119,10 @@ class Index:
             wire.created_at = int(self.created_at.timestamp() * 1000)
         if self.index_details is not None:
             wire.index_details.type_url, wire.index_details.value = self.index_details
+        try:
+            check_entry(wire, "the index")
+        except CorruptFileError as error:
+            raise OptionError(
+                f"{error.what}: expected {error.expected}, found {error.found}"
+            ) from None
         return wire
