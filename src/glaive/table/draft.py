@@ -71,7 +71,8 @@ def draft_of(
     refuse_reserved(draft.wire.fields, store.uri)
     if options.detached:
         version = int.from_bytes(random_bytes(8), "little") | DETACHED
-    carried = base.wire.reader_feature_flags if base is not None and draft.kept else 0
+    known = None if base is None or not draft.kept else base.wire
+    carried = 0 if known is None else known.reader_feature_flags | known.writer_feature_flags
     return draft, finish(draft, version, carried=carried)
 
 

@@ -21,7 +21,7 @@ _SPILLED: Final = int(Feature.SPILLED_ROW_LINEAGE)
 def finish(draft: Draft, version: int, *, carried: int = 0) -> bool:
     """Finalise a draft, except for the name of its transaction.
 
-    ``carried`` are the reader flags of the version whose leading fragments are kept: those
+    ``carried`` are the flags, of both words, of the version whose leading fragments are kept: those
     fragments are not read again.
 
     Returns

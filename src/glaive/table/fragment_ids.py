@@ -80,7 +80,7 @@ def new_fragments(
     """
     next_id = wire.max_fragment_id + 1 if wire.HasField("max_fragment_id") else 0
     highest = next_id - 1
-    stable = bool(wire.reader_feature_flags & Feature.STABLE_ROW_IDS)
+    stable = bool((wire.reader_feature_flags | wire.writer_feature_flags) & Feature.STABLE_ROW_IDS)
 
     def completed() -> Iterator[bytes]:
         nonlocal next_id, highest
