@@ -219,3 +219,33 @@ def test_an_error_leaves_out_the_middle_of_what_is_very_long(place: Path) -> Non
     assert text.endswith("choose another server")
     assert "hidden" not in text
     assert str(pickle.loads(pickle.dumps(error))) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("name", "\ud800"),
+        ("fields", [1 << 40]),
+        ("dataset_version", -1),
+        ("index_version", 1 << 40),
+        ("fragment_ids", {-1}),
+        ("created_at", "today"),
+    ],
+)
+def test_segments_with_wrong_fields_are_named(place: Path, name: str, wrong: object) -> None:
+    dataset = glaive.dataset(place)
+    segment = dataset.create_index_uncommitted("id", "BTREE")
+    setattr(segment, name, wrong)
+    with pytest.raises(OptionError, match="segments: a field of one"):
+        dataset.merge_existing_index_segments([segment])
+    with pytest.raises(OptionError, match="segments: a field of one"):
+        dataset.commit_existing_index_segments("id_idx", "id", [segment])
+
+
+@pytest.mark.parametrize("name", ["", "\ud800"])
+def test_indices_of_segments_have_names_that_can_be_stored(place: Path, name: str) -> None:
+    dataset = glaive.dataset(place)
+    segment = dataset.create_index_uncommitted("id", "BTREE")
+    with pytest.raises(OptionError, match="name"):
+        dataset.commit_existing_index_segments(name, "id", [segment])
+    assert dataset.describe_indices() == []

@@ -28,6 +28,7 @@ from glaive.dataset.indexing.task import IndexTask, build_segment, merge_segment
 from glaive.dataset.tasks import LOCAL, Job
 from glaive.errors import (
     FragmentNotFoundError,
+    GlaiveError,
     IndexExistsError,
     IndexKindError,
     OptionError,
@@ -108,11 +109,7 @@ def index_task(
             raise FragmentNotFoundError(
                 f"fragment_ids: No fragment with id {missing[0]} in {dataset.manifest.title}"
             )
-    index_name: object = _free_name(dataset.manifest, column, kind) if name is None else name
-    if not isinstance(index_name, str) or not index_name:
-        raise OptionError(f"name: expected the name of the index, found {name!r}")
-    with refuse_half_characters("name of the index"):
-        index_name.encode()
+    index_name = _checked_name(_free_name(dataset.manifest, column, kind) if name is None else name)
     uuid = None if index_uuid is None else str(uuid_of("index_uuid", index_uuid))
     return IndexTask(dataset.manifest.version, column, kind.name, index_name, ids, given, uuid)
 
@@ -262,7 +259,7 @@ def commit_segments(
     CommitConflictError
         Another writer rewrote the fragments since the segments were built.
     """
-    column = _one_column(column)
+    column, name = _one_column(column), _checked_name(name)
     field_id = dataset.manifest.schema.find(column)[-1].id
     entries = []
     covered: set[int] = set()
@@ -328,10 +325,24 @@ def _entries(manifest: Manifest, name: str) -> tuple[table_pb2.IndexMetadata, ..
 
 
 def _given(segments: Sequence[Index]) -> list[table_pb2.IndexMetadata]:
-    entries = [getattr(segment, "index", segment).to_wire() for segment in segments]
+    try:
+        entries = [getattr(segment, "index", segment).to_wire() for segment in segments]
+    except GlaiveError:
+        raise
+    except (TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise OptionError(f"segments: a field of one has no value of its type: {error}") from error
     if not entries:
         raise OptionError("segments: expected at least one")
     return entries
+
+
+def _checked_name(name: object) -> str:
+    """The name of an index, as it can be stored."""
+    if not isinstance(name, str) or not name:
+        raise OptionError(f"name: expected the name of the index, found {name!r}")
+    with refuse_half_characters("name of the index"):
+        name.encode()
+    return name
 
 
 def _uuid(entry: table_pb2.IndexMetadata) -> UUID:
