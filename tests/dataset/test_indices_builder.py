@@ -110,6 +110,28 @@ def test_partitions_that_are_known_are_not_computed(dataset: Any, tmp_path: Path
     assert not Path(uri + "2").exists()
 
 
+@pytest.mark.parametrize(
+    "partition",
+    [
+        pa.nulls(ROWS, pa.int64()),
+        pa.array([0.5] * ROWS),
+        pa.array(["a"] * ROWS),
+        pa.array([2**63] * ROWS, pa.uint64()),
+        pa.array([[0]] * ROWS),
+    ],
+)
+def test_known_partitions_that_are_no_numbers_are_refused(
+    dataset: Any, tmp_path: Path, partition: Any
+) -> None:
+    ivf, pq = trained(dataset)
+    rows = dataset.to_table(columns=["id"], with_row_id=True)
+    known = glaive.write_dataset({"row_id": rows["_rowid"], "partition": partition}, tmp_path / "k")
+    builder = IndicesBuilder(dataset, "v")
+    uri = str(tmp_path / "codes.lance")
+    with pytest.raises(OptionError, match="precomputed_partitions"):
+        builder.transform_vectors(ivf, pq, uri, partition_ds_uri=known.uri)
+
+
 def test_wrong_arguments_are_named(dataset: Any, tmp_path: Path) -> None:
     with pytest.raises(ColumnNotFoundError):
         IndicesBuilder(dataset, "w")

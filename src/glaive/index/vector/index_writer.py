@@ -105,18 +105,24 @@ def _encode(
     return model.encode(block, None if known is None else known.of(block.rows))
 
 
+_KNOWN: Final = pa.schema({"row_id": pa.uint64(), "partition": pa.int64()})
+
+
 class _KnownPartitions:
     """Partitions that were computed elsewhere.
 
     Raises
     ------
     OptionError
-        A partition does not exist.
+        A partition does not exist, or numbers are of another type.
     """
 
     def __init__(self, table: pa.Table, count: int) -> None:
-        rows = table["row_id"].cast(pa.uint64()).to_numpy()
-        partitions = table["partition"].cast(pa.int64()).to_numpy()
+        try:
+            known = table.select(_KNOWN.names).drop_null().cast(_KNOWN)
+        except pa.ArrowException as error:
+            raise OptionError(f"precomputed_partitions: expected integers ({error})") from error
+        rows, partitions = (column.to_numpy() for column in known.columns)
         if len(rows) and (partitions.min() < 0 or partitions.max() >= count):
             raise OptionError(f"precomputed_partitions: expected partitions below {count}")
         order = np.argsort(rows)

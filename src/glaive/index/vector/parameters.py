@@ -367,6 +367,7 @@ def _partitions(table: Any, centroids: NDArray[Any] | None) -> pa.Table | None:
         return None
     if centroids is None:
         raise OptionError("precomputed_partitions: needs the ivf_centroids it was computed with")
-    if not isinstance(table, pa.Table) or not {"row_id", "partition"} <= {*table.column_names}:
+    known: pa.Table = table if isinstance(table, pa.Table) else pa.table({})
+    if any(known.column_names.count(name) != 1 for name in ("row_id", "partition")):
         raise OptionError("precomputed_partitions: expected a table with row_id and partition")
-    return table
+    return known
