@@ -175,6 +175,13 @@ def test_files_of_another_model_are_refused(dataset: Any, tmp_path: Path) -> Non
         writer.write_batch(pa.table({"x": [1]}))
     with pytest.raises(CorruptFileError, match="columns"):
         builder.shuffle_transformed_vectors(["c.lance"], str(tmp_path), ivf)
+    rows = glaive.file.LanceFileReader(str(tmp_path / "a.lance")).read_all().to_table()
+    at = rows.schema.get_field_index("__pq_code")
+    holed = pa.array([[None, 1, 2, 3]] * ROWS, rows.schema.field(at).type)
+    with LanceFileWriter(str(tmp_path / "n.lance")) as writer:
+        writer.write_batch(rows.set_column(at, rows.schema.field(at), holed))
+    with pytest.raises(CorruptFileError, match="nulls"):
+        builder.shuffle_transformed_vectors(["n.lance"], str(tmp_path), ivf)
 
 
 def test_clusters_are_predicted_as_they_were_trained(vectors: Any) -> None:

@@ -207,16 +207,16 @@ class _EncodedFile:
             raise self._corrupt("codes", f"{width} bytes", f"{self.width}")
         for batch in self._reader.read_all(batch_size=_BATCH_ROWS).to_batches():
             columns = [one_array(pa.chunked_array([batch.column(name)])) for name in _COLUMNS]
-            if any(column.null_count for column in columns):
+            rows, ids, lists = columns
+            codes: Any = lists.flatten()
+            if any(column.null_count for column in (*columns, codes)):
                 raise self._corrupt("rows", "numbers", "nulls")
-            rows, ids, codes = columns
             numbers = np.asarray(ids.to_numpy())
             if len(numbers) and int(numbers.max()) >= self._partitions:
                 raise self._corrupt("partitions", f"below {self._partitions}", f"{numbers.max()}")
             records = np.empty(len(rows), _record(width))
             records[ADDRESSES] = rows.to_numpy()
-            flat: Any = codes
-            records[PRODUCT] = flat.flatten().to_numpy().reshape(-1, width)
+            records[PRODUCT] = codes.to_numpy().reshape(-1, width)
             yield numbers.astype(np.int32), records
 
 
