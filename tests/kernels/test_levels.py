@@ -30,6 +30,10 @@ def test_lists_are_resolved_alike_by_both_tiers(
     rng = np.random.default_rng(seed)
     rep = rng.choice([0, 0, 0, 1, 2], entries).astype(np.uint16)
     definition = rng.choice([0, 0, 0, 1, 2, 3, 4], entries).astype(np.uint16) if with_def else None
+    if definition is not None:
+        # What is null outside begins a list, and so does the entry after it.
+        outside = definition > 3
+        rep[outside | np.append(False, outside[:-1])] = 2
     seen = []
     for tier in TIERS:
         with force_tier(tier):
@@ -66,8 +70,8 @@ def test_lists_are_resolved_alike_by_both_tiers(
 @pytest.mark.spec("rel-23")
 @pytest.mark.parametrize("tier", TIERS)
 def test_validity_ends_with_its_slots(tier: Tier) -> None:
-    # Of 4,000 entries, 1,000 begin a list, and 500 of these have a slot.
-    rep = np.tile(np.array([1, 0, 0, 0], np.uint16), 1000)
+    # Of 4,000 entries, 2,500 begin a list, and 500 of these have a slot.
+    rep = np.tile(np.array([1, 0, 0, 0, 1, 1, 1, 1], np.uint16), 500)
     levels = np.tile(np.array([2, 0, 0, 0, 5, 5, 5, 5], np.uint16), 500)
     with force_tier(tier):
         layer = resolve_lists(
@@ -105,6 +109,30 @@ def test_more_lists_than_there_is_room_for_are_not_written(tier: Tier) -> None:
                 capacity=capacity,
             )
         assert (None if layer is None else layer.slots) == slots
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("tier", TIERS)
+def test_items_of_what_is_null_outside_are_not_given_to_the_list_before(tier: Tier) -> None:
+    # Rows of lists of lists; level 1 is a null row. Item 300 would be in the row before.
+    for null, item in ((299, 300), (300, 300), (63, 64), (127, 127)):
+        rep = np.full(400, 2, np.uint16)
+        levels = np.zeros(400, np.uint16)
+        levels[null] = 1
+        for continues, expected in ((False, 399), (True, None)):
+            rep[item] = 0 if continues else 2
+            with force_tier(tier):
+                layer = resolve_lists(
+                    rep,
+                    levels,
+                    visible_max=0,
+                    resolved_max=0,
+                    slot_max=0,
+                    null_level=0,
+                    offset_bits=32,
+                    outer=True,
+                )
+            assert (None if layer is None else layer.slots) == expected
 
 
 @given(SEEDS, SIZES, st.sampled_from([1, 2, 65535]), st.integers(1, 2))

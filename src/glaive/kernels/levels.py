@@ -76,7 +76,13 @@ def resolve_lists(
     outer
         Whether there are outer layers, which need the remaining levels.
     capacity
-        Lists at most; the number of entries by default. None is returned if there are more.
+        Lists at most; the number of entries by default.
+
+    Returns
+    -------
+    ListLayer or None
+        None if there are more lists, or if an entry that has no slot, because something outside
+        is null or empty, continues a list or is continued: its items would be in the list before.
     """
     entries = len(rep)
     if definition is None:
@@ -136,7 +142,10 @@ def _resolve_lists_numpy(
     visible = definition <= visible_max
     before = np.cumsum(visible, dtype=np.int64) - visible
     starts = rep > 0
-    slot = starts & (definition <= slot_max)
+    closed = definition > slot_max
+    slot = starts & ~closed
+    if (closed & ~starts).any() or (closed[:-1] & ~starts[1:]).any():
+        return -1, 0, 0, 0, _NULL_BIT
     slots, total = int(np.count_nonzero(slot)), int(np.count_nonzero(visible))
     null = definition[slot] == null_level if null_level else np.zeros(slots, np.bool_)
     bitmap = as_buffer(np.packbits(~null, bitorder="little"))

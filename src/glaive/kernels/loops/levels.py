@@ -91,13 +91,16 @@ def resolve_lists(
 ) -> tuple[int, int, int, int]:  # fmt: skip
     """Resolve one list layer; returns (slots, entries for outer layers, visible items, nulls).
 
-    There is room for ``capacity`` slots; -1 slots are returned when there are more.
+    There is room for ``capacity`` slots; -1 slots are returned when there are more, or when an
+    entry without a slot continues a list, or is continued.
     """
     slots = np.int64(0)
     outer = np.int64(0)
     seen = np.int64(0)
     nulls = np.int64(0)
     every = ~np.uint64(0)
+    # Whether the entry before has no slot.
+    closed = np.uint64(0)
     done = np.int64(0)
     while done < entries:
         count = np.int64(min(entries - done, WINDOW))
@@ -109,7 +112,11 @@ def resolve_lists(
         if definition != 0:
             visible = ~above(levels, count, visible_max)
             if slot_max < ANY_LEVEL:
-                slot &= ~above(levels, count, slot_max)
+                without = above(levels, count, slot_max)
+                if (without | (without << np.uint64(1)) | closed) & ~starts & here != np.uint64(0):
+                    return np.int64(-1), outer, seen, nulls
+                closed = without >> np.uint64(WINDOW - 1)
+                slot &= ~without
         visible &= here
         new = np.int64(popcount(slot))
         if slots + new > capacity:

@@ -269,9 +269,8 @@ def _from_levels(
             capacity=None if step.list_outside else leaf.rows,
         )
         if lists is None:
-            raise CorruptFileError(
-                "lists", expected=f"at most {leaf.rows}, one per row", found="more", where=where
-            )
+            most = f"at most {leaf.rows}, one per row, and no items in what is null or empty"
+            raise CorruptFileError("lists", expected=most, found="more", where=where)
         for inner in done:
             if inner.slots < 0:
                 inner.slots = lists.visible
