@@ -35,6 +35,10 @@ def constant(layers: list[int], **fields: Any) -> pb.ConstantLayout:
     return pb.ConstantLayout(**values)
 
 
+def fixed(value: bytes) -> pb.CompressiveEncoding:
+    return pb.CompressiveEncoding(constant=pb.Constant(value=value))
+
+
 def u16(*levels: int) -> np.ndarray:
     return np.array(levels, np.uint16)
 
@@ -286,6 +290,14 @@ def test_buffers_are_requested_once() -> None:
             {"layers": [3, 2], "rep_compression": FLAT16.to_wire(), "num_rep_values": 2**28},
             [b"\x01\0\x01\0", b""],
             "flat values",
+        ),
+        *(
+            (
+                {"layers": [3], "def_compression": fixed(level), "num_def_values": 2},
+                [b"", b""],
+                "definition levels: expected 2 numbers of 16 bits",
+            )
+            for level in (b"\x01", b"\x01\0\0\0")
         ),
     ],
 )

@@ -39,6 +39,7 @@ from glaive.arrow.buffers import MAX_IMPLIED_POSITIONS, spread
 from glaive.dataclass import dataclass
 from glaive.encodings.compression import check_decoded
 from glaive.encodings.fetch import Fetch
+from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.kept import Kept
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import LevelLimits, check_levels, level_limits, read_layers
@@ -297,16 +298,7 @@ def _read_levels(
     block = encoding.decode_blocks(
         data, np.zeros(1, np.int64), np.array([data.size]), np.array([count]), where
     )
-    if isinstance(block, Constant) and isinstance(block.value, FixedWidth):
-        return np.repeat(as_array(block.value.values, "<u2")[:1], count)
-    if not isinstance(block, FixedWidth) or block.bits != 16 or block.count != count:
-        raise CorruptFileError(
-            f"{name} levels",
-            expected=f"{count} numbers of 16 bits",
-            found="other values",
-            where=where,
-        )
-    return as_array(block.values, "<u2")[:count]
+    return numbers_of(block, 16, count, f"{name} levels", where)
 
 
 def _read_scalar(data: pa.Buffer, where: Where) -> Block:
