@@ -81,3 +81,27 @@ def test_a_name_that_says_how_lance_stores_values_stays_withheld_in_copies(tmp_p
     made = glaive.write_dataset(pa.table([[1], [2]], schema=schema), tmp_path / "t")
     assert made.schema == schema
     assert [set(metadata) for metadata in stored(tmp_path / "t")] == [{"glaive:extension:name"}] * 2
+
+
+@pytest.mark.spec("rel-23", "type-8")
+@pytest.mark.parametrize("said", [b"1;2", b"", b"x"])
+@pytest.mark.parametrize("name", [b"_POLARS_PYTHON_OBJECT", b"POLARS_EXTENSION_TYPE"])
+def test_polars_takes_no_value_for_an_address_in_its_memory(
+    tmp_path: Path, name: bytes, said: bytes
+) -> None:
+    pl = pytest.importorskip("polars")
+    field = named("v", pa.binary(8), name, said)
+    outer = pa.field("o", pa.list_(field))
+    rows = [pa.array([b"12345678"], pa.binary(8)), pa.array([[b"12345678"]], outer.type)]
+    made = glaive.write_dataset(pa.table(rows, schema=pa.schema([field, outer])), tmp_path / "t")
+    schema = made.to_table().schema
+    kept: Any = schema.field("o").type
+    # With the name, the process would end here.
+    assert not any(NAME in (one.metadata or {}) for one in (schema.field("v"), kept.value_field))
+    for frame in (
+        pl.from_arrow(made.to_table()),
+        pl.DataFrame(made.scanner().to_reader()),
+        pl.scan_pyarrow_dataset(made.to_pyarrow_dataset()).collect(),
+    ):
+        assert frame.to_dicts() == [{"v": b"12345678", "o": [b"12345678"]}]
+    assert stored(tmp_path / "t")[0][NAME.decode()] == name

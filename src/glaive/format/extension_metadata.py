@@ -10,7 +10,8 @@ become the name again in what is written.
 Types of other packages get their parameters only as text or JSON: Arrow calls the class that was
 registered under a name with the bytes of the file, and some classes unpickle them, which runs what
 the bytes say. Names of types whose values are pickles are withheld: their packages unpickle these
-where somebody looks at them.
+where somebody looks at them. So are those by which Polars has objects of Python: it takes what a
+file says for an address in its memory, and ends the process over that of another one.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _MOST_BRACKETS: Final = 64
 def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict[str, bytes]:
     """The entries, less those of an extension type of Arrow whose parameters do not fit.
 
-    Those of variants and of pickles are withheld, and so are those of other types that are neither
-    text nor JSON.
+    Those of variants, pickles and objects are withheld, and so are those of other types that are
+    neither text nor JSON.
 
     Parameters
     ----------
@@ -52,17 +53,16 @@ def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict
         return dict(metadata) if fits else _without(metadata, EXTENSION_NAME, EXTENSION_METADATA)
     if name.startswith(b"lance.") and not _is_text(said):
         return _without(metadata, EXTENSION_METADATA)  # no type of Lance has such parameters
-    known = name == _VARIANT or _are_pickles(name, said)
-    if known or not (_is_printable(name) and _is_text(said)):
+    if _is_acted_on(name, said) or not (_is_printable(name) and _is_text(said)):
         return withheld(metadata)
     return dict(metadata)
 
 
-def _are_pickles(name: bytes, said: bytes) -> bool:
-    """Whether the package that has a type unpickles its values, or those of members of it."""
+def _is_acted_on(name: bytes, said: bytes) -> bool:
+    """Whether a library does with the values of a type what nobody should do with a stranger's."""
     if name == _OF_DAFT:  # marks may also be written as escapes
         return b"Python" in said or b"\\" in said
-    return name == _OF_RAY
+    return name in (_VARIANT, _OF_RAY, *_OF_POLARS)
 
 
 def _without(metadata: Mapping[str, bytes], *keys: str) -> dict[str, bytes]:
@@ -187,7 +187,10 @@ _VARIANT: Final = b"arrow.parquet.variant"
 
 _OF_RAY: Final = b"ray.data.arrow_pickled_object"
 _OF_DAFT: Final = b"daft.super_extension"
-"""Any type of Daft: its parameters are the name of the type, as JSON."""
+"""Any type of Daft, of which objects of Python are pickles; parameters name the type, as JSON."""
+
+_OF_POLARS: Final = (b"_POLARS_PYTHON_OBJECT", b"POLARS_EXTENSION_TYPE")
+"""The second one is that of older versions."""
 
 _OF_LANCE: Final = (b"lance.", b"arrow.json")
 
