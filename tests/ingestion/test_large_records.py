@@ -51,3 +51,14 @@ def test_a_name_that_a_record_has_twice_is_what_is_wrong_with_it(tmp_path: Path)
     (tmp_path / "a.json").write_text('{"a": 1, "a": 2}\n')
     with pytest.raises(FormatError, match=r"a\.json, line 1: .*twice"):
         glaive.ingest(tmp_path / "a.json", tmp_path / "t.lance")
+
+
+@pytest.mark.spec("rel-25")
+def test_types_that_do_not_go_together_are_noticed_before_each_record_is_parsed(
+    tmp_path: Path,
+) -> None:
+    (source := tmp_path / "a.jsonl").write_text('{"a": 1}\n{"a": "x"}\n' * 100_000)
+    began = process_time()
+    with pytest.raises(FormatError, match=r"a\.jsonl: types cannot be inferred: .* Field a"):
+        glaive.ingest(source, tmp_path / "t.lance")
+    assert process_time() - began < 10  # a call of the parser for each record: a minute

@@ -30,6 +30,9 @@ _SAMPLE_BYTES = 4 << 20
 _MOST_BAD = 1_000
 """Records of a sample that are none; those behind them are not looked at."""
 
+_AT_ONCE = 64
+"""Parts of a sample whose columns are joined at once: where types differ, each record is a part."""
+
 _MOST_PARTS = 4
 """Of :data:`MAX_CELLS` each, in which the records of a sample are parsed for types."""
 
@@ -126,12 +129,20 @@ def _schema_of(file: SourceFile, block: Block, rejects: _FewRejects) -> list[pa.
     """Members and types of a block, if it has any; lines that are no JSON are named when read.
 
     Where many are none, the records before these count.
+
+    Raises
+    ------
+    FormatError
+        Types of records do not go together, which is said before the others are looked at.
     """
-    schemas, rows = [], 0
+    schemas: list[pa.Schema] = []
+    rows = 0
     with suppress(_EnoughError):
         for part in parse_block(file, block, _infer, rejects):
             schemas.append(part.schema)
             rows += part.num_rows
+            if len(schemas) == _AT_ONCE:
+                schemas = [_unified(file, schemas)]
     if not schemas:
         return []
     schema = _unified(file, schemas)
