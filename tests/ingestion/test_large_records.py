@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 from time import process_time
 
@@ -10,6 +11,8 @@ import pytest
 
 import glaive
 from glaive.errors import FormatError
+from glaive.ingestion.formats.ranges import byte_pieces
+from glaive.ingestion.sources import SourceFile
 
 
 @pytest.mark.spec("rel-24")
@@ -62,3 +65,20 @@ def test_types_that_do_not_go_together_are_noticed_before_each_record_is_parsed(
     with pytest.raises(FormatError, match=r"a\.jsonl: types cannot be inferred: .* Field a"):
         glaive.ingest(source, tmp_path / "t.lance")
     assert process_time() - began < 10  # a call of the parser for each record: a minute
+
+
+@pytest.mark.spec("rel-24", "rel-25")
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.txt"])
+def test_a_file_of_holes_is_refused(tmp_path: Path, name: str) -> None:
+    (source := tmp_path / name).write_text('{"a":1}\n')
+    os.truncate(source, 1 << 43)
+    with pytest.raises(FormatError, match="expected bytes, found holes in"):
+        glaive.ingest(source, tmp_path / "t.lance")
+
+
+@pytest.mark.spec("rel-24")
+def test_a_size_that_a_server_states_makes_a_limited_number_of_ranges() -> None:
+    file = SourceFile("https://host/", "a.csv", 1 << 62, None)
+    pieces = byte_pieces(file, 128 << 20, whole=False)
+    assert len(pieces) == 10_000
+    assert sum(piece.size for piece in pieces) == 1 << 62

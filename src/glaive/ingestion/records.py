@@ -16,6 +16,7 @@ from glaive.errors import FormatError
 from glaive.ingestion.rejects import Rejects, refuse_failure
 from glaive.ingestion.sources import SourceFile, open_source
 from glaive.io.failures import from_system
+from glaive.io.holes import refuse_holes
 from glaive.memory import as_array
 from glaive.types import Int64s, UInt8s
 
@@ -246,12 +247,14 @@ def _opened(file: SourceFile) -> Iterator[pa.NativeFile]:
     Raises
     ------
     FormatError
-        A compressed file is damaged.
+        A compressed file is damaged, or one has large holes, which are no text.
     StoreError
         A store, or the system, failed.
     """
     try:
         with open_source(file, decompress=True) as stream:
+            if isinstance(stream, pa.OSFile):
+                refuse_holes(stream.fileno(), stream.size(), file.uri)
             yield stream
     except (OSError, pa.ArrowException) as error:  # of bz2 some are no OSError
         refuse_failure(file, error)
@@ -321,7 +324,7 @@ def _next_line_end(data: bytes, start: int, escape: str) -> int:
 def _lines_before(file: SourceFile, start: int, *, aligned: bool, escape: str) -> int:
     """Lines before the first record of a range."""
     with _opened(file) as stream:
-        rest = start if aligned else _record_start(stream, start, escape)
+        rest = start if aligned else _record_start(stream, file, start, escape)
         if not aligned:
             stream.seek(0)
         lines = 0
@@ -336,7 +339,7 @@ def _seek(
 ) -> int:
     """Go to the first record of a range; returns where it begins."""
     if not aligned:
-        start = _record_start(stream, start, escape)
+        start = _record_start(stream, file, start, escape)
     if file.compression is None:
         stream.seek(start)
     elif start:
@@ -344,8 +347,14 @@ def _seek(
     return start
 
 
-def _record_start(stream: pa.NativeFile, start: int, escape: str) -> int:
-    """Where the first record begins that does so at a position or behind it."""
+def _record_start(stream: pa.NativeFile, file: SourceFile, start: int, escape: str) -> int:
+    """Where the first record begins that does so at a position or behind it.
+
+    Raises
+    ------
+    FormatError
+        The record before has more than 1 GiB.
+    """
     at = start - 1
     before = b""
     if escape:
@@ -357,5 +366,6 @@ def _record_start(stream: pa.NativeFile, start: int, escape: str) -> int:
         if found >= 0:
             return int(at + found - len(before) + 1)
         at += len(data)
+        _refuse_beyond(file, at - start)
         before = data[-_MOST_ESCAPES:] if escape else b""
     return at

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Final
 
 from glaive.ingestion.formats.protocol import Piece
 from glaive.ingestion.sources import SourceFile
 
 __all__ = ["byte_pieces", "grouped_pieces"]
 
+_MOST_PIECES: Final = 10_000
+"""Of a file: what a server, or a file with holes, says of its size may be any number."""
+
 
 def byte_pieces(file: SourceFile, target_bytes: int, *, whole: bool) -> list[Piece]:
     """Ranges of bytes of about the same size; a compressed file is one."""
-    count = 1 if whole or file.compression else max(1, round(file.size / target_bytes))
+    wanted = 1 if whole or file.compression else round(file.size / target_bytes)
+    count = min(max(1, wanted), _MOST_PIECES)
     edges = [file.size * number // count for number in range(count)]
     return [
         Piece(file, start, stop, (stop or file.size) - start)
