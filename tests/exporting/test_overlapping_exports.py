@@ -138,6 +138,44 @@ def test_a_task_that_runs_on_after_its_export_makes_no_file_visible(
     assert others(folder) == ["_SUCCESS"]
 
 
+def test_a_driver_that_was_taken_for_dead_leaves_what_the_next_run_is_writing(
+    versions: tuple[OpenedVersion, OpenedVersion], tmp_path: Path
+) -> None:
+    old, new = versions
+    folder = tmp_path / "out"
+    written, going_on = Event(), Event()
+
+    def wait() -> None:
+        written.set()
+        assert going_on.wait(60)
+
+    class Writing(OneForEach):
+        """Goes on when the other driver has ended, in the middle of a file."""
+
+        def run(self, dataset: OpenedVersion, tasks: Sequence[Any], shared: Any = None) -> Any:
+            sink = tasks[0].run.folder.create(tasks[0].name)
+            sink.write([b"PAR1"])
+            going_on.set()
+            dead.join(60)
+            unfinished = [name for name in others(folder) if name.startswith(".part")]
+            sink.abort()
+            assert len(unfinished) == 1
+            return super().run(dataset, tasks, shared)
+
+    def go_on() -> None:
+        with pytest.raises(CommitConflictError, match="took its place"):
+            export(old, folder, "overwrite", "a", runner=Slow(after=wait))
+
+    dead = Thread(target=go_on)
+    dead.start()
+    assert written.wait(60)
+    export(new, folder, "overwrite", "a", runner=Writing())
+
+    assert values(folder) == NEW
+    assert marked(folder) == visible(folder)
+    assert others(folder) == ["_SUCCESS"]
+
+
 def test_exports_that_append_at_the_same_time_are_both_there(
     versions: tuple[OpenedVersion, OpenedVersion], tmp_path: Path
 ) -> None:

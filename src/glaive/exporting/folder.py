@@ -250,13 +250,15 @@ def _settle(run: ExportRun, names: frozenset[str], replaced: ReplacedFiles) -> l
     """Remove the files that the run replaces; returns the others."""
     folder, job = run.folder, run.job
     # First the unfinished ones: those that become visible meanwhile are in the listing.
-    folder.delete([path for path, final in _unfinished(folder) if replaced.has(path, final, job)])
+    unfinished = [path for path, final in _unfinished(folder) if replaced.has(path, final, job)]
+    if unfinished:
+        run.check()  # else they may be of another run of the job, which took the place of this one
+        folder.delete(unfinished)
     listed = _listed(folder)
     # A run that takes the place of this one removes its claim, and then writes files: if the claim
     # is there, none of these is in the listing.
     run.check()
-    lost = names.difference(listed)
-    if lost:
+    if lost := names.difference(listed):
         raise CommitConflictError(
             f"{len(lost)} files of the export {job} to {folder.uri} are not there any more, such "
             f"as {min(lost)}: somebody removed them. Run it again",
