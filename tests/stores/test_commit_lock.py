@@ -159,6 +159,37 @@ def test_what_else_a_lock_raises_ends_the_commit(tmp_path: Path) -> None:
     assert not list((tmp_path / "t").glob("_versions/*.manifest"))
 
 
+class Refusing(WrappedStore):
+    """A store that takes no manifest."""
+
+    def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
+        if path.endswith(".manifest"):
+            raise StoreError("no manifest today")
+        super().put(path, data)
+
+
+@pytest.mark.spec("rel-8")
+@pytest.mark.parametrize("outcome", ["nothing", "conflict"])
+def test_a_lock_hides_no_failure_of_the_store(outcome: str) -> None:
+    """Neither one that suppresses all errors, nor one that says of each that another was first."""
+
+    @contextmanager
+    def lock(_: int) -> Iterator[None]:
+        try:
+            yield
+        except StoreError:
+            if outcome == "conflict":
+                raise CommitConflictError("somebody else holds the lock") from None
+
+    uri = f"memory://{uuid4().hex}/t"
+    made = glaive.write_dataset(ROWS, uri)
+    store = guarded(Refusing(open_root(uri)), commit_lock=lock)
+    dataset = glaive.LanceDataset.of(store, open_version(store, made.version))
+    with pytest.raises(StoreError, match="no manifest today"):
+        glaive.write_dataset(ROWS, dataset, mode="append")
+    assert glaive.dataset(uri).version == 1
+
+
 def test_a_lock_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="commit_lock"):
         open_root(tmp_path, commit_lock="lock")

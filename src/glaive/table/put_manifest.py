@@ -43,7 +43,7 @@ def put_manifest(
 
     A lost response is no failure: if the request fails but the version exists with transaction
     ``uuid``, it was committed. A commit lock raises ``CommitConflictError`` if another writer was
-    first; other exceptions abort the commit.
+    first; other exceptions abort the commit. A failed request does, whatever the lock makes of it.
 
     Raises
     ------
@@ -54,13 +54,22 @@ def put_manifest(
         ``fsync``, it was, but may not be on disk.
     """
     lock = lock_of(store)
+    failure: BaseException | None = None
+    made = False
     try:
         with nullcontext() if lock is None else lock(version):
-            made = _put(store, version, scheme, data, uuid, locked=lock is not None)
-    except CommitConflictError:
+            try:
+                made = _put(store, version, scheme, data, uuid, locked=lock is not None)
+            except BaseException as error:
+                failure = error
+                raise
+    except CommitConflictError as error:
         if lock is None:
             raise
-        return False
+        if failure in (None, error):
+            return False
+    if failure is not None:  # the lock made nothing of it, or a conflict
+        raise failure
     if made:
         emit(FILES, mode="create", type="manifest", path=manifest_path(version, scheme))
     return made
