@@ -87,3 +87,27 @@ def test_a_missing_temporary_folder_is_an_error_that_names_it(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(StoreError, match=r"gone \(TMPDIR chooses the folder\)"):
         sort()
+
+
+@pytest.mark.spec("rel-20")
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_too_many_open_files_are_an_error_that_says_so_and_leave_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of the runs: then none of those before can be listed."""
+    resource = pytest.importorskip("resource", reason="limits of POSIX")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def batches() -> Iterator[ValueBatch]:
+        for number in range(4):
+            if number == 2:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+            yield ValueBatch(pa.array(range(ROWS)), NUMBERS)
+
+    try:
+        with pytest.raises(StoreError, match="Too many files"), sorted_runs(batches(), 1):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert not list(tmp_path.iterdir())

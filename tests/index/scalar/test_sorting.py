@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def test_a_temporary_folder_is_made_for_values_beyond_the_memory_only(
     with sorted_runs(batches, 1) as runs:
         assert [run.num_rows for run in runs] == [1000, 1000, 1000]
         (folder,) = tmp_path.iterdir()
-        assert len(list(folder.iterdir())) == 2
+        assert os.name == "nt" or not list(folder.iterdir())  # files are mapped, without names
     assert not list(tmp_path.iterdir())
 
 

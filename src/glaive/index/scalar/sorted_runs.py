@@ -6,9 +6,10 @@ Specification: "Building" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
@@ -93,7 +94,7 @@ def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[li
     """All rows as sorted runs: one, in memory, if the limit of memory allows.
 
     Spilled runs are Arrow IPC files in a temporary folder, which is made with the first of them
-    and removed at the end.
+    and removed at the end; they have no names once they are mapped.
 
     Raises
     ------
@@ -109,14 +110,22 @@ def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[li
             if pending.nbytes and not pending.has_room(batch, limit):
                 if folder is None:
                     with spilling(_WHAT):
-                        made = TemporaryDirectory(prefix="glaive-sort-")
-                    folder = Path(stack.enter_context(made))
+                        folder = Path(mkdtemp(prefix="glaive-sort-"))
+                    stack.callback(_remove, folder)
                 runs.append(_spilled(pending.sorted(), folder / f"{len(runs)}.arrow"))
                 pending = _Pending()
             pending.add(batch)
         if pending.nbytes:
             runs.append(_Run(pending.sorted()))
         yield runs
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder as far as the system lets: what stays hides no other error."""
+    try:
+        folder.rmdir()  # an empty one: nothing is opened, as is impossible with too many open files
+    except OSError:
+        rmtree(folder, ignore_errors=True)
 
 
 class _Pending:
@@ -149,6 +158,8 @@ def _spilled(rows: pa.Table, path: Path) -> SortedRun:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
             writer.write_table(rows)
         mapped: Any = pa.memory_map(str(path))
+        with suppress(OSError):  # where mapped files have to keep their names
+            path.unlink()
         return _Run(pa.ipc.open_file(mapped).read_all())
 
 
