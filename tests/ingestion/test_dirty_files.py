@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -46,6 +47,34 @@ def test_a_file_that_another_character_separates_names_the_option(
 
     ingest(path, uri, reader_options={"sep": sep})
     assert rows_of(uri) == [{"id": 1, "s": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows"),
+    [
+        ("a.csv", "a,b\n1,2", 1),
+        ("a.csv", "a,b\n1,2\n2.5,x", 2),
+        ("a.csv", 'a,b\n1,"two\nlines"', 1),
+        ("a.csv", 'a,b\n"two\nlines",1', 1),
+        ("a.csv", "a,b", 0),
+        ("a.json", '{"a": 1}\n{"a": 2.5, "b": {"c": "x"}}', 2),
+        ("a.json.gz", '{"a": null}\n{"a": [1]}', 2),
+    ],
+)
+def test_the_last_record_tells_as_much_without_a_line_end(
+    tmp_path: Path, name: str, content: str, rows: int
+) -> None:
+    found = []
+    for end in ("\n", ""):
+        data: Any = (content + end).encode()
+        path = tmp_path / f"{len(end)}{name}"
+        path.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+        uri = tmp_path / f"{len(end)}.lance"
+        ingest(path, uri, bad_records=tmp_path / "bad.lance")
+        found.append(glaive.dataset(uri).to_table())
+    assert found[0].schema == found[1].schema
+    assert found[0] == found[1]
+    assert found[0].num_rows == rows
 
 
 def test_the_only_column_may_be_called_so_if_the_separator_is_named(tmp_path: Path) -> None:

@@ -132,16 +132,23 @@ def read_blocks(
 
 
 def first_block(file: SourceFile, size: int, *, quoted: bool = False, escape: str = "") -> Block:
-    """Whole records from the beginning of a file, of about ``size`` bytes; at least one."""
+    """Whole records from the beginning of a file, of about ``size`` bytes; at least one.
+
+    The last record of a file may have no line end.
+    """
     with _opened(file) as stream:
         joined = b""
         while True:
-            data = stream.read(_more(len(joined), size))
-            joined += data
+            asked = _more(len(joined), size)
+            data = stream.read(asked)
+            is_short = len(data) < asked  # at the end, or where a decompressor gives a part
+            behind = stream.read(1) if is_short else b""
+            joined += data + behind
+            is_whole = is_short and not behind
             end = len(joined)
-            if data:
+            if not is_whole:
                 end = _last_record_end(joined, quoted=quoted, escape=escape)
-            if end or not data:
+            if end or is_whole:
                 return Block(pa.py_buffer(joined[:end]), 0)
             _refuse_beyond(file, len(joined))
 

@@ -241,7 +241,9 @@ class Csv(SourceFormat):
     def _names(self, line: pa.Buffer, sep: str) -> list[str]:
         csv: Any = import_module("pyarrow.csv")
 
-        ended = line if self._header else line.to_pybytes() + b"\n"  # else it has no columns
+        ended = line.to_pybytes()
+        if not (self._header and ended.endswith(b"\n")):
+            ended += b"\n"  # else it has no columns
         first = csv.read_csv(
             pa.BufferReader(ended),
             read_options=csv.ReadOptions(
