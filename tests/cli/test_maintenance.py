@@ -302,6 +302,15 @@ def test_dictionaries_of_several_fragments_are_converted(
     assert [word or None for word in found] == wanted
 
 
+def test_texts_of_several_lines_are_converted_back_from_csv(call: Call, tmp_path: Path) -> None:
+    source, middle, back = (str(tmp_path / name) for name in ("a.lance", "b.csv", "c.lance"))
+    lines = ["1,2\n" * (number % 30) for number in range(40_000)]  # of more than a block of Arrow
+    glaive.write_dataset(pa.table({"n": range(len(lines)), "t": lines}), source)
+    for pair in ((source, middle), (middle, back)):
+        assert call("convert", *pair).exit_code == 0
+    assert glaive.dataset(back).to_table() == glaive.dataset(source).to_table()
+
+
 def test_files_of_parquet_are_converted_to_the_columns_of_all(call: Call, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

@@ -153,9 +153,10 @@ def _reader(
 
     if kind == "json":
         check_files(found)
+    as_read = _csv_of(found) if kind == "csv" else kind
     try:
-        given = _columns_of(found, kind)
-        scanner = files(found, schema=given, format=kind).scanner(columns=columns)
+        given = _columns_of(found, as_read)
+        scanner = files(found, schema=given, format=as_read).scanner(columns=columns)
         schema = scanner.projected_schema
         _ = schema.names
     except UnicodeDecodeError as error:
@@ -175,7 +176,21 @@ def _reader(
     return pa.RecordBatchReader.from_batches(schema, _sound(batches, source, check)), schema
 
 
-def _columns_of(found: list[str], kind: str) -> pa.Schema:
+def _csv_of(found: list[str]) -> Any:
+    """The format; values go on in the next line where the beginning of a file has such."""
+    import pyarrow.dataset as pads
+    from pyarrow import csv
+
+    from glaive.ingestion.formats.quotes import Quotes
+    from glaive.ingestion.records import first_block
+    from glaive.ingestion.sources import local_file
+
+    begins = (first_block(local_file(path), 4 << 20).data for path in found)
+    options = csv.ParseOptions(newlines_in_values=any(map(Quotes(",", '"', "").go_on, begins)))
+    return pads.CsvFileFormat(parse_options=options)
+
+
+def _columns_of(found: list[str], kind: Any) -> pa.Schema:
     """The columns of the first file, then those that only others have."""
     import pyarrow as pa
     import pyarrow.dataset as pads
