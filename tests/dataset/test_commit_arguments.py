@@ -191,6 +191,19 @@ def test_an_index_that_no_reader_would_accept_is_refused(place: str, what: str) 
     assert len(glaive.dataset(place).describe_indices()) == 1
 
 
+@pytest.mark.parametrize(("fields", "columns"), [([0], []), ([0, 1], [0]), ([0, 0], [0, 1])])
+def test_a_data_file_that_has_not_a_column_for_each_field_is_refused(
+    place: str, fields: list[int], columns: list[int]
+) -> None:
+    operation = appended(place)
+    (fragment,) = operation.fragments
+    file = replace(fragment.files[0], fields=fields, column_indices=columns)
+    operation = Operation.Append([replace(fragment, files=[file])])
+    with pytest.raises(OptionError, match="of a data file: expected"):
+        glaive.LanceDataset.commit(place, operation, read_version=1)
+    assert glaive.dataset(place).to_table() == ROWS
+
+
 @pytest.mark.parametrize("version", [2**31, 2**32 - 1])
 def test_a_rewritten_index_that_no_reader_would_accept_is_refused(place: str, version: int) -> None:
     dataset = glaive.dataset(place)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from glaive.dataclass import dataclass
 from glaive.dataset.deprecations import warn_deprecated
-from glaive.errors import OptionError
+from glaive.errors import CorruptFileError, OptionError
 from glaive.format import fragment as stored
 from glaive.format.limits import MAX_FIELD_ID, is_file_name
 from glaive.format.paths import deletion_file_path
@@ -149,7 +149,7 @@ class DataFile:
         Raises
         ------
         OptionError
-            A number or the path is invalid.
+            A number or the path is invalid, or there is not one column for each field.
         """
         path = str(self.path)
         name = f"data file {path!r:.60}"
@@ -166,7 +166,7 @@ class DataFile:
             checked_integer(number, f"format version of {name}", _MAX_32)
             for number in (self.file_major_version, self.file_minor_version)
         )
-        return stored.DataFile(
+        file = stored.DataFile(
             path=path,
             fields=fields,
             column_indices=columns,
@@ -174,6 +174,13 @@ class DataFile:
             size=_optional(self.file_size_bytes, f"size of {name}", _MAX_64),
             base_id=_optional(self.base_id, f"base_id of {name}", _MAX_32),
         )
+        try:
+            file.columns()  # no version with this file could be read
+        except CorruptFileError as error:
+            raise OptionError(
+                f"{name}: {error.what}: expected {error.expected}, found {error.found}"
+            ) from None
+        return file
 
     def to_json(self) -> dict[str, Any]:
         """Convert to values that JSON can represent."""
