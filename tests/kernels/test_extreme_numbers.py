@@ -8,12 +8,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import glaive.kernels
+from glaive.kernels import _sanitizer
 
 TRIALS = os.environ.get("EXTREME_TRIALS", "10")
 
@@ -185,3 +188,26 @@ def test_every_function_that_calls_a_compiled_loop_was_tried(report: Report) -> 
 @LONG
 def test_every_compiled_loop_ran_in_the_checked_build(report: Report) -> None:
     assert report["idle"] == []
+
+
+def test_buffers_of_calls_on_several_threads_are_all_registered() -> None:
+    buffers = [pa.allocate_buffer(8) for _ in range(_sanitizer.MAX_REGIONS)]
+    parts = [buffers[at::4] for at in range(4)]
+
+    def registered(part: list[pa.Buffer]) -> None:
+        for buffer in part:
+            _sanitizer.enter(buffer)
+
+    before = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1e-6)
+        for _ in range(20):
+            _sanitizer.forget()
+            with ThreadPoolExecutor(4) as threads:
+                list(threads.map(registered, parts))
+            starts = set(_sanitizer.REGIONS[1::3].tolist())
+            assert {buffer.address for buffer in buffers} <= starts
+            assert _sanitizer.REGIONS[0] == len(buffers)
+    finally:
+        sys.setswitchinterval(before)
+        _sanitizer.forget()
