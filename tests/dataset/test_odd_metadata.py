@@ -188,6 +188,26 @@ def test_mistakes_in_arguments_for_pandas_are_told(place: str) -> None:
         glaive.dataset(place).to_pandas(unknown_argument=1)
 
 
+@pytest.mark.parametrize("freq", ["null", "[1]", "{}"])
+def test_a_type_of_pandas_that_pandas_cannot_make_is_an_error_that_says_so(
+    tmp_path: Path, freq: str
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    pa.array(pandas.period_range("2020", periods=1, freq="D"))  # registers the types of pandas
+    said = {
+        "ARROW:extension:name": "pandas.period",
+        "ARROW:extension:metadata": f'{{"freq":{freq}}}',
+    }
+    schema = pa.schema([pa.field("x", pa.int64(), metadata=said)])
+    dataset = glaive.write_dataset(pa.table([[1]], schema=schema), tmp_path / "t")
+    assert dataset.to_table().num_rows == 1
+    for read in (dataset.to_pandas, dataset.scanner().to_pandas):
+        with pytest.raises(OptionError, match=r"to_pandas: .*to_table reads them all"):
+            read()
+    with pytest.raises(TypeError, match="unknown_argument"):
+        dataset.to_pandas(unknown_argument=1)
+
+
 @pytest.mark.parametrize("age", [timedelta.max, timedelta(days=365 * 3000)])
 def test_an_age_of_millennia_removes_nothing(place: str, age: timedelta) -> None:
     dataset = glaive.dataset(place)

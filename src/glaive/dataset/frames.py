@@ -78,7 +78,9 @@ def _frame(table: pa.Table, arguments: Mapping[str, Any]) -> Any:
             return table.to_pandas(**arguments)
     try:
         return table.replace_schema_metadata(metadata).to_pandas(**arguments)
-    except (pa.ArrowException, ArithmeticError, LookupError, ValueError) as error:
+    except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, TypeError):  # of the caller, or of what a file says of a type
+            pa.table({}).to_pandas(**arguments)
         raise OptionError(
             f"to_pandas: {error!r:.200}. Pandas or Python has no such values or time zone, or an "
             "argument does not allow them; to_table reads them all."
