@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Thread
 from time import sleep
 
 import pytest
 
+import glaive
 from glaive.errors import StoreError
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
@@ -172,6 +174,17 @@ def test_neither_do_ranges_of_such_an_object(kind: str) -> None:
         reader = opened(url, kind).open("x", size=1 << 60)
         with pytest.raises(StoreError, match="cannot read"):
             reader.read([ByteRange(0, 10), ByteRange(1 << 17, 1 << 50)])
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.png"])
+@pytest.mark.parametrize("stated", [(1 << 63) - 1, (1 << 64) - 1])
+def test_a_source_of_such_a_length_is_an_error(tmp_path: Path, name: str, stated: int) -> None:
+    with (
+        serving(Sender(endless=False, stated=stated)) as url,
+        pytest.raises(StoreError, match=f"{name}: the store says that it has {stated} bytes"),
+    ):
+        glaive.ingest(f"{url}/{name}", tmp_path / "t", source_options=OPTIONS)
 
 
 def test_several_ranges_of_a_web_server_come_in_their_order() -> None:

@@ -45,6 +45,9 @@ COMPRESSIONS: Final[dict[str, Codec]] = {
 
 _WILDCARD = re.compile(r"[*?\[]")
 
+_LARGEST: Final = 1 << 62
+"""Bytes of a file at most, far more than any place has."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
@@ -233,6 +236,11 @@ def _folder(store: ObjectStore) -> str:
 
 
 def _described(folder: str, meta: ObjectMeta, options: Mapping[str, str]) -> SourceFile:
+    if meta.size > _LARGEST:  # a server may state any number, also one that Arrow cannot count to
+        raise StoreError(
+            f"cannot read {folder}{meta.path}: the store says that it has {meta.size} bytes, more "
+            "than a file can have. Check which server answers."
+        )
     return SourceFile(folder, meta.path, meta.size, meta.modified, options)
 
 
