@@ -56,3 +56,10 @@ def test_a_value_of_a_user_may_have_holes(tmp_path: Path) -> None:
     (tmp_path / "disk.img").write_bytes(b"a" * 100_000)
     os.truncate(tmp_path / "disk.img", 2 * MOST_HOLES)
     assert LocalStore(tmp_path).get("disk.img").size == 2 * MOST_HOLES
+
+
+def test_a_record_of_holes_is_refused(tmp_path: Path) -> None:
+    (record := tmp_path / "run.json").write_text("{}")
+    os.truncate(record, 1 << 43)
+    with pytest.raises(CorruptFileError, match=r"holes in 8796093022208 bytes.*run\.json"):
+        LocalStore(str(tmp_path)).get("run.json")

@@ -122,8 +122,10 @@ class LocalStore(ObjectStore):
 
     def get(self, path: str) -> pa.Buffer:
         """Read a whole file into memory."""
-        # Metadata is always read as a whole.
-        data = read_whole(self.full(path), with_holes=not path.startswith("_"))
+        # Metadata is always read as a whole. Values of blobs may have holes; it, and records of
+        # runs, have none.
+        with_holes = not path.startswith("_") and not path.endswith(".json")
+        data = read_whole(self.full(path), with_holes=with_holes)
         self.counters.add_read(1, len(data))
         return pa.py_buffer(data)
 
