@@ -264,6 +264,28 @@ def test_a_merging_job_that_another_run_of_it_overtakes_inserts_its_rows_once(
     assert sorted(glaive.dataset(uri).to_table()["n"].to_pylist()) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.spec("rel-10")
+def test_a_job_that_another_run_of_it_overtakes_while_it_lists_files_returns_its_version(
+    tmp_path: Path, source: Path
+) -> None:
+    uri, made = tmp_path / "t", list[IngestResult]()
+
+    class Overtaken(dict[str, object]):
+        """Options that are looked at once it is known that there is no dataset."""
+
+        def __bool__(self) -> bool:
+            made.append(ingest(source, uri, job_id="job"))
+            return False
+
+    late = ingest(source, uri, job_id="job", reader_options=Overtaken())
+
+    assert late.repeated
+    assert late.version == made[0].version == 1
+    assert glaive.dataset(uri).count_rows() == made[0].rows
+    with pytest.raises(DatasetExistsError):
+        ingest(source, uri, job_id="other")
+
+
 def test_a_file_that_was_cleaned_up_is_written_again(tmp_path: Path, source: Path) -> None:
     uri = tmp_path / "t.lance"
     glaive.write_dataset(pa.table({"n": [99]}), uri)

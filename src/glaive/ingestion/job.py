@@ -17,6 +17,7 @@ from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import exists_already
 from glaive.dataset.writing.rolling import discard_fragments
 from glaive.errors import (
+    DatasetExistsError,
     DatasetNotFoundError,
     ObjectNotFoundError,
     OptionError,
@@ -205,16 +206,24 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     if sources.source_format.name in ("binary", "images"):
         settings.setdefault("data_storage_version", None if keeps else "2.2")
     options = WriteOptions(mode="append" if mode == "merge" else mode, **settings)
-    plan = plan_ingest(
-        store,
-        sources,
-        options,
-        job_id=job_id,
-        bad_records=aside,
-        expectations=expectations,
-        base=base if keeps else None,
-        task_bytes=task_bytes,
-    )
+    try:
+        plan = plan_ingest(
+            store,
+            sources,
+            options,
+            job_id=job_id,
+            bad_records=aside,
+            expectations=expectations,
+            base=base if keeps else None,
+            task_bytes=task_bytes,
+        )
+    except DatasetExistsError:  # perhaps another run of the job made it since this one looked
+        if journal is None:
+            raise
+        done = _committed(journal, open_latest(store, to_follow=True))
+        if done is None:
+            raise
+        return _repeated(journal, done)
     run = partial(run_tasks, plan, driver or _threads, progress)
     if mode != "merge":
         return commit_ingest(plan, run(), files=len(sources.files))
