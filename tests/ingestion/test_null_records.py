@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -33,6 +35,22 @@ def test_null_records_beside_one_that_cannot_be_parsed_are_rows(tmp_path: Path) 
     glaive.ingest(source, tmp_path / "t.lance", bad_records=bad)
     assert glaive.dataset(tmp_path / "t.lance").to_table().to_pylist() == ROWS
     assert glaive.dataset(bad).count_rows() == 1
+
+
+def test_lists_of_nulls_have_all_of_these(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"a": [None], "b": {"c": [[None, None], [], None]}},
+        {"a": [], "b": None, "d": [None, 0, 0]},
+        {"a": [None, None, None], "b": {"c": [[None] * 5]}},
+        {"a": None, "b": {"c": None}},
+    ]
+    rows = [{"d": None} | row for row in rows]
+    source, converted = tmp_path / "a.jsonl", tmp_path / "c.lance"
+    source.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    glaive.ingest(source, tmp_path / "t.lance")
+    assert glaive.dataset(tmp_path / "t.lance").to_table().to_pylist() == rows
+    assert CliRunner().invoke(cli, ["convert", f"{source}", f"{converted}"]).exit_code == 0
+    assert glaive.dataset(converted).to_table().to_pylist() == rows
 
 
 @pytest.mark.spec("rel-23")

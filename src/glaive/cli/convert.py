@@ -250,18 +250,17 @@ def _json_batches(found: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatc
     from pyarrow import json
 
     from glaive.ingestion.formats.json_nesting import open_lines
+    from glaive.ingestion.formats.json_nulls import with_all_nulls
 
     parsing = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
     for path in found:
         try:
             with open_lines(path) as source:
                 lines: Any = source
-                yield from json.open_json(lines, parse_options=parsing)
+                yield from map(with_all_nulls, json.open_json(lines, parse_options=parsing))
         except pa.ArrowInvalid as error:
             late = "unexpected field" in str(error)
-            hint = (
-                ". Names are looked for in the first megabyte of a file: order its lines so that "
-            )
+            hint = ". Names are looked for in the first megabyte of a file: order lines so that "
             raise FormatError(
                 f"{path}: {error}{f'{hint}one with all names comes first' if late else ''}"
             ) from error

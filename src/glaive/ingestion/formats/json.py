@@ -14,7 +14,7 @@ from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import FormatError, SchemaError
 from glaive.ingestion.formats.json_cells import MAX_CELLS, columns_of, refuse_many_cells
 from glaive.ingestion.formats.json_nesting import refuse_deep
-from glaive.ingestion.formats.json_nulls import without_first_null
+from glaive.ingestion.formats.json_nulls import all_nulls, without_first_null
 from glaive.ingestion.formats.lists import vectors_checked
 from glaive.ingestion.formats.options import known_options, option
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
@@ -197,7 +197,7 @@ def _parse(data: pa.Buffer, schema: pa.Schema | None, unexpected: str) -> pa.Tab
             explicit_schema=schema, unexpected_field_behavior=unexpected
         ),
     )
-    return table
+    return table if schema is None else all_nulls(table)  # only types are inferred
 
 
 def _parsed(field: Any) -> Any:
