@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,21 @@ def test_only_blob_files_come_along_with_a_data_file(tmp_path: Path) -> None:
     assert [value for _, value in clone.read_blobs("v", indices=range(3))] == [BIG, b"small", None]
     copied = {name for name in everything(tmp_path / "clone") if name.startswith("data")}
     assert copied == {f"data/{file.name}", f"data/{folder.name}/{blob.name}"}
+
+
+def test_nothing_is_written_any_more_after_a_clone_that_failed(tmp_path: Path) -> None:
+    place, target = tmp_path / "d", tmp_path / "clone"
+    for start in range(6):
+        numbers = np.random.default_rng(start).integers(0, 2**63, 3_000_000)  # 24 MB
+        glaive.write_dataset({"a": numbers}, place, mode="append")
+    fragments = glaive.dataset(place).get_fragments()
+    file = place / "data" / fragments[3].data_files()[0].path
+    file.write_bytes(b"no data of Lance")
+    with pytest.raises(CorruptFileError, match="which was not copied"):
+        glaive.dataset(place).deep_clone(target)
+    shutil.rmtree(target)
+    time.sleep(0.2)
+    assert not target.exists()
 
 
 def test_a_dataset_without_blobs_brings_no_folders_along(tmp_path: Path) -> None:

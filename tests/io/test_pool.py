@@ -74,6 +74,22 @@ def test_stopping_early_cancels_what_has_not_begun() -> None:
     assert len(begun) <= 3
 
 
+def test_work_that_changes_something_has_ended_when_a_failure_comes_out() -> None:
+    stopped, both, ended = threading.Event(), threading.Barrier(2), []
+
+    def work(item: int) -> None:
+        both.wait(60)
+        if item:
+            raise ValueError("one")
+        assert stopped.wait(60)
+        time.sleep(0.02)
+        ended.append(item)
+
+    with pytest.raises(ValueError, match="one"):
+        list(ordered_map(work, range(2), workers=2, in_order=False, stop=stopped.set))
+    assert ended == [0]
+
+
 def test_a_failure_comes_out_where_the_result_would() -> None:
     def work(item: int) -> int:
         if item == 5:

@@ -10,8 +10,9 @@ Specification: "Clones" in ``docs/format/refs.md``.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
+from threading import Event
 from typing import Final
 
 import pyarrow as pa
@@ -117,15 +118,13 @@ def copy_files(
     branch = manifest.wire.branch or None
     _check_bases(source, manifest, {file.base_id for file in files if file.base_id is not None})
 
-    def copy(copied: _Copy) -> int:
+    def copy(stopped: Event, copied: _Copy) -> int:
         if kept is not None and _is_there(copied, target, kept):
             return 0
-        _copy(copied, target, source, branch)
+        _copy(stopped, copied, target, source, branch)
         return 1
 
-    copies = _copies(source, manifest, files)
-    workers = min(_COPIES, settings.io_concurrency)
-    return sum(ordered_map(copy, copies, workers=workers, in_order=False))
+    return _copy_all(copy, _copies(source, manifest, files))
 
 
 def copy_data_file(store: ObjectStore, path: str, to: str) -> None:
@@ -147,15 +146,25 @@ def copy_data_file(store: ObjectStore, path: str, to: str) -> None:
     """
     blobs = _files_in("data", store, blob_folder(path), blob_folder(to))
     copies = [_Copy("data file", store, path, to), *blobs]
-    workers = min(_COPIES, settings.io_concurrency)
-    copy = partial(_copy, target=store, home=store, branch=None)
-    for _ in ordered_map(copy, copies, workers=workers, in_order=False):
-        pass
+    _copy_all(partial(_copy, target=store, home=store, branch=None), copies)
 
 
-def _copy(copied: _Copy, target: ObjectStore, home: ObjectStore, branch: str | None) -> None:
+def _copy_all(copy: Callable[[Event, _Copy], int], copies: Iterable[_Copy]) -> int:
+    """Copy several files at a time; returns how many were copied.
+
+    After an error nothing is written any more: who removes the target then finds it removed.
+    """
+    stopped, workers = Event(), min(_COPIES, settings.io_concurrency)
+    work = partial(copy, stopped)
+    return sum(ordered_map(work, copies, workers=workers, in_order=False, stop=stopped.set))
+
+
+def _copy(
+    stopped: Event, copied: _Copy, target: ObjectStore, home: ObjectStore, branch: str | None
+) -> int:
     _check_link(copied, home, branch)
-    _copy_content(copied, target)
+    _copy_content(copied, stopped, target)
+    return 1
 
 
 def _is_there(copied: _Copy, target: ObjectStore, kept: FileSet) -> bool:
@@ -328,8 +337,8 @@ def _check_link(copied: _Copy, home: ObjectStore, branch: str | None) -> None:
         raise _not_copied(copied.kind, "a file of deleted rows", "something else", where) from None
 
 
-def _copy_content(copied: _Copy, target: ObjectStore) -> None:
-    """Copy a file, a window at a time if it is large."""
+def _copy_content(copied: _Copy, stopped: Event, target: ObjectStore) -> None:
+    """Copy a file, a window at a time if it is large, and no more of it once ``stopped``."""
     reader = copied.store.open(copied.path)
     try:
         last = reader.tail(_WINDOW)
@@ -344,6 +353,8 @@ def _copy_content(copied: _Copy, target: ObjectStore) -> None:
         try:
             sink.write([first])
             for window in windows[1:]:
+                if stopped.is_set():
+                    raise InterruptedError(copied.to)  # nobody waits for this file
                 sink.write(reader.read([window]))
             sink.write([last])
             sink.finish()
