@@ -105,3 +105,47 @@ def test_polars_takes_no_value_for_an_address_in_its_memory(
     ):
         assert frame.to_dicts() == [{"v": b"12345678", "o": [b"12345678"]}]
     assert stored(tmp_path / "t")[0][NAME.decode()] == name
+
+
+@pytest.mark.spec("rel-42", "type-8")
+@pytest.mark.parametrize("key", ["_PL_ENUM_VALUES2", "_PL_ENUM_VALUES"])
+def test_polars_makes_no_nulls_of_values_that_the_first_writer_of_a_column_did_not_have(
+    tmp_path: Path, key: str
+) -> None:
+    pl = pytest.importorskip("polars")
+
+    def rows(letter: str) -> pa.Table:
+        kind: Any = pa.dictionary(pa.uint8(), pa.large_string())
+        categories = {key: f"1;{letter}"}
+        outer = pa.struct([pa.field("in", kind, metadata=categories)])
+        fields = [pa.field("e", kind, metadata=categories), pa.field("s", outer)]
+        letters = pa.array([letter]).cast(pa.large_string()).dictionary_encode().cast(kind)
+        members = pa.StructArray.from_arrays([letters], fields=[*outer])
+        return pa.table([letters, members], schema=pa.schema(fields))
+
+    made = glaive.write_dataset(rows("a"), tmp_path / "t")
+    made.insert(rows("b"))
+    made.update({"e": "'q'"}, where="e = 'a'")
+    expected = [{"e": "b", "s": {"in": "b"}}, {"e": "q", "s": {"in": "a"}}]
+    for frame in (
+        pl.from_arrow(made.to_table()),
+        pl.DataFrame(made.scanner().to_reader()),
+        pl.scan_pyarrow_dataset(made.to_pyarrow_dataset()).collect(),
+    ):
+        assert frame.to_dicts() == expected
+    assert made.schema.field("e").metadata == {f"glaive:{key}".encode(): b"1;a"}
+    glaive.write_dataset(made.to_table(), tmp_path / "copy")
+    for place in ("t", "copy"):
+        assert stored(tmp_path / place)[0] == {key: b"1;a"}
+    assert glaive.dataset(tmp_path / "copy").to_table().to_pylist() == expected
+
+
+def test_an_enum_of_polars_is_read_as_categories(tmp_path: Path) -> None:
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame({"e": pl.Series(["b", "a"], dtype=pl.Enum(["a", "b"]))})
+    made = glaive.write_dataset(frame, tmp_path / "t")
+    found = pl.from_arrow(made.to_table())
+    assert found["e"].dtype == pl.Categorical
+    assert found.cast({"e": frame["e"].dtype}).equals(frame)
+    made.insert(frame)
+    assert made.count_rows("e = 'a'") == 2

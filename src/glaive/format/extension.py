@@ -10,13 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME, WITHHELD
+from glaive.format.logical_types import CATEGORIES, EXTENSION_METADATA, EXTENSION_NAME, WITHHELD
 
 __all__ = ["JSON", "as_written", "extended", "field_metadata", "storage_type"]
 
 JSON = "lance.json"
 _ARROW_JSON = "arrow.json"
 _NAME = EXTENSION_NAME.encode()
+_READ_INSTEAD = frozenset({WITHHELD[EXTENSION_NAME], *CATEGORIES.values()})
 _WITHHELD = {key.encode(): other.encode() for key, other in WITHHELD.items()}
 
 
@@ -49,7 +50,7 @@ def field_metadata(field: pa.Field[Any]) -> dict[str, bytes]:
 
 def as_written(metadata: dict[str, bytes]) -> dict[str, bytes]:
     """Metadata with entries that were withheld in reading under their own keys."""
-    if WITHHELD[EXTENSION_NAME] not in metadata:
+    if _READ_INSTEAD.isdisjoint(metadata):
         return metadata
     from glaive.format.extension_metadata import restored
 

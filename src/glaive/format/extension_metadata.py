@@ -12,6 +12,9 @@ registered under a name with the bytes of the file, and some classes unpickle th
 the bytes say. Names of types whose values are pickles are withheld: their packages unpickle these
 where somebody looks at them. So are those by which Polars has objects of Python: it takes what a
 file says for an address in its memory, and ends the process over that of another one.
+
+So are the categories of an ``Enum`` of Polars, which are those of a column's first writer: all
+other values, as of later writers, Polars reads as null.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from glaive.arrow.nesting import without_json_strings
-from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME, WITHHELD
+from glaive.format.logical_types import CATEGORIES, EXTENSION_METADATA, EXTENSION_NAME, WITHHELD
 
 __all__ = ["restored", "withheld", "without_unfit"]
 
@@ -37,7 +40,7 @@ def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict
     """The entries, less those of an extension type of Arrow whose parameters do not fit.
 
     Those of variants, pickles and objects are withheld, and so are those of other types that are
-    neither text nor JSON.
+    neither text nor JSON, and categories of Polars.
 
     Parameters
     ----------
@@ -46,16 +49,17 @@ def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict
     data_type
         Its storage type.
     """
+    metadata = {CATEGORIES.get(key, key): value for key, value in metadata.items()}
     name, said = metadata.get(EXTENSION_NAME, b""), metadata.get(EXTENSION_METADATA, b"")
     check = _CHECKS.get(name)
     if check is not None:
         fits = check(_parameters(said), data_type)
-        return dict(metadata) if fits else _without(metadata, EXTENSION_NAME, EXTENSION_METADATA)
+        return metadata if fits else _without(metadata, EXTENSION_NAME, EXTENSION_METADATA)
     if name.startswith(b"lance.") and not _is_text(said):
         return _without(metadata, EXTENSION_METADATA)  # no type of Lance has such parameters
     if _is_acted_on(name, said) or not (_is_printable(name) and _is_text(said)):
         return withheld(metadata)
-    return dict(metadata)
+    return metadata
 
 
 def _is_acted_on(name: bytes, said: bytes) -> bool:
@@ -98,10 +102,10 @@ def restored(metadata: dict[str, bytes]) -> dict[str, bytes]:
 
     Names that decide how Lance stores values stay withheld: the column is stored in another way.
     """
-    name = metadata[WITHHELD[EXTENSION_NAME]]
-    if EXTENSION_NAME in metadata or name.startswith(_OF_LANCE):
-        return metadata
-    own = {other: key for key, other in WITHHELD.items()}
+    own = {other: key for key, other in CATEGORIES.items() if key not in metadata}
+    name = metadata.get(WITHHELD[EXTENSION_NAME])
+    if name is not None and EXTENSION_NAME not in metadata and not name.startswith(_OF_LANCE):
+        own |= {other: key for key, other in WITHHELD.items()}
     return {own.get(key, key): value for key, value in metadata.items()}
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
-from glaive.format.logical_types import EXTENSION_NAME, leaf_type
+from glaive.format.logical_types import ACTED_ON, EXTENSION_NAME, leaf_type
 
 __all__ = ["BLOB", "BLOB_V2", "PACKED", "Field"]
 
@@ -85,7 +85,7 @@ class Field:
         """Arrow field with type, nullability and the metadata that Arrow can take."""
         data_type = self.arrow_type
         metadata: Any = dict(self.metadata) if self.metadata else None
-        if metadata and EXTENSION_NAME in metadata:
+        if metadata and not ACTED_ON.isdisjoint(metadata):
             from glaive.format.extension_metadata import without_unfit
 
             metadata = without_unfit(metadata, data_type)

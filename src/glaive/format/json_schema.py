@@ -15,7 +15,7 @@ from glaive.arrow.nesting import check_schema
 from glaive.errors import GlaiveError, SchemaError
 from glaive.format.extension import field_metadata, storage_type
 from glaive.format.extension_metadata import without_unfit
-from glaive.format.logical_types import EXTENSION_NAME, READ_BY_OTHERS, leaf_type, logical_type
+from glaive.format.logical_types import ACTED_ON, READ_BY_OTHERS, leaf_type, logical_type
 from glaive.format.schema_metadata import safe_for_others
 
 __all__ = ["json_to_schema", "schema_to_json"]
@@ -129,7 +129,7 @@ def _to_field(given: Any, parent: str) -> pa.Field[Any]:
             )
     name, metadata = given["name"], _entries(given)
     kind = _to_type(given["type"], name)
-    if metadata and EXTENSION_NAME in metadata:
+    if metadata and not ACTED_ON.isdisjoint(metadata):
         metadata = without_unfit(metadata, kind)
     return pa.field(name, kind, given["nullable"], metadata)
 

@@ -20,7 +20,9 @@ from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.types import MAX_OFFSET, MAX_WIDTH
 
 __all__ = [
+    "ACTED_ON",
     "BFLOAT16",
+    "CATEGORIES",
     "COLUMNS_OF_PARQUET",
     "EXTENSION_METADATA",
     "EXTENSION_NAME",
@@ -39,6 +41,13 @@ WITHHELD: Final = {
     EXTENSION_METADATA: "glaive:extension:metadata",
 }
 """Keys under which the entries of an extension type are read that no other library should see."""
+CATEGORIES: Final = {
+    "_PL_ENUM_VALUES": "glaive:_PL_ENUM_VALUES",
+    "_PL_ENUM_VALUES2": "glaive:_PL_ENUM_VALUES2",
+}
+"""The same for those by which Polars has the texts of a column: it makes nulls of all others."""
+ACTED_ON: Final = frozenset({EXTENSION_NAME, *CATEGORIES})
+"""Keys of a field that other libraries act on."""
 COLUMNS_OF_PARQUET: Final = frozenset(
     {
         "ARROW:schema",
