@@ -199,9 +199,15 @@ def test_json_beside_the_manifests_has_a_depth(place: Path, path: str, text: str
 
 
 def test_json_that_users_give_has_a_depth() -> None:
-    for read in (glaive.FragmentMetadata.from_json, glaive.optimize.RewriteResult.from_json):
+    for kind in (
+        glaive.FragmentMetadata,
+        glaive.fragment.DeletionFile,
+        glaive.fragment.RowDatasetVersionMeta,
+        glaive.fragment.RowIdMeta,
+        glaive.optimize.RewriteResult,
+    ):
         with pytest.raises(OptionError):
-            read("[" * 100_000)
+            kind.from_json("[" * 100_000)
 
 
 def test_types_of_new_columns_have_a_depth(place: Path) -> None:

@@ -268,5 +268,5 @@ class DeletionFile:
 
         try:
             return cls(**loads(json))
-        except (TypeError, ValueError) as error:
+        except (RecursionError, TypeError, ValueError) as error:
             raise OptionError(f"expected a deletion file, found {json!r:.80} ({error})") from error

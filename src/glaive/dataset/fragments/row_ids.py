@@ -56,7 +56,7 @@ class _RowValues:
 
         try:
             values = loads(json)
-        except (TypeError, ValueError) as error:
+        except (RecursionError, TypeError, ValueError) as error:
             raise OptionError(f"{cls.__name__}: expected JSON, found {json!r:.60}") from error
         return cls._read(values)
 
