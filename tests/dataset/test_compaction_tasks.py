@@ -12,7 +12,7 @@ import pytest
 
 import glaive
 from glaive.errors import OptionError
-from glaive.optimize import Compaction, CompactionTask, RewriteResult
+from glaive.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
 
 
 def test_a_task_of_which_fragments_were_left_out_rewrites_the_others(tmp_path: Path) -> None:
@@ -58,3 +58,39 @@ def test_a_count_that_is_no_number_is_refused_where_json_is_read(tmp_path: Path)
     result["metrics"]["files_added"] = "many"
     with pytest.raises(OptionError, match="files_added"):
         RewriteResult.from_json(json.dumps(result))
+
+
+@pytest.mark.parametrize("rows", [None, 10**6])
+def test_a_task_of_json_reads_the_fragments_themselves(tmp_path: Path, rows: int | None) -> None:
+    table = pa.table({"id": range(40)})
+    options = {"max_rows_per_file": 10, "enable_stable_row_ids": True}
+    dataset = glaive.write_dataset(table, tmp_path / "t", **options)
+    dataset.delete("id = 15")
+    ids = dataset.to_table(columns=["id"], with_row_id=True)
+    (task,) = Compaction.plan(dataset).tasks
+    said = json.loads(task.json())
+    for fragment in said["task"]["fragments"]:
+        fragment["deletion_file"] = None
+        fragment["physical_rows"] = rows or fragment["physical_rows"]
+        fragment["row_id_meta"] = said["task"]["fragments"][0]["row_id_meta"]
+    Compaction.commit(dataset, [CompactionTask.from_json(json.dumps(said)).execute(dataset)])
+    assert dataset.to_table(columns=["id"], with_row_id=True) == ids
+
+
+@pytest.mark.parametrize(
+    "option", ["target_rows_per_fragment", "max_rows_per_group", "max_bytes_per_file"]
+)
+def test_an_option_that_json_leaves_empty_is_refused(tmp_path: Path, option: str) -> None:
+    dataset = glaive.write_dataset({"id": range(40)}, tmp_path / "t", max_rows_per_file=10)
+    changed = json.loads(Compaction.plan(dataset).json())
+    changed["options"][option] = None
+    with pytest.raises(OptionError, match=option):
+        CompactionPlan.from_json(json.dumps(changed))
+
+
+def test_a_path_that_no_message_can_have_is_refused_where_json_is_read(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset({"id": range(40)}, tmp_path / "t", max_rows_per_file=10)
+    changed = json.loads(Compaction.plan(dataset).json())
+    changed["tasks"][0]["fragments"][0]["files"][0]["path"] = "\ud800.lance"
+    with pytest.raises(OptionError, match="path below the folder"):
+        CompactionPlan.from_json(json.dumps(changed))

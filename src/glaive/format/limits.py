@@ -42,13 +42,13 @@ below it may appear in one report, each with the whole path.
 
 _SEPARATOR: Final = r"(?:/|%2[Ff]|%5[Cc])"
 _UNFIT: Final = re.compile(
-    r"[\x00-\x1f\x7f\\]|^/|//|/$|^$|"
+    r"[\x00-\x1f\x7f\\\ud800-\udfff]|^/|//|/$|^$|"
     rf"(?:^|{_SEPARATOR})(?:\.|%2[Ee]){{1,2}}(?:(?:;|%3[Bb])[^/]*)?(?:{_SEPARATOR}|$)"
 )
-"""Control characters, the separator of another system, and paths that are absolute, lead upwards
-or name a folder. In addresses of web servers, which some file systems of fsspec make of names as
-they are, dots and slashes may be written with ``%``, and what follows ``;`` may be no part of a
-name.
+"""Control characters, halves of surrogate pairs, which no message can have, the separator of
+another system, and paths that are absolute, lead upwards or name a folder. In addresses of web
+servers, which some file systems of fsspec make of names as they are, dots and slashes may be
+written with ``%``, and what follows ``;`` may be no part of a name.
 """
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch

@@ -19,6 +19,10 @@ _LEAST: Final = {"max_bytes_per_file": 1 << 20, "batch_size": 1024, "max_rows_pe
 """Of a configuration: it may be a stranger's, and want a file, a page or a step for every row of
 billions that take few bytes."""
 
+_REQUIRED: Final = ("target_rows_per_fragment", "max_rows_per_group", "max_bytes_per_file")
+
+_LIMITS: Final = ("max_source_fragments", "max_source_rows", "max_source_bytes")
+
 _MODES = ("reencode", "try_binary_copy", "force_binary_copy")
 
 
@@ -77,17 +81,10 @@ class CompactionOptions:
     compression: Literal["automatic", "balanced"] = "automatic"
 
     def __post_init__(self) -> None:
-        for name in (
-            "target_rows_per_fragment",
-            "max_rows_per_group",
-            "max_bytes_per_file",
-            "batch_size",
-            "max_source_fragments",
-            "max_source_rows",
-            "max_source_bytes",
-        ):
+        for name in (*_REQUIRED, "batch_size", *_LIMITS):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
+            missing = value is None and name not in _REQUIRED
+            if not missing and (not isinstance(value, int) or value < 1):
                 raise OptionError(f"{name}: expected an integer ≥ 1, found {value!r:.60}")
         if self.compression not in ("automatic", "balanced"):
             raise OptionError(
@@ -112,8 +109,7 @@ class CompactionOptions:
     @property
     def limits_source(self) -> bool:
         """Whether a run takes some of the groups only."""
-        limits = (self.max_source_fragments, self.max_source_rows, self.max_source_bytes)
-        return any(limit is not None for limit in limits)
+        return any(getattr(self, name) is not None for name in _LIMITS)
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None, config: Mapping[str, str]) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.dataclass import dataclass
@@ -32,6 +32,8 @@ class CompactionTask(JsonValue):
     fragment_ids: tuple[int, ...]
     options: CompactionOptions
     old: tuple[Fragment, ...] = ()
+    is_of_json: bool = field(default=False, compare=False)
+    """Whether ``old`` is what JSON said: the fragments themselves are read again then."""
 
     @property
     def fragments(self) -> list[FragmentMetadata]:
@@ -51,8 +53,8 @@ class CompactionTask(JsonValue):
         VersionNotFoundError
             That version was cleaned up.
         """
-        given = (self.read_version, self.fragment_ids, self.options, self.old)
-        return rewrite(dataset.opened, *given)
+        known = () if self.is_of_json else self.old
+        return rewrite(dataset.opened, self.read_version, self.fragment_ids, self.options, known)
 
     def content(self) -> dict[str, Any]:
         """The value as JSON can represent it."""
@@ -70,7 +72,7 @@ class CompactionTask(JsonValue):
         old = read_fragments(values["task"]["fragments"])
         ids = tuple(fragment.id for fragment in old)
         version = read_number(values, "read_version")
-        return cls(version, ids, CompactionOptions(**options), old)
+        return cls(version, ids, CompactionOptions(**options), old, is_of_json=True)
 
 
 @dataclass(frozen=True, slots=True)
