@@ -589,3 +589,12 @@ def test_a_register_that_the_system_refuses_to_look_up_is_named(tmp_path: Path) 
         register.latest("/t")
     with pytest.raises(StoreError, match=r"cannot look up .*xxx.*too long"):
         register.drop("/t")
+
+
+def test_a_folder_whose_name_sqlite_cannot_keep_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "t\udcff"
+    with pytest.raises(StoreError, match="names that are not UTF-8"):
+        glaive.write_dataset(ROWS, place, manifest_store=f"sqlite://{tmp_path}/m.sqlite")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -91,20 +91,30 @@ class SqliteManifestStore:
 
     def drop(self, root: str) -> None:
         """Delete all entries of a dataset, if any."""
+        key = self._key(root)
         if self._is_there():
             with self._connected(write=True) as connection:
-                connection.execute("DELETE FROM manifests WHERE base_uri = ?", (self._key(root),))
+                connection.execute("DELETE FROM manifests WHERE base_uri = ?", (key,))
 
     def _key(self, root: str) -> str:
-        if "://" in root:
-            return root
-        return os.path.relpath(root, self.path.parent).replace(os.sep, "/")
+        key = root
+        if "://" not in root:
+            key = os.path.relpath(root, self.path.parent).replace(os.sep, "/")
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            raise StoreError(
+                f"the manifest store {self.path} cannot have entries of {root!r}: SQLite keeps no "
+                "names that are not UTF-8. Rename the folder, or use manifest_store='sqlite'."
+            ) from None
+        return key
 
     def _is_there(self) -> bool:
         with as_store_errors(str(self.path), "look up"):
             return self.path.exists()
 
     def _one(self, root: str, where: str, number: int) -> ManifestEntry | None:
+        key = self._key(root)
         if not self._is_there():
             return None
         with self._connected(write=False) as connection:
@@ -114,7 +124,7 @@ class SqliteManifestStore:
             row = connection.execute(
                 "SELECT version, path, size, e_tag FROM manifests "  # noqa: S608  # both parts are constants
                 f"WHERE base_uri = ? AND {where}",
-                (self._key(root), number),
+                (key, number),
             ).fetchone()
             if row is None:
                 return None
