@@ -23,6 +23,7 @@ from glaive.errors import (
     GlaiveError,
     OptionError,
     SchemaError,
+    StoreError,
     UnsupportedFeatureError,
 )
 from glaive.io.uri import open_store
@@ -241,6 +242,26 @@ def test_so_does_a_dataset_made_in_the_place_of_the_one_that_was_read(
 
     query.run(1, [[(2, "b")]])
     assert rows(query.uri) == [(2, "b"), (9, "z")]
+
+
+@pytest.mark.parametrize("kind", ["append", "complete", "merge"])
+def test_files_that_the_driver_does_not_see_are_not_committed(
+    uri: str, tmp_path: Path, kind: str
+) -> None:
+    options = {"merge_keys": "id"} if kind == "merge" else {}
+    query = Query(uri, tmp_path / "c", complete=kind == "complete", **options)
+    query.run(0, [[(1, "a")]])
+    before = set(Path(uri, "data").iterdir())
+    messages = query.write([[(2, "b")], [(3, "c")]])
+    (set(Path(uri, "data").iterdir()) - before).pop().unlink()
+
+    with pytest.raises(StoreError, match=r"wrote 1 files to .* does not see"):
+        query.commit(messages, 1)
+    query.abort(messages, 1)
+    assert rows(uri) == [(1, "a")]
+
+    query.run(1, [[(2, "b")], [(3, "c")]])
+    assert rows(uri)[-2:] == [(2, "b"), (3, "c")]
 
 
 # --- upserts ----------------------------------------------------------------------------------

@@ -169,6 +169,8 @@ def refuse_missing_files(plan: WritePlan, fragments: Sequence[Fragment]) -> None
     ------
     StoreError
         The path is not shared by the machines of the cluster; nothing is committed.
+    CommitConflictError
+        Another dataset is in the place of the one that the plan was made for.
     """
     if not plan.store.is_local:
         return
@@ -180,6 +182,7 @@ def refuse_missing_files(plan: WritePlan, fragments: Sequence[Fragment]) -> None
     )
     missing = [name for name in names if plan.store.is_free(name)]
     if missing:
+        version_read(plan)  # another dataset has none of them either
         raise StoreError(
             f"executors wrote {len(missing)} files to {plan.store.uri} that the driver "
             f"{socket.gethostname()} does not see, such as {missing[0]}. Nothing was committed. "

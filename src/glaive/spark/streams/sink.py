@@ -46,7 +46,7 @@ from glaive.spark.failures import without_inner_frames
 from glaive.spark.streams.options import StreamOptions
 from glaive.spark.streams.upsert import check_keys, upsert
 from glaive.spark.write_job import WriteJob
-from glaive.spark.writer import FragmentsWritten, LanceArrowWriter
+from glaive.spark.writer import FragmentsWritten, LanceArrowWriter, refuse_missing_files
 from glaive.table.app_transactions import AppTransaction, last_applied
 from glaive.table.load import open_latest
 from glaive.types import VersionIdentity
@@ -111,6 +111,8 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         ------
         OptionError
             A later batch was applied: the checkpoint is older, and its rows may be others.
+        StoreError
+            Files of the tasks are not where this process sees them.
         """
         transaction = AppTransaction(self.app_id, batchId)
         newest = self._newest()
@@ -124,6 +126,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         if not fragments and (self.options.merge_keys or self.job.plan.options.mode == "append"):
             return
         plan = self._plan_of(written)
+        refuse_missing_files(plan, fragments)
         if self.options.merge_keys:
             self._merge(plan, fragments, transaction)
         else:
