@@ -114,3 +114,13 @@ def test_no_part_of_the_text_of_a_duration_is_a_negative_zero() -> None:
         "-1 days 0 hours 0 mins 0 secs",
     ]
     assert cast(pa.array([-500], pa.duration("ms")), pa.string())[0].as_py().endswith("-0.500 secs")
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("text", ["9999 366", "0001 000", "2023 366", "2023 0", "2023 999"])
+def test_days_that_a_year_lacks_are_no_moments(text: str) -> None:
+    rows = pa.table({"t": [text]})
+    with pytest.raises(FilterError, match="does not follow"):
+        evaluate("to_timestamp(t, '%Y %j')", rows)
+    (last,) = evaluate("to_date(t, '%Y %j')", pa.table({"t": ["2024 366"]})).to_pylist()
+    assert str(last) == "2024-12-31"

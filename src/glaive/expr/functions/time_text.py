@@ -227,8 +227,6 @@ def parse_moment(text: str, pattern: str) -> int | None:
         moment = dt.datetime(*_date(parts), *_clock(parts), tzinfo=dt.UTC)
     except (ValueError, KeyError):
         return None
-    if "j" in parts:
-        moment += dt.timedelta(days=int(parts["j"]) - 1)
     seconds = _epoch(moment)
     if "z" in parts:
         digits = parts["z"].replace(":", "")
@@ -246,7 +244,10 @@ def _date(parts: dict[str, str]) -> tuple[int, int, int]:
         year = int(parts["y"])
         year += 2000 if year < 70 else 1900
     if "j" in parts:
-        return year, 1, 1
+        day = dt.date.fromordinal(dt.date(year, 1, 1).toordinal() + int(parts["j"]) - 1)
+        if day.year != year:
+            raise ValueError("the year has no such day")
+        return day.year, day.month, day.day
     if "b" in parts:
         names = [name[: len(parts["b"])].lower() for name in _MONTHS.split()]
         return year, names.index(parts["b"].lower()) + 1, int(parts["d"])
