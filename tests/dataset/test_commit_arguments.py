@@ -15,7 +15,14 @@ import pytest
 import glaive
 from glaive.dataset.commits.index_metadata import IndexFile
 from glaive.dataset.commits.transactions import Transaction
-from glaive.errors import CorruptFileError, OptionError, OptionRangeError, SchemaError
+from glaive.dataset.fragments.data_files import DeletionFile
+from glaive.errors import (
+    CorruptFileError,
+    OptionError,
+    OptionRangeError,
+    SchemaError,
+    UnsupportedFeatureError,
+)
 from glaive.fragment import LanceFragment
 
 ROWS = pa.table({"a": [1, 2]})
@@ -201,6 +208,25 @@ def test_a_data_file_that_has_not_a_column_for_each_field_is_refused(
     operation = Operation.Append([replace(fragment, files=[file])])
     with pytest.raises(OptionError, match="of a data file: expected"):
         glaive.LanceDataset.commit(place, operation, read_version=1)
+    assert glaive.dataset(place).to_table() == ROWS
+
+
+def test_a_fragment_with_more_deleted_rows_than_rows_is_refused(place: str) -> None:
+    (fragment,) = appended(place).fragments
+    deleted = [replace(fragment, deletion_file=DeletionFile(1, 2, "array", n)) for n in (2, 3)]
+    assert deleted[0].num_rows == 0
+    deleted[0].to_stored()
+    with pytest.raises(OptionError, match="num_deleted_rows of fragment 0: expected an integer"):
+        glaive.LanceDataset.commit(place, Operation.Append(deleted[1:]), read_version=1)
+    assert glaive.dataset(place).to_table() == ROWS
+
+
+def test_files_of_an_unknown_version_replace_no_dataset(place: str) -> None:
+    (fragment,) = appended(place).fragments
+    file = replace(fragment.files[0], file_major_version=9)
+    operation = Operation.Overwrite(ROWS.schema, [replace(fragment, files=[file])])
+    with pytest.raises(UnsupportedFeatureError, match=r"unknown data storage version '9\.\d'"):
+        glaive.LanceDataset.commit(place, operation)
     assert glaive.dataset(place).to_table() == ROWS
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from glaive.dataclass import dataclass
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.limits import (
     MAX_FRAGMENT_ID,
     MAX_FRAGMENT_ROWS,
@@ -31,6 +31,7 @@ __all__ = [
     "Fragment",
     "SingleFile",
     "check_fragment",
+    "known_version",
     "storage_version",
 ]
 
@@ -41,6 +42,10 @@ TOMBSTONE = -2
 LEGACY = FormatVersion(0, 1)
 """Entries of files in this version list fields, but not columns."""
 
+_VERSIONS = {
+    text: FormatVersion(*map(int, text.split("."))) for text in ("0.1", "2.0", "2.1", "2.2", "2.3")
+}
+
 _TRANSACTION = "the transaction"
 """Source of uncommitted fragments, for messages."""
 
@@ -50,6 +55,24 @@ def storage_version(major: int, minor: int) -> FormatVersion:
     if (major, minor) == (0, 3):
         return FormatVersion(2, 0)
     return FormatVersion(0, 1) if major == 0 else FormatVersion(major, minor)
+
+
+def known_version(text: str, where: object) -> FormatVersion:
+    """The format version that a manifest names for new data files.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        This reader does not know it.
+    """
+    known = _VERSIONS.get(text)
+    if known is None:
+        raise UnsupportedFeatureError(
+            f"unknown data storage version {text!r} (in {where}); this reader knows "
+            f"{', '.join(_VERSIONS)}. The dataset was probably written by a newer Lance: upgrade "
+            "glaive."
+        )
+    return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,11 +22,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.errors import CorruptFileError, FragmentNotFoundError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, FragmentNotFoundError
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature, check_readable
 from glaive.format.footer import ManifestFooter
-from glaive.format.fragment import Fragment, SingleFile, check_fragment
+from glaive.format.fragment import Fragment, SingleFile, check_fragment, known_version
 from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.limits import check_base_paths, check_file_name
 from glaive.format.manifest_checksum import SIZE as CHECKSUMS_SIZE
@@ -43,9 +43,6 @@ WRITER: Final = ("glaive", "0.1.0")
 """Library and version in manifests."""
 
 _LENGTH: Final = struct.Struct("<I")
-_FORMATS: Final = {
-    text: FormatVersion(*map(int, text.split("."))) for text in ("0.1", "2.0", "2.1", "2.2", "2.3")
-}
 
 
 class Manifest:
@@ -116,14 +113,7 @@ class Manifest:
         """Format version of new data files."""
         text = self.wire.data_format.version
         if text:
-            known = _FORMATS.get(text)
-            if known is None:
-                raise UnsupportedFeatureError(
-                    f"unknown data storage version {text!r} (in {self.where}); this reader knows "
-                    f"{', '.join(_FORMATS)}. The dataset was probably written by a newer Lance: "
-                    "upgrade glaive."
-                )
-            return known
+            return known_version(text, self.where)
         for position in range(self.num_fragments):
             for file in Fragment.from_wire(self._parsed(self.wire, position), self.where).files:
                 return file.version

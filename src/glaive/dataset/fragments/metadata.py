@@ -96,12 +96,16 @@ class FragmentMetadata:
             )
         ids, created = self.row_id_meta, self.created_at_version_meta
         updated = self.last_updated_at_version_meta
-        rows = f"physical_rows of fragment {self.id!r:.40}"
+        fragment = f"of fragment {self.id!r:.40}"
+        rows = checked_integer(self.physical_rows, f"physical_rows {fragment}", MAX_FRAGMENT_ROWS)
+        deleted = None if deletions is None else DeletionFile.of(deletions).to_stored()
+        if deleted is not None and deleted.rows is not None and rows:  # 0 is an unknown number
+            checked_integer(deleted.rows, f"num_deleted_rows {fragment}", rows)
         return stored.Fragment(
             id=checked_integer(self.id, "id of a fragment", MAX_FRAGMENT_ID),
             files=tuple(DataFile.of(file).to_stored() for file in files),
-            physical_rows=checked_integer(self.physical_rows, rows, MAX_FRAGMENT_ROWS),
-            deletion_file=None if deletions is None else DeletionFile.of(deletions).to_stored(),
+            physical_rows=rows,
+            deletion_file=deleted,
             row_ids=None if ids is None else ids.inline,
             row_ids_in_column=ids is not None and ids.inline is None,
             created_at=None if created is None else created.inline,

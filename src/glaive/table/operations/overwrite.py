@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 from glaive.dataclass import dataclass
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
-from glaive.format.fragment import Fragment
+from glaive.format.fragment import Fragment, known_version
 from glaive.format.fragment_list import encode_lists
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
@@ -131,5 +131,5 @@ class Overwrite(TableOperation):
             return options.storage_version
         for fragment in self.fragments:
             for file in fragment.files:
-                return file.version
+                return known_version(str(file.version), "the new version")
         return DEFAULT_STORAGE_VERSION if base is None else base.data_format
