@@ -378,6 +378,16 @@ class TestSources:
         with pytest.raises(SchemaError, match="column 'b' holds objects"):
             dataset.add_columns(lambda _: frame)
 
+    def test_numbers_of_128_bits_in_polars_frames_are_refused(self, tmp_path: Path) -> None:
+        polars = pytest.importorskip("polars")
+        frame = polars.DataFrame({"b": [[1]]}, schema={"b": polars.List(polars.Int128)})
+        dataset = glaive.write_dataset(pa.table({"id": [1]}), tmp_path / "t")
+        for data in (frame, iter([frame]), frame.lazy(), frame["b"]):
+            with pytest.raises(SchemaError, match="column 'b' holds List"):
+                glaive.write_dataset(data, tmp_path / "t", mode="append")
+        with pytest.raises(SchemaError, match="column 'b' holds List"):
+            dataset.add_columns(lambda _: frame)
+
     @pytest.mark.parametrize(
         "data",
         [

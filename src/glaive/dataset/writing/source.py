@@ -251,13 +251,23 @@ def _is_frame(item: object) -> bool:
 
 
 def refuse_objects(frame: Any) -> None:
-    """Refuse columns of polars whose values are objects: to Arrow they are addresses of these."""
-    for name, kind in frame.schema.items() if hasattr(frame, "schema") else ():
-        if f"{kind}" == "Object":
+    """Refuse columns of polars that Arrow has no type for, such as of numbers with 128 bits.
+
+    Values that are objects are addresses of these to Arrow.
+    """
+    for column in frame.get_columns() if hasattr(frame, "get_columns") else [frame]:
+        if f"{column.dtype}" == "Object":
             raise SchemaError(
-                f"column {name!r} holds objects of Python, for which Arrow has no type. Drop it, "
-                "or cast it before writing."
+                f"column {column.name!r} holds objects of Python, for which Arrow has no type. "
+                "Drop it, or cast it before writing."
             )
+        try:
+            column.head(0).to_arrow()
+        except pa.ArrowException as error:
+            raise SchemaError(
+                f"column {column.name!r} holds {column.dtype}, for which Arrow has no type. Drop "
+                "it, or cast it before writing."
+            ) from error
 
 
 @contextmanager
