@@ -372,6 +372,27 @@ def test_extension_types_become_csv_of_what_they_store(call: Call, tmp_path: Pat
     assert (tmp_path / "b.csv").read_text() == '"j","b"\n"{""a"":1}",true\n,false\n'
 
 
+def test_json_has_all_digits_of_times(call: Call, tmp_path: Path) -> None:
+    count = 12_345_678_901_234_567
+    at = pa.array([45_296_000_000_001, None]).view(pa.time64("ns"))
+    took = pa.array([count, None]).view(pa.duration("ns"))
+    lists = pa.ListArray.from_arrays([0, 1, 2], at)
+    rows = pa.table({"at": at, "took": took, "all": lists, "both": took.dictionary_encode()})
+    source, target = str(tmp_path / "a.lance"), tmp_path / "b.json"
+    glaive.write_dataset(rows.drop_columns(["both"]), source)
+    assert call("convert", source, str(target)).exit_code == 0
+    assert target.read_text() == call("scan", source, "--json").stdout
+    text = "12:34:56.000000001"
+    first = {"at": text, "took": count, "all": [text]}
+    second = {"at": None, "took": None, "all": [None]}
+    assert [json.loads(line) for line in target.read_text().splitlines()] == [first, second]
+    with pa.ipc.new_file(tmp_path / "c.arrow", rows.schema) as writer:
+        writer.write_table(rows)
+    assert call("convert", str(tmp_path / "c.arrow"), str(target), "--overwrite").exit_code == 0
+    lines = [json.loads(line) for line in target.read_text().splitlines()]
+    assert lines == [first | {"both": count}, second | {"both": None}]
+
+
 def test_hidden_files_beside_json_are_not_read(call: Call, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"a": 1}\n')

@@ -1,6 +1,6 @@
 """Values as Python objects, also where Python has none: dates after the year 9999, unknown zones.
 
-Only for what is shown to people: other values keep the types of Arrow.
+Only for what is shown to people, and for JSON: other values keep the types of Arrow.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["NO_PYTHON_VALUE", "python_rows", "python_values"]
+__all__ = ["NO_PYTHON_VALUE", "exact_rows", "python_rows", "python_values"]
 
 NO_PYTHON_VALUE: Final = (ArithmeticError, LookupError, OSError, ValueError)
 """What pyarrow raises: by limits of Python, and for time zones that are unknown or no names."""
@@ -30,6 +30,46 @@ def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     if not names:
         return [{} for _ in range(rows.num_rows)]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def exact_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows with all digits of their times, which those of Python lack.
+
+    Nanoseconds of a day are texts, and durations numbers of their unit, as in exported files.
+    """
+    if not rows.schema.names:
+        return python_rows(rows)
+    columns: list[Any] = [
+        column if _exact(column.type) == column.type else column.cast(_exact(column.type))
+        for column in rows.columns
+    ]
+    return python_rows(pa.Table.from_arrays(columns, names=rows.schema.names))
+
+
+def _exact(kind: Any) -> Any:
+    """The type as which Python has all digits; the same where it has these already."""
+    types = pa.types
+    if types.is_duration(kind):
+        return pa.int64()
+    if types.is_time64(kind) and kind.unit == "ns":
+        return pa.string()
+    if isinstance(kind, pa.BaseExtensionType) or types.is_dictionary(kind):
+        own = kind.value_type if types.is_dictionary(kind) else kind.storage_type
+        exact = _exact(own)
+        return kind if exact == own else exact
+    inner = [kind.field(at) for at in range(kind.num_fields)]
+    fields = [field.with_type(_exact(field.type)) for field in inner]
+    if fields == inner or types.is_union(kind):
+        return kind
+    if types.is_struct(kind):
+        return pa.struct(fields)
+    if types.is_map(kind):
+        return pa.map_(*fields[0].type)
+    if types.is_fixed_size_list(kind):
+        return pa.list_(fields[0], kind.list_size)
+    if types.is_large_list(kind):
+        return pa.large_list(fields[0])
+    return pa.list_(fields[0]) if types.is_list(kind) else kind  # Lance has no views of lists
 
 
 def _value(column: pa.Array | pa.ChunkedArray, at: int) -> object:

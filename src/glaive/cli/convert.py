@@ -392,8 +392,8 @@ class _JsonLines:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
-        from glaive.arrow.python_values import python_rows
+        from glaive.arrow.python_values import exact_rows
         from glaive.cli.output import json_line
 
-        for row in python_rows(batch):
+        for row in exact_rows(batch):
             self._out.write(json_line(row) + "\n")

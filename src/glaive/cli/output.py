@@ -204,10 +204,10 @@ def width_of_output() -> int | None:
 
 def print_rows(batch: pa.Table | pa.RecordBatch, *, as_json: bool) -> None:
     """Print rows as JSON lines, or as a table with long values truncated."""
-    from glaive.arrow.python_values import python_rows
+    from glaive.arrow.python_values import exact_rows, python_rows
 
     if as_json:
-        for row in python_rows(batch):
+        for row in exact_rows(batch):
             print_json(row)
     else:
         names = list(batch.schema.names)
@@ -248,8 +248,6 @@ def _finite(value: Any) -> Any:
 
 def _plain(value: Any) -> object:
     """Convert a value for JSON: times to ISO 8601, bytes to base64, others to strings."""
-    if isinstance(value, dt.timedelta):
-        return value.total_seconds()
     if isinstance(value, dt.date | dt.time):
         return value.isoformat()
     if isinstance(value, bytes):
