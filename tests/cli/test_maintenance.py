@@ -311,6 +311,22 @@ def test_texts_of_several_lines_are_converted_back_from_csv(call: Call, tmp_path
     assert glaive.dataset(back).to_table() == glaive.dataset(source).to_table()
 
 
+@pytest.mark.parametrize("ahead", [0, 500_000], ids=["first block", "later block"])
+def test_a_quotation_mark_that_is_never_closed_takes_in_no_lines(
+    call: Call, tmp_path: Path, ahead: int
+) -> None:
+    source, target = tmp_path / "a.csv", tmp_path / "b.lance"
+    lines = [*(f'{number},"x"' for number in range(ahead)), '7,"y', "8,z", "9,w"]
+    source.write_text("n,t\n" + "\n".join(lines) + "\n")
+    refused = call("convert", str(source), str(target))
+    assert refused.exit_code == 1
+    assert f"a.csv, line {ahead + 2}: a quotation mark is not closed" in refused.stderr
+    source.write_text('n,t\n1,"x\ny"\n' + "\n".join(lines))
+    refused = call("convert", str(source), str(target))
+    assert "a quotation mark is not closed" in refused.stderr
+    assert not target.exists()
+
+
 def test_files_of_parquet_are_converted_to_the_columns_of_all(call: Call, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

@@ -181,13 +181,11 @@ def _csv_of(found: list[str]) -> Any:
     import pyarrow.dataset as pads
     from pyarrow import csv
 
-    from glaive.ingestion.formats.quotes import Quotes
-    from glaive.ingestion.records import first_block
+    from glaive.ingestion.formats.quotes import checked_quotes
     from glaive.ingestion.sources import local_file
 
-    begins = (first_block(local_file(path), 4 << 20).data for path in found)
-    options = csv.ParseOptions(newlines_in_values=any(map(Quotes(",", '"', "").go_on, begins)))
-    return pads.CsvFileFormat(parse_options=options)
+    quoted = checked_quotes(map(local_file, found))
+    return pads.CsvFileFormat(parse_options=csv.ParseOptions(newlines_in_values=quoted))
 
 
 def _columns_of(found: list[str], kind: Any) -> pa.Schema:

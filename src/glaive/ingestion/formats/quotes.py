@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -10,18 +10,26 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.ingestion.records import record_starts, unescaped
+from glaive.errors import FormatError
+from glaive.ingestion.records import first_block, parse_blocks, record_starts, unescaped
+from glaive.ingestion.rejects import Rejects
+from glaive.ingestion.sources import SourceFile
 from glaive.memory import as_array
 from glaive.types import Int64s, UInt8s
 
-__all__ = ["GOES_ON", "Quotes", "are_quoted_nulls", "block_size"]
+__all__ = ["GOES_ON", "Quotes", "are_quoted_nulls", "block_size", "checked_quotes"]
 
 GOES_ON = (
     "A value in quotation marks that goes on in the next line is read with reader_options="
     "{'multiline': True}"
 )
+_INGEST = (
+    "A value in quotation marks that goes on in the next line is read by glaive ingest with "
+    "--option multiline=true"
+)
 _NOT_CLOSED = "a quotation mark is not closed"
 _LINE_END, _RETURN = b"\n\r"
+_BEGINNING = 4 << 20
 _ANOTHER = b"\nx\n"
 """A record, and nothing but the end of a value where a quotation mark is open."""
 
@@ -96,6 +104,33 @@ class Quotes:
         if shorter or ends_open:
             raise pa.ArrowInvalid(f"{_NOT_CLOSED} in its line. {GOES_ON}")
 
+    def check_file(self, file: SourceFile, *, quoted: bool) -> None:
+        """Check that no value of a file takes in lines that are records of their own.
+
+        For readers that do not tell how many records a part of the file has.
+
+        Parameters
+        ----------
+        quoted
+            Values may go on in the next line.
+
+        Raises
+        ------
+        FormatError
+            A mark is not closed, where ``quoted`` in the last record; names the line.
+        """
+
+        def check(data: pa.Buffer) -> pa.Table:
+            starts = record_starts(data, quoted=False, escape=self.escape)
+            marks = unescaped(as_array(data), self.quote, self.escape)
+            in_lines = not np.any(np.searchsorted(marks, starts) % 2)
+            if not (in_lines and self._are_pairs(as_array(data))):
+                self.check_closed(data, self._records(data), quoted=quoted)
+            return pa.table({})
+
+        for _ in parse_blocks(file, check, _FirstFails(keep=False), quoted=quoted):
+            pass
+
     def _are_pairs(self, values: UInt8s) -> bool:
         """Whether each mark begins or ends a value, or is one of two that stand for one.
 
@@ -152,6 +187,30 @@ class Quotes:
         except pa.ArrowInvalid:
             return 1  # it cannot tell the columns of a first record that is open
         return int(table.num_rows) + len(invalid)
+
+
+def checked_quotes(files: Iterable[SourceFile]) -> bool:
+    """Whether values of one of the files go on in the next line, as their beginnings show.
+
+    Raises
+    ------
+    FormatError
+        A quotation mark is not closed; names file and line.
+    """
+    quotes, found = Quotes(",", '"', ""), False
+    for file in files:
+        quoted = quotes.go_on(first_block(file, _BEGINNING).data)
+        quotes.check_file(file, quoted=quoted)
+        found = found or quoted
+    return found
+
+
+class _FirstFails(Rejects):
+    """Refuses the first record that is not closed."""
+
+    def add(self, file: SourceFile, line: int | None, reason: str, record: bytes | None) -> None:
+        """Raise the error."""
+        raise FormatError(f"{file.uri}, line {line}: {reason.replace(GOES_ON, _INGEST)}")
 
 
 def are_quoted_nulls(
