@@ -45,6 +45,7 @@ from glaive.table.operations.restore import Restore
 from glaive.table.operations.update_config import UpdateConfig
 from glaive.table.protocol import BuildContext, CommitOptions, Conflict, TableOperation
 from glaive.table.put_manifest import made_by, put_manifest
+from glaive.types import FormatVersion
 
 from .native import SCHEMA, as_read, data_file, fragment, index, operations
 from .places import make_store
@@ -305,6 +306,17 @@ def test_columns_are_replaced_in_place(store: ObjectStore, base: Manifest) -> No
     assert whole.fragment(0) == base.fragment(0)
     with pytest.raises(NotFoundError, match="no fragment 9"):
         commit(store, 4, DataReplacement(((9, data_file("x", 1)),)))
+
+
+@pytest.mark.usefixtures("base")
+def test_replaced_columns_in_files_of_another_version_are_flagged(store: ObjectStore) -> None:
+    other = replace(data_file("b1", 1), version=FormatVersion(2, 1))
+    made = commit(store, 1, DataReplacement(((1, other),)))
+    assert made.wire.reader_feature_flags == made.wire.writer_feature_flags
+    assert made.uses(Feature.MIXED_FILE_VERSIONS)
+    old = replace(other, version=LEGACY, column_indices=())
+    with pytest.raises(UnsupportedFeatureError, match=r"0\.1 and 2\.x cannot be mixed"):
+        commit(store, 2, DataReplacement(((1, old),)))
 
 
 def test_columns_of_0_1_files_are_not_split(store: ObjectStore) -> None:

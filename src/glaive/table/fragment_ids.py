@@ -16,7 +16,7 @@ from glaive.arrow.buffers import ascending
 from glaive.errors import CorruptFileError, NotFoundError, OptionError, UnsupportedFeatureError
 from glaive.format.flags import Feature
 from glaive.format.fragment import TOMBSTONE, Fragment
-from glaive.format.fragment_list import FragmentList, file_versions, messages_of
+from glaive.format.fragment_list import FragmentList, messages_of
 from glaive.format.limits import MAX_FRAGMENT_ID
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
@@ -323,13 +323,13 @@ def drop_dead_files(fragment: Wire, live: Collection[int] | None = None) -> None
 
 
 def mark_file_versions(
-    wire: table_pb2.ManifestOutline, fragments: Iterable[Fragment], version: FormatVersion
+    wire: table_pb2.ManifestOutline, found: Collection[FormatVersion], version: FormatVersion
 ) -> None:
-    """Set the flag of mixed file versions if files differ from the dataset's version.
+    """Set the flag of mixed file versions if those of new files differ from the dataset's version.
 
     Errors as for :func:`check_mixing`.
     """
-    others = file_versions(fragments) - {version}
+    others = {*found} - {version}
     if not others:
         return
     check_mixing(version, others)

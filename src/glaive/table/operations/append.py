@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import encode_lists, ids_of
+from glaive.format.fragment_list import encode_lists, file_versions, ids_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
@@ -136,7 +136,7 @@ class Append(TableOperation):
         if self.once:
             self._refuse_twice()
         wire = copy_of(base)
-        mark_file_versions(wire, self.fragments, base.data_format)
+        mark_file_versions(wire, file_versions(self.fragments), base.data_format)
         added = new_fragments(wire, self.fragments, context.version)
         kept = edit_fragments(base, wire, added=added)
         section = base.index_section

@@ -24,7 +24,13 @@ from glaive.table.concurrent_changes import (
     removed_fragments,
     replaced_fields,
 )
-from glaive.table.fragment_ids import copy_of, drop_dead_files, edit_fragments, mark_changed
+from glaive.table.fragment_ids import (
+    copy_of,
+    drop_dead_files,
+    edit_fragments,
+    mark_changed,
+    mark_file_versions,
+)
 from glaive.table.index_coverage import encode_indices, prune, related_fields
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
@@ -113,6 +119,8 @@ class DataReplacement(TableOperation):
         ------
         OptionError
             The replacements are not for the same columns, or a fragment has several.
+        UnsupportedFeatureError
+            Files of format 0.1 and of 2.x would be mixed.
         """
         base = needs_dataset(base, "replace columns")
         _check(self.replacements)
@@ -123,6 +131,7 @@ class DataReplacement(TableOperation):
             _replace(fragment, file)
             mark_changed(fragment, context.version)
             replaced.append(fragment.SerializeToString())
+        mark_file_versions(wire, {file.version for _, file in self.replacements}, base.data_format)
         kept = edit_fragments(base, wire, replaced=FragmentList(replaced))
         numbers = [number for number, _ in self.replacements]
         fields = related_fields(base.schema, self._fields())

@@ -15,7 +15,7 @@ from glaive.errors import OptionError
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import FragmentList, encode_lists, messages_of
+from glaive.format.fragment_list import FragmentList, encode_lists, file_versions, messages_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
@@ -111,7 +111,7 @@ class Merge(TableOperation):
             )
         wire = copy_of(base)
         set_columns(wire, self.schema, metadata=bool(self.schema.metadata))
-        mark_file_versions(wire, self.fragments, base.data_format)
+        mark_file_versions(wire, file_versions(self.fragments), base.data_format)
         made = FragmentList.of(self.fragments)
         without_id = self._positions_without_id(base, made.ids)
         if without_id:

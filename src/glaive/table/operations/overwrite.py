@@ -15,7 +15,7 @@ from glaive.dataclass import dataclass
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment, known_version
-from glaive.format.fragment_list import encode_lists
+from glaive.format.fragment_list import encode_lists, file_versions
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
@@ -122,7 +122,7 @@ class Overwrite(TableOperation):
         wire.data_format.version = str(stored)
         if wire.HasField("max_allocated_field_id"):
             wire.max_allocated_field_id = max(wire.max_allocated_field_id, self.schema.max_field_id)
-        mark_file_versions(wire, self.fragments, stored)
+        mark_file_versions(wire, file_versions(self.fragments), stored)
         put_fragments(wire, new_fragments(wire, self.fragments, context.version, keep_ids=False))
         return Draft(wire)
 

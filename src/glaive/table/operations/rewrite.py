@@ -14,7 +14,13 @@ from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, OptionError
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import FragmentList, encode_lists, ids_of, messages_of
+from glaive.format.fragment_list import (
+    FragmentList,
+    encode_lists,
+    file_versions,
+    ids_of,
+    messages_of,
+)
 from glaive.format.index_section import check_uuid
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
@@ -149,7 +155,7 @@ class Rewrite(TableOperation):
         relocated: list[tuple[frozenset[int], frozenset[int]]] = []
         stable = base.uses(Feature.STABLE_ROW_IDS)
         for group in self.groups:
-            mark_file_versions(wire, group.new, base.data_format)
+            mark_file_versions(wire, file_versions(group.new), base.data_format)
             new = [_numbered(wire, message, stable=stable) for message in messages_of(group.new)]
             old = ids_of(group.old)
             removed += old

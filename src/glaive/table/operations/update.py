@@ -17,7 +17,7 @@ from glaive.dataclass import dataclass
 from glaive.format.bitmaps import offsets_of
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
-from glaive.format.fragment_list import encode_lists, ids_of, messages_of
+from glaive.format.fragment_list import encode_lists, file_versions, ids_of, messages_of
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import count_row_ids
@@ -212,7 +212,7 @@ class Update(DeletingOperation):
         base = needs_dataset(base, "update rows")
         wire = copy_of(base)
         for fragments in (self.new, self.updated):
-            mark_file_versions(wire, fragments, base.data_format)
+            mark_file_versions(wire, file_versions(fragments), base.data_format)
         change = partial(self._mark_changed, base, context.version) if self.in_place else None
         replaced = final_fragments(base, self.updated, change)
         entries = without_new(base.indices, ids_of(self.new))
