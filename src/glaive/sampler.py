@@ -185,7 +185,7 @@ class ShardedBatchSampler(Sharded, Sampler):
         offset: int = 0,
         **kwargs: Any,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of this process; with a filter ``offset`` leaves out whole batches."""
+        """Yield the batches of this process."""
         dataset = dataset.holding(dataset.opened)
         checked_integer(batch_size, "batch_size", MAX_ROWS, 1)
         done, rest = divmod(checked_integer(offset, "offset", MAX_ROWS), batch_size)
@@ -195,7 +195,8 @@ class ShardedBatchSampler(Sharded, Sampler):
             scanner = dataset.scanner(
                 filter=filter, batch_size=share, strict_batch_size=True, **options
             )
-            yield from islice(self._every_nth_row(scanner.to_batches()), done, None)
+            later = islice(self._every_nth_row(scanner.to_batches()), done, None)
+            yield from without_rows(later, rest)
             return
         count = -(-len(dataset) // batch_size)
         numbers = self._share(count)
