@@ -5,6 +5,7 @@ Arrow's JSON type is called ``lance.json`` in files, because its values are enco
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -12,11 +13,12 @@ import pyarrow as pa
 
 from glaive.format.logical_types import CATEGORIES, EXTENSION_METADATA, EXTENSION_NAME, WITHHELD
 
-__all__ = ["JSON", "as_written", "extended", "field_metadata", "storage_type"]
+__all__ = ["JSON", "as_written", "extended", "field_metadata", "storage_type", "with_metadata"]
 
 JSON = "lance.json"
 _ARROW_JSON = "arrow.json"
 _NAME = EXTENSION_NAME.encode()
+_PANDAS = b"pandas"
 _READ_INSTEAD = frozenset({WITHHELD[EXTENSION_NAME], *CATEGORIES.values()})
 _WITHHELD = {key.encode(): other.encode() for key, other in WITHHELD.items()}
 
@@ -55,6 +57,19 @@ def as_written(metadata: dict[str, bytes]) -> dict[str, bytes]:
     from glaive.format.extension_metadata import restored
 
     return restored(metadata)
+
+
+def with_metadata(fields: Sequence[pa.Field[Any]], schema: pa.Schema, *, same: bool) -> pa.Schema:
+    """Columns with the metadata of a schema, and what pandas notes of those that are as there.
+
+    ``same`` if none was computed or has another name.
+    """
+    metadata: Any = schema.metadata
+    if metadata and not same and _PANDAS in metadata:
+        from glaive.format.pandas_metadata import fitting
+
+        metadata[_PANDAS] = fitting(metadata[_PANDAS], fields)
+    return pa.schema(fields, metadata)
 
 
 def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:

@@ -121,11 +121,12 @@ class LanceSchema:
     @cached_property
     def _arrow(self) -> pa.Schema:
         metadata: Any = dict(self.metadata) if self.metadata else None
+        fields = [field.to_arrow() for field in self.fields]
         if metadata and not READ_BY_OTHERS.isdisjoint(metadata):
             from glaive.format.schema_metadata import safe_for_others
 
-            metadata = safe_for_others(metadata, (field.name for field in self.fields))
-        return pa.schema([field.to_arrow() for field in self.fields], metadata)
+            metadata = safe_for_others(metadata, fields)
+        return pa.schema(fields, metadata)
 
     def logical_schema(self, *, json: bool = True) -> pa.Schema:
         """Arrow schema with logical types: the extension types that pyarrow knows."""

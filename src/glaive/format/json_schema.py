@@ -60,7 +60,7 @@ def json_to_schema(schema_json: Mapping[str, Any]) -> pa.Schema:
         fields = [_to_field(one, "schema") for one in given["fields"]]
         metadata = _entries(given)
         if metadata and not READ_BY_OTHERS.isdisjoint(metadata):
-            metadata = safe_for_others(metadata, (field.name for field in fields))
+            metadata = safe_for_others(metadata, fields)
         schema = pa.schema(fields, metadata)  # type: ignore[arg-type]  # bytes are fine
     except RecursionError as error:
         raise SchemaError("json_to_schema: fields are nested too deeply") from error

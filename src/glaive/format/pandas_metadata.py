@@ -10,10 +10,39 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-__all__ = ["is_unsafe"]
+import pyarrow as pa
+
+from glaive.format.logical_types import EXTENSION_NAME, WITHHELD
+
+__all__ = ["fitting", "is_unsafe"]
 
 _WIDE: Final = re.compile(r"(?:^|\W)[aSUV]?\d")
 """A type of NumPy with a number of bytes or items: ``S300``, ``S 300``, ``3i8``, ``(3,)i8``."""
+
+_NAMES_OF_TYPES: Final = frozenset({EXTENSION_NAME.encode(), WITHHELD[EXTENSION_NAME].encode()})
+
+_KINDS: Final = {
+    pa.null(): "empty",
+    pa.bool_(): "bool",
+    pa.int8(): "int8",
+    pa.int16(): "int16",
+    pa.int32(): "int32",
+    pa.int64(): "int64",
+    pa.uint8(): "uint8",
+    pa.uint16(): "uint16",
+    pa.uint32(): "uint32",
+    pa.uint64(): "uint64",
+    pa.float16(): "float16",
+    pa.float32(): "float32",
+    pa.float64(): "float64",
+    pa.date32(): "date",
+    pa.date64(): "date",
+    pa.string(): "unicode",
+    pa.large_string(): "unicode",
+    pa.binary(): "bytes",
+    pa.large_binary(): "bytes",
+}
+"""What a note calls a type of Arrow."""
 
 _LONG: Final = 1_000
 """Characters of a name with levels, at most: each may be an item, and each item is a level."""
@@ -47,3 +76,56 @@ def is_unsafe(noted: bytes, names_of_columns: Iterable[str]) -> bool:
         or any("dateutil/" in kind for kind in columns + of_names)
         or any(map(_WIDE.search, of_names))
     )
+
+
+def fitting(noted: bytes, fields: Iterable[pa.Field[Any]]) -> bytes:
+    """A note without the types that columns had before they were changed, or made again.
+
+    Nor with that of a column in the place of which there is something computed. Arrow and pandas
+    would convert the values to what the column was: numbers to booleans or to texts, times to days.
+
+    Parameters
+    ----------
+    noted
+        A note that is not unsafe, or something else.
+    fields
+        The columns there are.
+    """
+    try:
+        said = json.loads(noted)
+    except (ValueError, RecursionError):
+        return noted
+    kinds = {field.name: _kind(field) for field in fields}
+    found = False
+    for one in said.get("columns", ()):
+        kind = kinds.get(str(one.get("field_name", one.get("name"))))
+        if kind not in (None, _noted_kind(one)):
+            one |= {"pandas_type": kind, "numpy_type": "object", "metadata": None}
+            found = True
+    return json.dumps(said).encode() if found else noted
+
+
+def _kind(field: pa.Field[Any]) -> str:
+    """What a note calls the type of a column; lists, which are noted as objects, too, as these."""
+    data_type, types = field.type, pa.types
+    if not _NAMES_OF_TYPES.isdisjoint(field.metadata or ()):
+        return "object"
+    if types.is_timestamp(data_type):
+        return "datetime" if data_type.tz is None else "datetimetz"
+    if types.is_decimal(data_type):
+        return "decimal"
+    if types.is_dictionary(data_type):
+        return "categorical"
+    if types.is_time(data_type):
+        return "time"
+    return "bytes" if types.is_fixed_size_binary(data_type) else _KINDS.get(data_type, "object")
+
+
+def _noted_kind(one: dict[str, Any]) -> str:
+    """The same as it is noted, where texts and bytes of some widths are objects."""
+    kind, of_numpy = str(one.get("pandas_type")), str(one.get("numpy_type"))
+    if kind == "object" and of_numpy.startswith(("str", "large_string")):
+        return "unicode"
+    if kind == "object" and "binary" in of_numpy:
+        return "bytes"
+    return "object" if kind.startswith("list[") else kind

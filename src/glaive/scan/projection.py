@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from glaive.arrow.widths import RowSizes
 from glaive.dataclass import dataclass
 from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.blobs import as_binary, described, has_blobs_v2, logical
-from glaive.format.extension import extended
+from glaive.format.extension import extended, with_metadata
 from glaive.format.fields import Field, LanceSchema
 from glaive.scan.nullability import may_be_null
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLUMNS
@@ -222,7 +222,7 @@ def project(
             made.add_path(column)
         else:
             made.add_top(column)
-    return made.done(inputs)
+    return made.done(inputs, same=all(isinstance(column, str) for column in order))
 
 
 def _is_plain(fields: Sequence[Field], outputs: Sequence[Output | Computed]) -> bool:
@@ -298,8 +298,8 @@ class _Maker:
         self.outputs.append(Computed(value, inputs))
         self.arrow.append(pa.field(name, value.type, may_be_null(node, self._may_be_null)))
 
-    def done(self, inputs: Sequence[str]) -> Projection:
-        """The projection, with columns that are needed beside those of the result."""
+    def done(self, inputs: Sequence[str], *, same: bool) -> Projection:
+        """The projection, with columns needed beside it; ``same`` if none of it is computed."""
         fields, outputs = self.fields, self.outputs
         beside = {path: self._read(path) for path in inputs}
         plain = _is_plain(fields, outputs)
@@ -309,8 +309,7 @@ class _Maker:
             plain = plain and not blob_contents
         else:
             fields = [described(field) for field in fields]
-        metadata: Any = self.schema.to_arrow().metadata
-        stored = pa.schema(self.arrow, metadata)
+        stored = with_metadata(self.arrow, self.schema.to_arrow(), same=same)
         logical_schema = extended(stored)
         return Projection(
             fields=tuple(fields),
