@@ -90,6 +90,19 @@ def test_an_extension_type_is_read_as_its_storage_and_keeps_its_name() -> None:
     }
 
 
+@pytest.mark.spec("rel-42")
+def test_a_name_in_a_dataset_does_not_change_how_a_copy_of_its_rows_is_stored() -> None:
+    named = pa.field("x", pa.float32(), metadata={ARROW_TYPE: "halffloat", "lance:own": "kept"})
+    lists = pa.field("l", pa.list_(named), metadata={f"{ARROW_TYPE}.element": "halffloat"})
+    schema = to_spark(pa.schema([named, pa.field("s", pa.struct([named])), lists]))
+    assert schema["x"].metadata == {"lance:own": "kept"}
+    assert to_arrow(schema).types == [
+        pa.float32(),
+        pa.struct([("x", pa.float32())]),
+        pa.list_(pa.float32()),
+    ]
+
+
 def test_a_name_that_no_longer_fits_the_column_is_passed_over() -> None:
     stale = StructField("x", StringType(), metadata={ARROW_TYPE: "uint8"})
     foreign = StructField("y", StringType(), metadata={ARROW_TYPE: "no such type"})

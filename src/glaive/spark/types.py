@@ -67,7 +67,7 @@ ARROW_TYPE = "lance:arrow_type"
 """Metadata key for the name of the stored type; a path within the type may follow it."""
 
 METADATA_PREFIXES = ("ARROW:", "lance-", "lance.", "lance:")
-"""Metadata with these key prefixes is copied in both directions."""
+"""Metadata with these key prefixes is copied in both directions, but for the names of types."""
 
 MAX_DECIMAL_DIGITS = 38
 """Maximum precision of Spark's decimals."""
@@ -176,7 +176,7 @@ def _to_spark_field(field: pa.Field, where: str) -> StructField:
     metadata = {
         key: value.decode()
         for key, value in field_metadata(field).items()
-        if key.startswith(METADATA_PREFIXES) and _is_text(value)
+        if _is_copied(key) and _is_text(value)
     }
     return StructField(field.name, spark, field.nullable, metadata | names)
 
@@ -249,6 +249,10 @@ def _to_spark_leaf(data_type: Any, where: str) -> DataType:
     )
 
 
+def _is_copied(key: str) -> bool:
+    return key.startswith(METADATA_PREFIXES) and not key.startswith(ARROW_TYPE)
+
+
 def _is_text(value: bytes) -> bool:
     try:
         value.decode()
@@ -289,11 +293,7 @@ def _to_arrow_field(field: StructField, *, strict: bool) -> pa.Field:
             "blobs='bytes', or drop it"
         )
     data_type = _to_arrow(field.dataType, ARROW_TYPE, _stored_names(field), strict=strict)
-    copied = {
-        key: str(value)
-        for key, value in metadata.items()
-        if key.startswith(METADATA_PREFIXES) and not key.startswith(ARROW_TYPE)
-    }
+    copied = {key: str(value) for key, value in metadata.items() if _is_copied(key)}
     nullable = field.nullable or not strict
     return pa.field(field.name, data_type, nullable=nullable, metadata=copied or None)
 
