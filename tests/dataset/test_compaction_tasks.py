@@ -94,3 +94,14 @@ def test_a_path_that_no_message_can_have_is_refused_where_json_is_read(tmp_path:
     changed["tasks"][0]["fragments"][0]["files"][0]["path"] = "\ud800.lance"
     with pytest.raises(OptionError, match="path below the folder"):
         CompactionPlan.from_json(json.dumps(changed))
+
+
+@pytest.mark.parametrize("metrics", [[1], "many", 5, None, {"files_removed": None}])
+def test_counts_of_another_form_are_refused_where_json_is_read(
+    tmp_path: Path, metrics: object
+) -> None:
+    dataset = glaive.write_dataset({"id": range(40)}, tmp_path / "t", max_rows_per_file=10)
+    (task,) = Compaction.plan(dataset).tasks
+    result = json.loads(task.execute(dataset).json()) | {"metrics": metrics}
+    with pytest.raises(OptionError, match=r"RewriteResult|files_removed"):
+        RewriteResult.from_json(json.dumps(result))

@@ -40,7 +40,7 @@ class JsonValue:
 
         try:
             return cls.of_content(loads(json))
-        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise OptionError(
                 f"Could not load {cls.__name__} due to error: expected its JSON, found "
                 f"{json!r:.80} ({error})"
