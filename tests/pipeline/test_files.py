@@ -170,6 +170,9 @@ def test_parameters_of_a_run_are_those_of_the_file(tmp_path: Path) -> None:
         load(file, {"minimun": 3})
     with pytest.raises(OptionError, match="parameter minimum: expected int, found 'x'"):
         load(file, {"minimum": "x"})
+    for number in (float("inf"), float("nan"), 1.5):
+        with pytest.raises(OptionError, match="parameter minimum: expected int, found"):
+            load(file, {"minimum": number})
 
 
 def no_session() -> Any:

@@ -52,10 +52,13 @@ def _typed(value: Any, default: Any, where: str, *, hidden: bool) -> Any:
         return value
     words = {"true": True, "false": False}
     try:
-        return words[value.lower()] if kind is bool else kind(value)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        found = shown(value, hidden=hidden)
-        raise OptionError(f"{where}: expected {kind.__name__}, found {found}") from None
+        made = words[value.lower()] if kind is bool else kind(value)
+        if kind is str or isinstance(value, str) or made == value:
+            return made
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+        pass  # reported below
+    found = shown(value, hidden=hidden)
+    raise OptionError(f"{where}: expected {kind.__name__}, found {found}")
 
 
 def substituted(value: Any, parameters: Mapping[str, Any], where: str) -> Any:
