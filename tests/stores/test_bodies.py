@@ -187,6 +187,36 @@ def test_a_source_of_such_a_length_is_an_error(tmp_path: Path, name: str, stated
         glaive.ingest(f"{url}/{name}", tmp_path / "t", source_options=OPTIONS)
 
 
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("kind", ["web", "bucket"])
+def test_the_size_of_an_object_is_one_that_files_can_have(kind: str) -> None:
+    stated = (1 << 64) - 1
+    with (
+        serving(Sender(endless=False, stated=stated)) as url,
+        pytest.raises(StoreError, match=f"d/x: the store says that it has {stated} bytes"),
+    ):
+        opened(url, kind).head("x")
+
+
+@pytest.mark.spec("rel-42")
+def test_so_are_sizes_in_a_listing() -> None:
+    stated = (1 << 64) - 1
+
+    class Listing(Sender):
+        def answer(self, client: socket.socket) -> None:
+            client.recv(65536)
+            changed = "<LastModified>2025-10-21T07:28:00.000Z</LastModified>"
+            found = f"<Contents><Key>d/x</Key>{changed}<Size>{stated}</Size></Contents>"
+            body = f"<ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>"
+            client.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+
+    with (
+        serving(Listing(endless=False)) as url,
+        pytest.raises(StoreError, match=f"d/x: the store says that it has {stated} bytes"),
+    ):
+        list(opened(url, "bucket").walk(""))
+
+
 def test_several_ranges_of_a_web_server_come_in_their_order() -> None:
     with serving(Sender(endless=False)) as url:
         reader = opened(url, "web").open("x")

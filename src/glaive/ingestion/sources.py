@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError, OptionError, StoreError
-from glaive.io.failures import as_store_errors, from_system, not_a_file
+from glaive.io.failures import LARGEST, as_store_errors, from_system, not_a_file, too_large
 from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
 from glaive.io.uri import open_object, open_store
 from glaive.types import ByteRange
@@ -44,9 +44,6 @@ COMPRESSIONS: Final[dict[str, Codec]] = {
 """Codecs of Arrow by the last suffix of a name."""
 
 _WILDCARD = re.compile(r"[*?\[]")
-
-_LARGEST: Final = 1 << 62
-"""Bytes of a file at most, far more than any place has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +233,8 @@ def _folder(store: ObjectStore) -> str:
 
 
 def _described(folder: str, meta: ObjectMeta, options: Mapping[str, str]) -> SourceFile:
-    if meta.size > _LARGEST:  # a server may state any number, also one that Arrow cannot count to
-        raise StoreError(
-            f"cannot read {folder}{meta.path}: the store says that it has {meta.size} bytes, more "
-            "than a file can have. Check which server answers."
-        )
+    if meta.size > LARGEST:  # of a file of this machine, too: it may have holes
+        raise too_large(f"{folder}{meta.path}", meta.size)
     return SourceFile(folder, meta.path, meta.size, meta.modified, options)
 
 

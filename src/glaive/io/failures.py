@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from stat import S_ISDIR
+from typing import Final
 
 from glaive.errors import (
     CorruptFileError,
@@ -19,6 +20,7 @@ from glaive.errors import (
 from glaive.types import ByteRange
 
 __all__ = [
+    "LARGEST",
     "PANIC",
     "as_store_errors",
     "beyond_end",
@@ -29,6 +31,7 @@ __all__ = [
     "from_system",
     "had_no_answer",
     "not_a_file",
+    "too_large",
     "without_named_secrets",
     "without_values",
 ]
@@ -233,6 +236,18 @@ def had_no_answer(error: BaseException) -> bool:
     said = [getattr(error, name, None) for name in _ANSWERED]
     said += [getattr(said[-1], name, None) for name in _ANSWERED]
     return all(one is None for one in said) or any(one in _OF_PROXIES for one in said)
+
+
+LARGEST: Final = 1 << 62
+"""Bytes of a file at most, far more than any place has: a server may state any number."""
+
+
+def too_large(path: str, size: int) -> StoreError:
+    """The error for an object of more bytes than files have, to which Arrow cannot count."""
+    return StoreError(
+        f"cannot read {path}: the store says that it has {size} bytes, more than a file can have. "
+        "Check which server answers."
+    )
 
 
 def check_ranges(path: str, ranges: Sequence[ByteRange], size: int) -> None:

@@ -40,7 +40,7 @@ from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import repeating
 from glaive.io.stats import IoCounters
 from glaive.io.storage_options import DOWNLOAD_RETRIES
-from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, byte_views
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, byte_views, described
 from glaive.io.temporary import is_temporary
 from glaive.types import ByteRange
 
@@ -235,7 +235,7 @@ class FsspecStore(ObjectStore):
         for entry in sorted(files, key=lambda entry: str(entry["name"])):
             name = self._system._strip_protocol(entry["name"])  # noqa: SLF001  # documented for subclasses; there is no public name
             if name != key and is_temporary(name.rpartition("/")[2]) == unfinished:
-                yield ObjectMeta(name[cut:], int(entry.get("size") or 0), _time(entry))
+                yield described(self, name[cut:], int(entry.get("size") or 0), _time(entry))
 
     def head(self, path: str) -> ObjectMeta:
         """Size and time of an object. One request."""
@@ -251,7 +251,7 @@ class FsspecStore(ObjectStore):
             refused = StoreError(f"cannot look up {self.full(path)}: it is a directory.")
             refused.errno = errno.EISDIR
             raise refused
-        return ObjectMeta(path, int(entry.get("size") or 0), _time(entry))
+        return described(self, path, int(entry.get("size") or 0), _time(entry))
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects one by one; missing ones are no error.

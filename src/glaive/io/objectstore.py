@@ -26,7 +26,7 @@ from glaive.io.remote import RemoteReader, RemoteSink
 from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import is_transient, pause, repeating
 from glaive.io.stats import IoCounters
-from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, byte_views
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, byte_views, described
 from glaive.types import ByteRange
 
 __all__ = ["ObjectReader", "ObjectSink", "ObjectStoreAdapter"]
@@ -214,7 +214,7 @@ class ObjectStoreAdapter(ObjectStore):
                         if self._in_order:
                             return
                     elif start is None or path >= start:
-                        yield ObjectMeta(path, meta["size"], meta["last_modified"])
+                        yield described(self, path, meta["size"], meta["last_modified"])
         except refusals() as error:
             raise self.failed(error, self.full(prefix), "list") from None
 
@@ -246,7 +246,7 @@ class ObjectStoreAdapter(ObjectStore):
             self.counters.add_read(1, 0)
         except refusals() as error:
             raise self.failed(error, self.full(path), "look up") from None
-        return ObjectMeta(path, meta["size"], meta["last_modified"])
+        return described(self, path, meta["size"], meta["last_modified"])
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects, many per request if the store can; missing ones are no error."""

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError, StoreError
+from glaive.io.failures import LARGEST, too_large
 from glaive.io.stats import IoCounters
 from glaive.types import ByteRange
 
@@ -30,6 +31,7 @@ __all__ = [
     "RangeReader",
     "Sink",
     "byte_views",
+    "described",
 ]
 
 PutMode = Literal["create", "overwrite"]
@@ -385,3 +387,10 @@ class ObjectStore(ABC):
         a name that only writers of datasets use.
         """
         return self.link_out(path) if self.is_link(path) else None
+
+
+def described(store: ObjectStore, path: str, size: int, modified: datetime | None) -> ObjectMeta:
+    """What a server states of an object; of a size that no file has it is an error."""
+    if size > LARGEST:
+        raise too_large(store.full(path), size)
+    return ObjectMeta(path, size, modified)
