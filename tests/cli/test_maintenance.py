@@ -266,7 +266,8 @@ def test_search_finds_vectors_and_texts(call: Call, tmp_path: Path) -> None:
     found = objects(call("search", uri, "--column", "t", "--text", "word3", *options))
     assert [row["id"] for row in found] == [3]
     assert "give one of" in call("search", uri, "--column", "t").stderr
-    assert "JSON list" in call("search", uri, "--column", "v", "--vector", "x").stderr
+    for wrong in ("x", "5", "[" * 5_000, f"[{'9' * 400}]"):
+        assert "JSON list" in call("search", uri, "--column", "v", "--vector", wrong).stderr
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "arrow", "lance"])

@@ -70,7 +70,7 @@ def _numbers(text: str) -> list[float]:
     try:
         given = json.loads(text)
         return [float(number) for number in given]
-    except (TypeError, ValueError) as error:
+    except (OverflowError, RecursionError, TypeError, ValueError) as error:
         raise click.BadParameter(
             f"expected a JSON list of numbers: {error}", param_hint="--vector"
         ) from error
