@@ -74,6 +74,25 @@ def test_a_column_with_the_name_of_an_attribute_hides_no_source(
         glaive.spark.write(frame, uri, mode="overwrite")
 
 
+@pytest.mark.parametrize("way", ["load", "view", "changes"])
+def test_reads_of_spark_itself_have_the_version_that_they_read(
+    spark: SparkSession, uri: str, way: str
+) -> None:
+    glaive.spark.write(spark.range(3), uri)
+    if way == "load":
+        frame = spark.read.format("lance").load(uri)
+    elif way == "view":
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW seen USING lance OPTIONS (path '{uri}')")
+        frame = spark.table("seen")
+    else:
+        frame = glaive.spark.read_changes(spark, uri, 1).select("id")
+    glaive.write_dataset(glaive.dataset(uri).to_table(limit=1), uri, mode="append")
+
+    with pytest.raises(CommitConflictError, match=r"made from version 1.*would be lost"):
+        glaive.spark.write(frame, uri, mode="overwrite")
+    assert glaive.spark.write(frame, uri, mode="overwrite", expected_version=2) == 3
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from glaive.spark.options import Options, from_spark
 from glaive.spark.planned_scan import ScanFunction, options_of
+from glaive.spark.streams.options import stream_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,6 +25,7 @@ NAMES = ("lance", "glaive")
 
 RELATION = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation"
 
+PYTHON_TABLE = "org.apache.spark.sql.execution.datasources.v2.python.PythonTable"
 
 FUNCTION = "org.apache.spark.sql.catalyst.plans.logical.MapInArrow"
 """A function over the rows of a frame, such as a :class:`ScanFunction`."""
@@ -60,7 +62,8 @@ def _of_jvm(frame: Any) -> Iterator[Options]:
         node = waiting.pop()
         kind = node.getClass().getName()
         if kind == RELATION and node.table().name() in NAMES:
-            yield from_spark(dict(node.options().asCaseSensitiveMap()))
+            given = dict(node.options().asCaseSensitiveMap())
+            yield _pinned(node.table()) or from_spark(stream_options(given)[1])
         elif kind == FUNCTION:
             options = options_of(node.functionExpr().name())
             if options is not None:
@@ -68,6 +71,27 @@ def _of_jvm(frame: Any) -> Iterator[Options]:
         # Queries of expressions, such as those of IN, are no children.
         for below in (node.subqueries(), node.children()):
             waiting += [below.apply(at) for at in reversed(range(below.size()))]
+
+
+def _pinned(table: Any) -> Options | None:
+    """The options with the version that a read of ``spark.read`` or of a view in SQL has.
+
+    Spark keeps the source, pickled, behind a field that it has no method for. None where it is
+    another field in this version of Spark, or the caller gave the schema: nothing is pinned yet.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.cloudpickle import loads
+
+    if table.getClass().getName() != PYTHON_TABLE:
+        return None
+    try:
+        field = table.getClass().getDeclaredField("ds")
+        field.setAccessible(True)
+        made = field.get(table).dataSourceInPython()
+        source = None if made is None else loads(bytes(made.dataSource()))
+    except Py4JError:
+        return None
+    return getattr(source, "pinned", None)
 
 
 def _of_client(plan: Any) -> Iterator[Options]:
@@ -84,7 +108,7 @@ def _of_client(plan: Any) -> Iterator[Options]:
             options: dict[str, str] = dict(members.get("_options") or {})
             if members.get("_paths"):
                 options["path"] = members["_paths"][0]
-            yield from_spark(options)
+            yield from_spark(stream_options(options)[1])
         elif isinstance(node, MapPartitions):
             function = getattr(node._function._function, "_func", None)  # noqa: SLF001  # as above
             if isinstance(function, ScanFunction):
@@ -104,7 +128,7 @@ def _of_message(relation: Any) -> Iterator[Options]:
         kind = message.DESCRIPTOR.full_name
         if kind == "spark.connect.Read.DataSource" and message.format in NAMES:
             path = {"path": message.paths[0]} if message.paths else {}
-            yield from_spark(dict(message.options) | path)
+            yield from_spark(stream_options(dict(message.options) | path)[1])
         elif kind == "spark.connect.MapPartitions":
             options = options_of(message.func.function_name)
             if options is not None:

@@ -264,7 +264,8 @@ def _version_read(
 ) -> int | None:
     """The oldest version of a dataset that a frame reads, if it does.
 
-    A frame of ``spark.read`` does not say which version it has: the newest one is taken.
+    A frame of ``spark.read`` over Spark Connect, or with a schema that the caller gave, does not
+    say which version it has: the newest one is taken.
     """
     from glaive.spark.frame import open_dataset
     from glaive.spark.frame_sources import frame_sources
