@@ -139,6 +139,22 @@ def test_tables_that_would_be_one_view_are_not_registered(
     assert [row.a for row in spark.table("other_cases").collect()] == [2]
 
 
+@pytest.mark.spark
+@pytest.mark.spec("rel-42")
+def test_names_that_java_has_no_texts_for_are_errors_of_the_family(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    glaive.write_dataset(ROWS, tmp_path / "t")
+    with pytest.raises(OptionError, match="name of the view: the character at 3 is half of"):
+        glaive.spark.register_view(spark, "own\ud800", tmp_path / "t")
+    place = tmp_path / "t\udcff"
+    with pytest.raises(OptionError, match=r"path: the character at .* is half of"):
+        glaive.spark.write(spark.range(3), place)
+    glaive.write_dataset(ROWS, place)
+    with pytest.raises(OptionError, match=r"path: the character at .* is half of"):
+        glaive.spark.read(spark, place)
+
+
 def test_spark_does_not_write_tables_whose_versions_are_managed(tmp_path: Path) -> None:
     from glaive.spark.table_option import with_location
 

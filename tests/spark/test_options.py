@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import glaive
 from glaive import ColumnOrdering
 from glaive.errors import OptionError
-from glaive.spark.options import from_spark, to_spark
+from glaive.spark.options import from_spark, refuse_no_texts, to_spark
 from glaive.spark.source import LanceDataSource
 from glaive.spark.streams.options import stream_options
 
@@ -27,6 +27,18 @@ def test_texts_become_values() -> None:
     assert options.columns == ("a", "b")
     assert options.version == 3
     assert options.allow_truncation is True
+
+
+@pytest.mark.spec("rel-27", "rel-42")
+@pytest.mark.parametrize(
+    "given",
+    [{"path": "/secret/t\udcff"}, {"path": "/t", "storage.aws_secret_access_key": "secret\ud800"}],
+)
+def test_a_text_that_java_does_not_have_is_named_and_not_shown(given: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match="half of a surrogate pair") as raised:
+        refuse_no_texts(given)
+    assert str(raised.value).startswith(f"{[*given][-1]}: ")
+    assert "secret\ud800" not in str(raised.value)
 
 
 def test_names_with_commas_are_given_as_json() -> None:

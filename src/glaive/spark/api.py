@@ -17,7 +17,7 @@ from glaive.errors import OptionError
 from glaive.format.column_path import quoted_name
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.launch import register
-from glaive.spark.options import absolute, from_spark, to_spark
+from glaive.spark.options import absolute, from_spark, refuse_no_texts, to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -175,6 +175,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
     at = pinned(checked, dataset)
     options = {key: text for key, text in options.items() if key not in ("tag", "asof")}
     options |= to_spark({"version": at.version, "branch": at.branch})
+    refuse_no_texts({"path": uri, **options})
     register(spark)
     if push_filters:
         spark.conf.set(PUSHDOWN, "true")
@@ -204,7 +205,7 @@ def register_view(
     Raises
     ------
     OptionError
-        The name has ``${``, or an option is wrong.
+        The name has ``${`` or is no text of Java, or an option is wrong.
 
     Examples
     --------
@@ -222,6 +223,7 @@ def register_view(
     pairs = ", ".join(f"{_quoted(key)} {_quoted(text)}" for key, text in strings.items())
     if "${" in name:  # nothing stands for it within a name
         raise OptionError(f"view {name!r:.80}: Spark replaces ${{…}} in names. Choose another one")
+    refuse_no_texts({**strings, "name of the view": name})
     view = quoted_name(name)
     with as_glaive_errors():
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING lance OPTIONS ({pairs})")

@@ -17,7 +17,7 @@ from glaive.spark.api import is_connect
 from glaive.spark.failures import as_glaive_errors, naming_job
 from glaive.spark.jobs.job import LOOK_BACK, given_transaction
 from glaive.spark.launch import register
-from glaive.spark.options import Options, absolute, from_spark, to_spark
+from glaive.spark.options import Options, absolute, from_spark, refuse_no_texts, to_spark
 from glaive.table.named_jobs import forgotten_until, made_version
 
 if TYPE_CHECKING:
@@ -185,6 +185,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
     from glaive.spark.write_job import open_target
 
     checked = from_spark(options | {"path": uri})
+    refuse_no_texts({"path": uri, **options})
     base = open_target(checked)[1]
     if base is not None:
         done = _made_before(checked, base, mode, None if job_id is None else job)

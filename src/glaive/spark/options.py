@@ -29,7 +29,14 @@ from glaive.spark.option_text import ALIASES, JSON_OPTIONS, READERS, STORAGE
 from glaive.spark.table_option import LocatedOptions, with_location
 from glaive.types import VersionIdentity
 
-__all__ = ["Options", "absolute", "from_spark", "to_spark", "with_absolute_path"]
+__all__ = [
+    "Options",
+    "absolute",
+    "from_spark",
+    "refuse_no_texts",
+    "to_spark",
+    "with_absolute_path",
+]
 
 SET_BY_SPARK = frozenset(
     {"checkpointlocation", "location", "owner", "path", "paths", "provider", "serialization.format"}
@@ -225,6 +232,24 @@ def from_spark(options: Mapping[str, str]) -> Options:
     if len(selectors) > 1:
         raise OptionError(f"options {', '.join(selectors)} all select a version; give only one")
     return Options(**values)
+
+
+def refuse_no_texts(options: Mapping[str, str]) -> None:
+    """Refuse what Python makes of names of files that are no UTF-8, and of half a pair in JSON.
+
+    Raises
+    ------
+    OptionError
+        The session would only say that an error occurred.
+    """
+    for key, text in options.items():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise OptionError(
+                f"{key}: the character at {error.start} is half of a surrogate pair, and Spark has "
+                "no such texts. Rename what has this name, or check how the text was decoded"
+            ) from None
 
 
 def _permissions(storage: Mapping[str, str]) -> dict[str, str]:
