@@ -152,3 +152,49 @@ def test_an_item_that_no_process_can_be_sent_is_an_error() -> None:
     create: Any = lambda: [1, lambda: 2]  # noqa: E731  # a function for this once
     with async_dataset(create) as items, pytest.raises(JobError, match="cannot be sent"):
         list(items)
+
+
+class NotReceived(Exception):  # noqa: N818  # it stands for an error of a user
+    """An error that can be pickled, but not made from what was."""
+
+    def __init__(self, what: str, where: str) -> None:
+        super().__init__(f"{what} in {where}")
+
+
+class FailingOnce:
+    """Items, of which one cannot be read as long as a file is there."""
+
+    def __init__(self, file: Path, error: Exception) -> None:
+        self.file, self.error = file, error
+
+    def __iter__(self) -> Any:
+        yield 1
+        if self.file.exists():
+            raise self.error
+        yield 2
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "message"),
+    [
+        (ValueError("broken"), ValueError, "broken"),
+        (NotReceived("a", "b"), JobError, "cannot be received"),
+    ],
+    ids=["an error", "an error that cannot be received"],
+)
+def test_passes_after_an_error_begin_again(
+    tmp_path: Path, error: Exception, raised: type[Exception], message: str
+) -> None:
+    file = tmp_path / "broken"
+    file.touch()
+    with async_dataset(lambda: FailingOnce(file, error)) as items:
+        for _ in range(3):
+            with pytest.raises(raised, match=message):
+                list(items)
+        next(iter(items))  # a pass that is left has the error in its rest
+        with pytest.raises(raised, match=message):
+            list(items)
+        file.unlink()
+        assert list(items) == [1, 2]
+        assert list(items) == [1, 2]
+    assert not active_children()

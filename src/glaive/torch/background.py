@@ -75,7 +75,12 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
     OptionError
         On iteration, if it was closed.
     JobError
-        On iteration, if the process has ended.
+        On iteration, if the process has ended, or an item cannot be sent or received.
+
+    Notes
+    -----
+    What the dataset raises is raised where the items are read. The pass after it begins with
+    another process.
     """
 
     def __init__(
@@ -93,10 +98,10 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
             raise OptionError("AsyncDataset: it is closed; make another one")
         items = self._items = self._items or self._start()
         while self._midway:  # the rest of a pass that was left
-            self._midway = _next(items)[0] == "item"
+            self._midway = self._next(items)[0] == "item"
         self._midway = True
         while True:
-            kind, item = _next(items)
+            kind, item = self._next(items)
             if kind == "end":
                 self._midway = False
                 return
@@ -115,8 +120,25 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
     def close(self) -> None:
         """End the process; what it has read ahead is dropped."""
         self._closed = True
+        self._end()
+
+    def _next(self, items: Connection) -> tuple[str, Any]:
+        try:
+            kind, item = items.recv()
+        except (EOFError, OSError) as error:
+            raise JobError("AsyncDataset: the process that reads has ended") from error
+        except Exception as error:  # whatever unpickling an item raises
+            kind, item = "error", JobError(f"AsyncDataset: an item cannot be received: {error}")
+            item.__cause__ = error
+        if kind == "error":
+            self._end()  # the process sends nothing more, and would be waited for without end
+            raise item
+        return kind, item
+
+    def _end(self) -> None:
         process, items = self._process, self._items
         self._process = self._items = None
+        self._midway = False
         if process is None or items is None:
             return
         with suppress(EOFError, OSError):  # it has ended
@@ -126,16 +148,6 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
                     items.recv_bytes()
         process.join()
         items.close()
-
-
-def _next(items: Connection) -> tuple[str, Any]:
-    try:
-        kind, item = items.recv()
-    except (EOFError, OSError) as error:
-        raise JobError("AsyncDataset: the process that reads has ended") from error
-    if kind == "error":
-        raise item
-    return kind, item
 
 
 @contextmanager
