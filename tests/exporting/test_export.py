@@ -429,6 +429,28 @@ def test_wrong_options_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "separator", ["", "||", "é", "\0", "\n", '"', "1", "-", ".", ":", "e", " "]
+)
+def test_values_of_csv_that_are_not_quoted_do_not_have_its_separator(
+    opened: OpenedVersion, tmp_path: Path, separator: str
+) -> None:
+    """Numbers and times are not: ``1-1`` with ``-`` between columns would be three of them."""
+    with pytest.raises(OptionError, match="sep: "):
+        export_files(opened, str(tmp_path / "out"), "csv", options={"sep": separator})
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|", "\x01", "/", " "])
+def test_csv_is_read_with_the_separator_that_it_was_given(tmp_path: Path, separator: str) -> None:
+    rows = pa.table({"n": [-1.5, 2e300], "on": [date(2026, 1, 2)] * 2, "text": ["a/ ;|\t", "\x01"]})
+    dataset = glaive.write_dataset(rows, tmp_path / "t")
+    export_files(dataset.opened, str(tmp_path / "out"), "csv", options={"sep": separator})
+    (part,) = (tmp_path / "out").glob("*.csv")
+    read = csv.read_csv(part, parse_options=csv.ParseOptions(delimiter=separator))
+    assert read.to_pylist() == rows.to_pylist()
+
+
 def test_an_export_that_fails_leaves_nothing(opened: OpenedVersion, tmp_path: Path) -> None:
     with pytest.raises(ConnectionError):
         export_files(opened, str(tmp_path / "out"), "parquet", runner=Failing())

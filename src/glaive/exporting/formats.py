@@ -21,6 +21,9 @@ _GROUP_BYTES = 64 << 20
 
 _EMPTY_LINE = re.compile(rb"^(?=\n)", re.MULTILINE)
 
+_NO_SEPARATOR = re.compile(r'[A-Za-z0-9+\-.:"\r\n\0]|[^\x00-\x7f]')
+"""Parts of numbers and times, which are not quoted, and what the writer of Arrow refuses."""
+
 
 class FileFormat(ABC):
     """A format of files, with the options of its writer; can be pickled.
@@ -100,7 +103,7 @@ class Parquet(FileFormat):
 
 
 class Csv(FileFormat):
-    """CSV. Options: ``header`` (true), ``sep`` (``,``)."""
+    """CSV. Options: ``header`` (true), ``sep`` (``,``): a character that no number or time has."""
 
     name = "csv"
     suffix = ".csv"
@@ -108,11 +111,20 @@ class Csv(FileFormat):
     def __init__(self, options: Mapping[str, object]) -> None:
         known_options(self.name, options, ("header", "sep"))
         self.header, self.separator = option(options, "header", True), option(options, "sep", ",")
+        if len(self.separator) != 1 or _NO_SEPARATOR.match(self.separator):
+            raise OptionError(
+                "sep: expected one ASCII character that is no part of a number or time, and no "
+                f"quote or end of line, found {self.separator!r:.40}"
+            )
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse nested columns and bytes."""
+        """Refuse nested columns and bytes, and times where the separator is a part of them."""
         for field in schema:
             stored = _stored(field.type)
+            if self.separator == " " and pa.types.is_timestamp(stored):
+                raise OptionError(
+                    f"sep: times of column {field.name} have spaces, too. Give another character"
+                )
             if pa.types.is_nested(stored) or "binary" in str(stored):
                 raise SchemaError(
                     f"column {field.name}: CSV has no {field.type}. Leave the column out, compute "
