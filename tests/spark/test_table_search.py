@@ -136,6 +136,26 @@ def test_a_table_is_exported_through_a_source_of_spark(
         table.export("orcs", path)
 
 
+def test_what_a_source_of_spark_refuses_is_an_error_of_the_family(
+    table: LanceTable, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "out")
+    refused = r"source '{}' does not take .*{}"
+    with pytest.raises(OptionError, match=refused.format("avro", "AVRO_DATA_SOURCE_NOT_ENABLED")):
+        table.export("avro", path, columns=["id"])
+    with pytest.raises(OptionError, match=refused.format("orc", "codec bogus is not available")):
+        table.export("orc", path, columns=["id"], compression="bogus")
+    with pytest.raises(OptionError, match=refused.format("orc", "For input string")):
+        table.export("orc", path, columns=["id"], maxRecordsPerFile="many")
+    with pytest.raises(OptionError, match=refused.format("binaryFile", "not supported")):
+        table.export("binaryFile", path, columns=["id"])
+    with pytest.raises(OptionError, match="sep: expected one ASCII character"):
+        table.export("csv", path, columns=["id"], sep="")
+    table.export("orc", path, columns=["id"])
+    with pytest.raises(DatasetExistsError, match="already exists"):
+        table.export("orc", path, columns=["id"])
+
+
 def test_a_source_of_spark_overwrites_no_file_that_no_export_wrote(
     spark: SparkSession, table: LanceTable, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
-from glaive.errors import OptionError
+from glaive.errors import DatasetExistsError, OptionError
 from glaive.exporting import FORMATS, ExportMode, export_files
 from glaive.exporting.folder import check_mode, refuse_others
 from glaive.io.local import LocalStore
@@ -98,7 +98,7 @@ class TableExport(TableHandle):
                     target = f"file://{place.path}"  # Spark decodes nothing in it
                 if mode == "overwrite":
                     refuse_others(LocalStore(place.path))
-            with as_glaive_errors(), _naming_formats(format):
+            with _naming_formats(format), as_glaive_errors():
                 frame = self._frame(columns, filter=filter, blobs="bytes")  # type: ignore[arg-type]  # a mapping is read, too
                 frame.write.format(format).mode(mode).options(**options).save(target)
             return {"num_rows": dataset.count_rows(filter)}
@@ -120,13 +120,30 @@ class TableExport(TableHandle):
 
 @contextmanager
 def _naming_formats(given: str) -> Iterator[None]:
-    """Say which formats there are, where Spark has no source of this name either."""
+    """Say which formats there are, where Spark has no source of this name either.
+
+    What a source refuses else, before it writes, is an error of the same class, with its words.
+    """
+    from pyspark.errors import (
+        AnalysisException,
+        IllegalArgumentException,
+        UnsupportedOperationException,
+    )
+
+    refusals = (AnalysisException, IllegalArgumentException, UnsupportedOperationException)
     try:
         yield
     except Exception as error:
-        if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
+        if "[DATA_SOURCE_NOT_FOUND]" in str(error):
+            raise OptionError(
+                f"format: expected {', '.join(FORMATS)}, or the name of a source of Spark, found "
+                f"{given!r}"
+            ) from error
+        if not isinstance(error, refusals):
             raise
+        said = str(error).partition("\n")[0]
+        if "[PATH_ALREADY_EXISTS]" in said:
+            raise DatasetExistsError(f"export as {given}: {said}") from error
         raise OptionError(
-            f"format: expected {', '.join(FORMATS)}, or the name of a source of Spark, found "
-            f"{given!r}"
+            f"Spark's source {given!r} does not take the path, the columns or the options: {said}"
         ) from error
