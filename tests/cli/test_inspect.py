@@ -274,6 +274,17 @@ def test_a_page_of_a_dataset_has_its_files(call: Call, things: str, tmp_path: Pa
     assert [file["fragment"] for file in data["files"]] == [0, 1]
 
 
+def test_a_folder_named_like_a_place_of_the_page_does_not_move_its_parts(
+    call: Call, tmp_path: Path
+) -> None:
+    place, out = str(tmp_path / "{{dataset}}"), tmp_path / "d.html"
+    glaive.write_dataset(pa.table({"a": [1]}), place)
+    assert call("inspect", place, "--html", str(out)).exit_code == 0
+    page = out.read_text("utf-8")
+    assert "<title>{{dataset}} · glaive inspect</title>" in page
+    assert page.index("</head>") < page.index("fragments-title")
+
+
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.2"])
 def test_a_page_of_a_dataset_names_columns_as_its_version_does(
     call: Call, tmp_path: Path, version: str

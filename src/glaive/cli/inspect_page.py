@@ -174,8 +174,8 @@ def render_page(
 
         whole: Any = layout
         view = dataset_view(whole, versions)
-    head, _, body = before.replace("{{title}}", name).partition("{{dataset}}")
-    return head + view + body + text + after
+    head, _, body = before.partition("{{dataset}}")
+    return head.replace("{{title}}", name) + view + body + text + after  # names may be any text
 
 
 def write_page(
