@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.format.pandas_metadata import fitting
 
 pd = pytest.importorskip("pandas")
 
@@ -30,6 +31,7 @@ WRITTEN: dict[str, Any] = {
     "period": pd.period_range("2020", periods=3, freq="D"),
     "interval": pd.interval_range(0, 3),
     "duration": pd.to_timedelta([1, 2, 3]),
+    "duration of Arrow": pd.array([1, None, 3], dtype="duration[s][pyarrow]"),
     "lists": [[1], [2, 3], None],
     "numbers": np.arange(3),
 }
@@ -83,6 +85,39 @@ def test_values_of_a_column_that_was_made_again_are_not_converted_to_what_it_was
     for frame in (made.to_pandas(), made.to_table().to_pandas(), again.to_pandas()):
         assert frame["x"].tolist() == expected
         assert frame["y"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("period", pa.array([1, None, 3], pa.duration("us"))),
+        ("period", pa.array([{"a": 1}, None, {"a": 2}])),
+        ("interval", pa.array([1, None, 3], pa.duration("us"))),
+        ("interval", pa.array([[1], None, [2, 3]])),
+        ("moment", pa.array([1, None, 3], pa.timestamp("ns"))),
+        ("duration of Arrow", pa.array([1, None, 3], pa.duration("us"))),
+        ("duration of Arrow", pa.array([[1], None, [2, 3]])),
+    ],
+)
+def test_nor_are_those_that_a_note_calls_the_same_as_before(
+    tmp_path: Path, kind: str, values: pa.Array
+) -> None:
+    made = glaive.write_dataset(pd.DataFrame({"x": WRITTEN[kind]}), tmp_path / "t")
+    made.add_columns(pa.table({"z": values}))
+    made.drop_columns(["x"])
+    made.alter_columns({"path": "z", "name": "x"})
+    expected = pa.table({"x": values}).to_pandas()
+    for frame in (made.to_pandas(), made.to_table().to_pandas()):
+        pd.testing.assert_frame_equal(frame, expected)
+
+
+@pytest.mark.parametrize("values", [[{"a": 1}], [{"a": b"1"}]])
+def test_a_note_of_structs_of_arrow_is_kept(values: list[Any]) -> None:
+    frame = pd.DataFrame({"x": pd.arrays.ArrowExtensionArray(pa.array(values))})
+    written = pa.Table.from_pandas(frame).schema
+    noted = (written.metadata or {})[b"pandas"]
+    assert fitting(noted, written) == noted
 
 
 @pytest.mark.spec("rel-42")

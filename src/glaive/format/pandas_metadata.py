@@ -21,6 +21,15 @@ _WIDE: Final = re.compile(r"(?:^|\W)[aSUV]?\d")
 
 _NAMES_OF_TYPES: Final = frozenset({EXTENSION_NAME.encode(), WITHHELD[EXTENSION_NAME].encode()})
 
+_OF_ARROW: Final = "[pyarrow]"
+"""The end of a type of pandas that is one of Arrow, to which its values would be converted."""
+
+_TEXTS: Final = re.compile(r"str(?:ing)?(?:\[\w+\])?").fullmatch
+"""Types of pandas for texts, which both types of Arrow for these may have."""
+
+_EXTENSIONS: Final = ("period[", "interval[")
+"""Types of pandas that are extension types of Arrow: others would be taken for their storage."""
+
 _KINDS: Final = {
     pa.null(): "empty",
     pa.bool_(): "bool",
@@ -95,14 +104,26 @@ def fitting(noted: bytes, fields: Iterable[pa.Field[Any]]) -> bytes:
         said = json.loads(noted)
     except (ValueError, RecursionError):
         return noted
-    kinds = {field.name: _kind(field) for field in fields}
+    by_name = {field.name: field for field in fields}
     found = False
     for one in said.get("columns", ()):
-        kind = kinds.get(str(one.get("field_name", one.get("name"))))
-        if kind not in (None, _noted_kind(one)):
-            one |= {"pandas_type": kind, "numpy_type": "object", "metadata": None}
+        field = by_name.get(str(one.get("field_name", one.get("name"))))
+        if field is not None and not _is_as_noted(one, field):
+            one |= {"pandas_type": _kind(field), "numpy_type": "object", "metadata": None}
             found = True
     return json.dumps(said).encode() if found else noted
+
+
+def _is_as_noted(one: dict[str, Any], field: pa.Field[Any]) -> bool:
+    """Whether a column has a type that the classes which its note names can have values of."""
+    kind, of_numpy = str(one.get("pandas_type")), str(one.get("numpy_type"))
+    if of_numpy.endswith(_OF_ARROW) and not _TEXTS(of_numpy):
+        return of_numpy == f"{field.type}{_OF_ARROW}"
+    if of_numpy.startswith(_EXTENSIONS) and _NAMES_OF_TYPES.isdisjoint(field.metadata or ()):
+        return False
+    if kind == "object" and _TEXTS(of_numpy):
+        kind = "unicode"
+    return _kind(field) == ("object" if kind.startswith("list[") else kind)
 
 
 def _kind(field: pa.Field[Any]) -> str:
@@ -119,13 +140,3 @@ def _kind(field: pa.Field[Any]) -> str:
     if types.is_time(data_type):
         return "time"
     return "bytes" if types.is_fixed_size_binary(data_type) else _KINDS.get(data_type, "object")
-
-
-def _noted_kind(one: dict[str, Any]) -> str:
-    """The same as it is noted, where texts and bytes of some widths are objects."""
-    kind, of_numpy = str(one.get("pandas_type")), str(one.get("numpy_type"))
-    if kind == "object" and of_numpy.startswith(("str", "large_string")):
-        return "unicode"
-    if kind == "object" and "binary" in of_numpy:
-        return "bytes"
-    return "object" if kind.startswith("list[") else kind
