@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from glaive.io.pool import gather, ordered_map, worker_count
+from glaive.io.pool import gather, ordered_map, submitted, worker_count
 
 
 def test_results_come_in_the_order_of_the_items() -> None:
@@ -86,6 +87,26 @@ def test_work_that_changes_something_has_ended_when_a_failure_comes_out() -> Non
         ended.append(item)
 
     with pytest.raises(ValueError, match="one"):
+        list(ordered_map(work, range(2), workers=2, in_order=False, stop=stopped.set))
+    assert ended == [0]
+
+
+def test_so_has_that_of_which_a_signal_took_the_future(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped, running, ended = threading.Event(), threading.Event(), []
+
+    def interrupted(*arguments: Any) -> Any:
+        submitted(*arguments)
+        assert running.wait(60)
+        raise KeyboardInterrupt  # as in the start of a thread
+
+    def work(item: int) -> None:
+        running.set()
+        assert stopped.wait(60)
+        time.sleep(0.02)
+        ended.append(item)
+
+    monkeypatch.setattr("glaive.io.pool.submitted", interrupted)
+    with pytest.raises(KeyboardInterrupt):
         list(ordered_map(work, range(2), workers=2, in_order=False, stop=stopped.set))
     assert ended == [0]
 
@@ -192,6 +213,7 @@ def test_every_item_is_done_however_few_are_under_way(ahead: int, in_order: bool
 AFTER_THE_MAIN_THREAD = """
 import sys, threading, time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import glaive

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, count, islice
-from threading import Lock, local
+from threading import Condition, Lock, local
 from time import perf_counter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -124,9 +124,9 @@ def ordered_map(
         return
     from concurrent.futures import FIRST_COMPLETED, wait
 
-    waiting: deque[Future[R]] = deque(
-        submitted(partial(_executor, workers), work, item) for item in first
-    )
+    begun = None if stop is None else _Begun(work)
+    source, work = chain(first, source), begun or work
+    waiting: deque[Future[R]] = deque()
     limit = ahead or 2 * workers
     nothing = object()
     try:
@@ -145,10 +145,40 @@ def ordered_map(
                 continue
             yield waiting.popleft().result()
     finally:
-        begun = [future for future in waiting if not future.cancel()]
-        if stop is not None:
+        for future in waiting:
+            future.cancel()
+        if stop is not None and begun is not None:
             stop()
-            wait(begun)
+            begun.end()
+
+
+class _Begun(Generic[T, R]):
+    """Work that is waited for, also where Ctrl-C came before its future was returned."""
+
+    def __init__(self, work: Callable[[T], R]) -> None:
+        self._work = work
+        self._changed = Condition()
+        self._running = 0
+        self._ended = False
+
+    def __call__(self, item: T) -> R:
+        """Work on an item."""
+        with self._changed:
+            if self._ended:
+                raise InterruptedError("the result of this work is not needed")
+            self._running += 1
+        try:
+            return self._work(item)
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """Begin nothing any more, and wait for what runs."""
+        with self._changed:
+            self._ended = True
+            self._changed.wait_for(lambda: not self._running)
 
 
 def map_requests(
