@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from glaive.errors import CorruptFileError, SchemaError
@@ -17,9 +18,16 @@ def field(number: int, name: str, kind: str) -> file_pb2.Field:
 
 
 @pytest.mark.parametrize("kind", [pa.list_view(pa.int8()), pa.large_list_view(pa.int8())], ids=str)
-def test_list_views_are_to_be_cast_to_lists(kind: pa.DataType) -> None:
-    with pytest.raises(SchemaError, match=r"before writing, to list or large_list\."):
+def test_list_views_are_to_be_made_lists_without_a_cast(kind: pa.DataType) -> None:
+    with pytest.raises(SchemaError, match=r"list or large_list .*column\.to_pylist\(\)"):
         LanceSchema.from_arrow(pa.schema([("a", pa.struct([("b", kind)]))]))
+
+
+def test_runs_are_to_be_decoded() -> None:
+    column = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([7, 8]))
+    with pytest.raises(SchemaError, match=r"pyarrow\.compute\.run_end_decode"):
+        LanceSchema.from_arrow(pa.schema([("a", column.type)]))
+    assert pc.run_end_decode(column).to_pylist() == [7, 7, 8]
 
 
 @pytest.mark.parametrize("item", [pa.uuid(), pa.list_(pa.int8())])

@@ -231,19 +231,25 @@ def logical_type(arrow: Any, column: str) -> str:
             f"column {column!r}: expected values of at most {MAX_WIDTH} bytes, found {arrow}. Cast "
             "the column to large_binary."
         )
+    remedy = _REMEDIES.get(
+        _kind(arrow), f"{_CAST} for instance to a number, string, list or struct"
+    )
     raise SchemaError(
-        f"column {column!r}: Unsupported data type: Lance has no type for {arrow}. Cast the "
-        "column before writing, "
-        f"{_REMEDIES.get(_kind(arrow), 'for instance to a number, string, list or struct')}."
+        f"column {column!r}: Unsupported data type: Lance has no type for {arrow}. {remedy}."
     )
 
 
+_CAST: Final = "Cast the column before writing,"
+
 _REMEDIES: Final = {
-    "list_view": "to list or large_list",
-    "run_end": "to the type of its values",
-    "interval": "to duration or to a struct of months, days and nanoseconds",
-    "decimal": "to decimal128",
-    "union": "to a struct with one nullable field per alternative",
+    "list_view": (
+        "Make the column a list or large_list before writing, by pyarrow.array(column.to_pylist()):"
+        " casts of pyarrow lose rows"
+    ),
+    "run_end": "Decode the column before writing, by pyarrow.compute.run_end_decode",
+    "interval": f"{_CAST} to duration or to a struct of months, days and nanoseconds",
+    "decimal": f"{_CAST} to decimal128",
+    "union": f"{_CAST} to a struct with one nullable field per alternative",
 }
 
 
