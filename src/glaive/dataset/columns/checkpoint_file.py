@@ -44,7 +44,7 @@ def checkpoint_file(path: str | os.PathLike[str], tables: str) -> Iterator[sqlit
     ------
     OptionError
         The file cannot be used, or is a database of something else: a checkpoint is deleted in the
-        end.
+        end. Or a number or a text that is looked for, or kept, is none that SQLite has.
     """
     check_root(os.fsdecode(path), is_local=True)
     try:
@@ -53,6 +53,8 @@ def checkpoint_file(path: str | os.PathLike[str], tables: str) -> Iterator[sqlit
             if not has_tables(connection, tables):
                 connection.executescript(tables)
             yield connection
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise OptionError(f"checkpoint_file {path}: no value that it can hold: {error}") from error
     # Messages of SQLite cite a damaged file, which may have any bytes.
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise OptionError(
