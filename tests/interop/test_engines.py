@@ -270,6 +270,8 @@ def test_names_and_types_of_sql_are_those_of_pylance(tmp_path: Path, items: str)
         ("SELECT 1 AS x UNION ALL SELECT f FROM dataset", [1.0, 0.5, 2.0]),
         ("SELECT 1 AS x UNION ALL (SELECT 2.5 UNION ALL SELECT d FROM dataset)",
          [Decimal("1.00"), Decimal("2.50"), Decimal("9007199254740993.25"), Decimal("0.25")]),
+        ("SELECT 1.5 AS x UNION ALL SELECT d FROM dataset",
+         [Decimal("1.50"), Decimal("9007199254740993.25"), Decimal("0.25")]),
         ("SELECT 1.5 AS x UNION ALL BY NAME SELECT 2 AS y, d AS x FROM dataset",
          [Decimal("1.50"), Decimal("9007199254740993.25"), Decimal("0.25")]),
         ("SELECT CASE WHEN f > 1 THEN 1 ELSE 2 END AS x FROM dataset UNION ALL SELECT '007'",
