@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import OptionError, TrainingError
+from glaive.errors import OptionError, StoreError, TrainingError
 
 torch = pytest.importorskip("torch", reason="install the 'loaders' group")
 vector: Any = pytest.importorskip("glaive.vector")
@@ -95,6 +96,14 @@ def test_each_row_gets_its_partition_and_what_is_left_of_it(
     assert 48 <= glaive.dataset(some).count_rows() <= 50
     with pytest.raises(OptionError, match="num_sub_vectors: 3 does not divide the dimension 8"):
         vector.compute_partitions(dataset, column, clusters, num_sub_vectors=3)
+
+
+def test_a_temporary_folder_that_cannot_be_made_is_named(
+    dataset: glaive.LanceDataset, clusters: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    with pytest.raises(StoreError, match="a temporary folder"):
+        vector.compute_partitions(dataset, "v", clusters)
 
 
 def test_codes_are_those_of_the_nearest_residuals(

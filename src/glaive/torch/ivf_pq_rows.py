@@ -19,6 +19,7 @@ from glaive.dataset.open import dataset as open_dataset
 from glaive.dataset.write import write_dataset
 from glaive.errors import OptionError, TrainingError
 from glaive.format.column_path import quoted_name
+from glaive.io.failures import as_store_errors
 from glaive.sampler import maybe_sample
 from glaive.torch.clusters import KMeans
 from glaive.torch.tensors import to_tensor
@@ -186,7 +187,8 @@ def written(
     schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]], target: Destination
 ) -> LanceDataset:
     """A new dataset with the batches, by default in a temporary folder."""
-    place = tempfile.mkdtemp(prefix="glaive-ivf-") if target is None else os.fspath(target)
+    with as_store_errors("a temporary folder (TMPDIR chooses it)", "write"):
+        place = tempfile.mkdtemp(prefix="glaive-ivf-") if target is None else os.fspath(target)
     reader = pa.RecordBatchReader.from_batches(schema, batches())
     return write_dataset(reader, place)
 
