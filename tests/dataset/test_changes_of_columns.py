@@ -103,3 +103,15 @@ def test_parts_of_columns_are_no_columns_of_a_feed(tmp_path: Path) -> None:
     made = glaive.write_dataset(pa.table({"s": [{"x": 1}]}), tmp_path / "t")
     with pytest.raises(OptionError, match=r"'s\.x' is a part of 's'"):
         made.changes(1, columns=["s.x"])
+
+
+def test_a_column_whose_name_is_empty_is_in_the_feed(tmp_path: Path) -> None:
+    """No writer makes one, but a manifest may have it."""
+    made = glaive.write_dataset(pa.table({"id": [1], "abc": [2]}), tmp_path / "t")
+    made.insert(pa.table({"id": [3], "abc": [4]}))
+    for manifest in (tmp_path / "t/_versions").glob("*.manifest"):
+        # An empty text, and a field that nobody knows in the place of the letters.
+        raw = manifest.read_bytes().replace(b"\x12\x03abc", b"\x12\0\x78\x80\0")
+        manifest.write_bytes(raw)
+    feed = glaive.dataset(tmp_path / "t").changes(2).to_table()
+    assert feed.select(["id", ""]).to_pylist() == [{"id": 3, "": 4}]

@@ -116,7 +116,9 @@ class ChangeReader:
             return
         manifest = here.manifest
         stored = self._sources_of(manifest, task.others)
-        view = here.views.take(tuple(dict.fromkeys(one.name for one in stored if one.name)))
+        view = here.views.take(
+            tuple(dict.fromkeys(one.name for one in stored if one.name is not None))
+        )
         position = manifest.position_of(task.fragment_id)
         for start in range(0, len(rows), self._batch_size):
             part = rows[start : start + self._batch_size]
