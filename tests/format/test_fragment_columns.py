@@ -118,9 +118,63 @@ def test_a_damaged_fragment_is_reported() -> None:
     with pytest.raises(CorruptFileError, match=r"fragments: expected a protobuf message.*m"):
         _ = FragmentColumns(wire, "m").ids
     manifest = Manifest(wire, where="m")
-    assert manifest.fragment(0).id == 3
+    with pytest.raises(CorruptFileError, match="fragments: expected a protobuf message"):
+        manifest.fragment(0)
     with pytest.raises(CorruptFileError, match="fragment: expected a protobuf message"):
         manifest.fragment(1)
+
+
+def message(*fields: tuple[int, int | bytes]) -> bytes:
+    """A message of these fields by number, of small numbers and short bytes."""
+    parts = [
+        bytes([number << 3, value])
+        if isinstance(value, int)
+        else bytes([number << 3 | 2, len(value)]) + value
+        for number, value in fields
+    ]
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ([message((1, 3), (1, 4), (4, 9)), message((4, 9))], (0, 1)),
+        ([message((4, 9)), message((1, 3), (1, 1), (4, 9)), message((4, 9))], (1, 2)),
+        ([message((1, 1), (4, 9)), message((1, b"\5"), (4, 9))], (1,)),
+        ([message((1, 1), (4, 8), (4, 9)), message((1, 2))], (0, 1)),
+        ([message((1, 1), (4, b"\7")), message((1, 2), (4, 9))], (0,)),
+        (
+            [
+                message((1, 1), (4, 9), (3, message((4, b"\1")))),
+                message((1, 2), (4, 9), (3, message((4, 1)))),
+            ],
+            (0,),
+        ),
+        ([message((1, 1), (4, 9), (5, b"a"), (5, b"b")), message((1, 2), (4, 9))], (0, 1)),
+        ([message((1, 1), (4, 9), (5, b"a"), (12, b"")), message((1, 2), (4, 9), (5, b"b"))], (0,)),
+    ],
+)
+def test_a_number_that_is_there_twice_is_taken_for_no_other_fragments(
+    given: list[bytes], wrong: tuple[int, ...]
+) -> None:
+    manifest = Manifest(table_pb2.ManifestOutline(fragments=given), where="m")
+    manifest.read_rows = lambda made: made.wire
+    for position in range(len(given)):
+        if position not in wrong:
+            manifest.fragment(position)
+            continue
+        with pytest.raises(CorruptFileError, match=r"some twice, or in another form \(in m\)"):
+            manifest.fragment(position)
+        with pytest.raises(CorruptFileError, match=r"some twice, or in another form \(in m\)"):
+            manifest.fragment_wire(position)
+
+
+def test_a_number_of_deleted_rows_that_is_there_as_zero_is_not_known() -> None:
+    given = [message((1, 1), (4, 9), (3, message((4, 0)))), message((1, 2), (4, 9), (3, b"\x20\2"))]
+    manifest = Manifest(table_pb2.ManifestOutline(fragments=given), where="m")
+    assert manifest.deleted_rows.tolist() == [-1, 2]
+    assert manifest.count_rows() is None
+    assert [fragment.num_deletions for fragment in manifest.fragments()] == [None, 2]
 
 
 def test_a_damaged_name_is_reported_by_whoever_counts_deleted_rows() -> None:

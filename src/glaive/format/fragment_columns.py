@@ -128,15 +128,13 @@ class FragmentColumns:
             numbers = self._parse(table_pb2.DeletionColumns(), raw).deletion_file.num_deleted_rows
             columns.append(self._marked(numbers, len(part)))
             found += len(numbers)
-        if found == len(self) + len(self._merged.deletion_file):
-            return np.concatenate(columns)
+        deleted = np.concatenate(columns)
+        # One that is there as 0 says no more than one that is omitted.
+        stated = int((deleted > 0).sum())
+        if stated == len(self._merged.deletion_file) == found - len(self):
+            return deleted
         fragments = (self._parse(table_pb2.DataFragment(), raw) for raw in self._wire.fragments)
-        return self._column(
-            (fragment.deletion_file.num_deleted_rows or -1)
-            if fragment.HasField("deletion_file")
-            else 0
-            for fragment in fragments
-        )
+        return self._column(map(_deleted_by, fragments))
 
     def count_rows(self) -> int | None:
         """Live rows; ``None`` in old datasets if the manifest lacks the counts."""
@@ -217,6 +215,40 @@ class FragmentColumns:
         fragment = self._parse(table_pb2.DataFragment(), self._wire.fragments[position])
         return None if fragment.HasField("column_row_ids") else fragment.inline_row_ids
 
+    @cached_property
+    def _alone(self) -> tuple[Int64s, Int64s, Int64s | None, Sequence[bytes] | None]:
+        """Columns whose numbers fragments have in their own messages, too."""
+        merged = self._merged
+        deleted = self.deleted_rows if merged.deletion_file else None
+        row_ids = merged.inline_row_ids
+        known = len(row_ids) == len(self)
+        return self.ids, self.physical_rows, deleted, row_ids if known else None
+
+    def check_same(self, position: int, fragment: table_pb2.DataFragment) -> None:
+        """Check that a fragment has the numbers of its columns here.
+
+        A number that is there twice, or as another kind of field, stands for itself in its own
+        message, and could stand for that of another fragment here.
+
+        Raises
+        ------
+        CorruptFileError
+            It has others.
+        """
+        ids, rows, deleted, row_ids = self._alone
+        if (
+            ids[position] != fragment.id
+            or rows[position] != fragment.physical_rows
+            or (deleted is not None and deleted[position] != _deleted_by(fragment))
+            or (row_ids is not None and row_ids[position] != fragment.inline_row_ids)
+        ):
+            raise CorruptFileError(
+                f"fragment {fragment.id}",
+                expected="an id, numbers of rows and row ids that are there once each, as numbers",
+                found="some twice, or in another form",
+                where=self._where,
+            )
+
     # ----------------------------------------------------------------- parsing
 
     def _numbers(self, name: str, merged: Any) -> Int64s:
@@ -273,6 +305,14 @@ class FragmentColumns:
             found="more",
             where=self._where,
         )
+
+
+def _deleted_by(fragment: table_pb2.DataFragment) -> int:
+    """Deleted rows of a fragment; -1 if only the deletion file has their number."""
+    if not fragment.HasField("deletion_file"):
+        return 0
+    number: int = fragment.deletion_file.num_deleted_rows
+    return number or -1
 
 
 def _between(fragments: Sequence[bytes], mark: Any) -> bytes:

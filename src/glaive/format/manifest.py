@@ -218,10 +218,12 @@ class Manifest:
         Raises
         ------
         CorruptFileError
-            It cannot be parsed, or as for :func:`glaive.format.fragment.check_fragment`.
+            It cannot be parsed, or as for :func:`glaive.format.fragment.check_fragment`, or its
+            numbers are not those of :attr:`columns`.
         """
         message = self._parsed(self.complete_wire, position)
         check_fragment(message, self.where)
+        self.columns.check_same(position, message)
         return message
 
     def single_file(self, position: int, max_size: int) -> SingleFile | None:
@@ -230,7 +232,10 @@ class Manifest:
 
     def fragment(self, position: int) -> Fragment:
         """The fragment at a list position; errors as for :meth:`fragment_wire`."""
-        return Fragment.from_wire(self._parsed(self.complete_wire, position), self.where)
+        message = self._parsed(self.complete_wire, position)
+        fragment = Fragment.from_wire(message, self.where)
+        self.columns.check_same(position, message)
+        return fragment
 
     def _parsed(self, wire: table_pb2.ManifestOutline, position: int) -> table_pb2.DataFragment:
         return parse(table_pb2.DataFragment(), wire.fragments[position], "fragment", self.where)
