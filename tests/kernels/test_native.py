@@ -38,13 +38,14 @@ print(native.xxh64.xxh64(data.address, data.size), "numba" in sys.modules)
 """
 
 
-def hashed(cache: Path, **variables: str) -> tuple[str, bool, str]:
+def hashed(cache: Path, *, folder: Path | None = None, **variables: str) -> tuple[str, bool, str]:
     """Hash in a process of its own: the result, whether it loaded numba, and what it logged."""
     environment = {**os.environ, "GLAIVE_KERNEL_CACHE": str(cache), **variables}
     environment.pop("GLAIVE_KERNELS", None)
     done = subprocess.run(
         [sys.executable, "-c", ROUND_TRIP],
         env=environment,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=True,
@@ -144,6 +145,22 @@ def test_another_processor_has_code_of_its_own(kept: Path, first: str) -> None:
     assert hashed(kept, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")[:2] == (first, True)
     assert len(list(kept.iterdir())) == 2
     assert hashed(kept) == (first, False, "")
+
+
+@pytest.mark.spec("sec-2")
+def test_settings_of_the_compiler_in_the_working_directory_are_not_read(
+    tmp_path: Path, first: str
+) -> None:
+    """The directory may be a dataset of a stranger: they name files that are written over."""
+    pytest.importorskip("yaml")  # numba reads them with it
+    mine, other, folder = tmp_path / "mine", tmp_path / "other", tmp_path / "dataset"
+    for path in (mine, other):
+        path.write_text("precious")
+    folder.mkdir()
+    said = f"dump_html: {mine}\nchrome_trace: {other}\ndisable_jit: 1\n"
+    (folder / ".numba_config.yaml").write_text(said)
+    assert hashed(tmp_path / "kept", folder=folder) == (first, True, "")
+    assert [path.read_text() for path in (mine, other)] == ["precious", "precious"]
 
 
 def test_where_nothing_can_be_kept_every_process_compiles(tmp_path: Path, first: str) -> None:

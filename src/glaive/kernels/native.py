@@ -124,6 +124,9 @@ def is_loaded() -> bool:
 
 def _compiled(module: str, name: str) -> Any:
     """The kernel as numba makes it; with ``GLAIVE_KERNELS=checked``, what is called."""
+    from glaive.kernels.compiler import import_numba
+
+    import_numba()
     return getattr(import_module(f"glaive.kernels.loops.{module}"), name)
 
 
@@ -143,8 +146,9 @@ def _made(module: str, name: str, symbol: str) -> bytes:
     with alone_in(shared_folder(), lambda: has_code(module, name)):
         code = read_code(module, name)
         if code is None:
+            kernel = _compiled(module, name)
             from glaive.kernels.loops.entry import compile_entry
 
-            code = compile_entry(_compiled(module, name), symbol)
+            code = compile_entry(kernel, symbol)
             keep_code(module, name, code)
         return code
