@@ -236,6 +236,40 @@ print(os.environ["PYSPARK_PYTHON"], os.environ.get("PYSPARK_DRIVER_PYTHON"))
     assert done.stdout == "/elsewhere None\n"
 
 
+def test_a_spark_above_the_working_directory_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark looks there first, and a command may be called within a stranger's folder."""
+    script = """
+import glaive.spark
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.sql import SparkSession
+
+def refuse(builder):
+    raise RuntimeError("nothing is started")
+
+SparkSession.Builder.getOrCreate = refuse
+try:
+    glaive.spark.session(master="local[1]")
+except RuntimeError:
+    pass
+print(_find_spark_home())
+"""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    for name in ("bin", "jars", "data"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bin" / "spark-submit").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path / "data",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert not Path(done.stdout.strip()).is_relative_to(tmp_path)
+
+
 def test_executors_keep_compiled_kernels_where_the_driver_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,6 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from glaive.errors import SECRETS, MissingDependencyError, OptionError
@@ -104,9 +105,9 @@ def session(
 
     Notes
     -----
-    Sets ``PYSPARK_PYTHON``, ``JAVA_HOME`` and, for a local session, ``PYSPARK_DRIVER_PYTHON`` and
-    ``SPARK_LOCAL_IP`` in this process if they are not set. Times of a new session are in UTC,
-    and it has the type ``TIME``.
+    Sets ``PYSPARK_PYTHON``, ``JAVA_HOME``, ``SPARK_HOME`` and, for a local session,
+    ``PYSPARK_DRIVER_PYTHON`` and ``SPARK_LOCAL_IP`` in this process if they are not set. Times of a
+    new session are in UTC, and it has the type ``TIME``.
     Starting Spark takes seconds, finding the running session milliseconds.
     """
     if master is not None and remote is not None:
@@ -117,6 +118,7 @@ def session(
     _choose_python(conf, local=local)
     if not submitted and not (remote or "").startswith("sc://"):
         ensure_java()
+        _choose_spark()
     builder = spark_session.builder
     if not (remote or "").startswith("sc://") and not _is_running():
         builder = builder.appName(app_name or "glaive")
@@ -155,6 +157,19 @@ def _defaults(*, local: bool) -> dict[str, object]:
         f"spark.executorEnv.{name}": os.environ[name] for name in PASSED_ON if name in os.environ
     }
     return passed_on | NEW_CONF | (LOCAL_CONF if local else {})
+
+
+def _choose_spark() -> None:
+    """Name the Spark that came with PySpark, where nobody has named another one yet.
+
+    Else PySpark starts one that it finds above the working directory, which may be in a folder of
+    somebody else.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    for folder in map(Path, (spec and spec.submodule_search_locations) or ()):
+        for home in (folder / "spark-distribution", folder):
+            if (home / "bin" / "spark-submit").is_file() and (home / "jars").is_dir():
+                os.environ.setdefault("SPARK_HOME", str(home))
 
 
 def _choose_python(conf: Mapping[str, object], *, local: bool) -> None:
