@@ -292,6 +292,46 @@ path = "https://user:MARKED-5@localhost:9/out"
     assert "MARKED" not in "".join(shown)
 
 
+@pytest.mark.spec("rel-27")
+def test_a_parameter_that_is_a_url_with_a_password_is_in_no_record_or_report(
+    tmp_path: Path,
+) -> None:
+    text = """
+[parameters]
+source = "none"
+end = "none"
+place = "none"
+unused = "none"
+root = "https://h"
+day = "1"
+[datasets]
+near = "near.lance"
+far = "${root}/${end}"
+[steps.load]
+kind = "ingest"
+source = "${source}"
+target = "near"
+[steps.out]
+kind = "export"
+source = "near"
+path = "${place}/$${day}/${day}"
+"""
+    given = {
+        "source": "https://user:MARKED-1@h/x.csv",
+        "end": "t.lance?sig=MARKED-2",
+        "place": "https://user:MARKED-3@h",
+        "unused": "https://h/x?sig=MARKED-4",
+    }
+    pipeline = load(written(tmp_path, text), given)
+    assert pipeline.shown_parameters == {"root": "https://h", "day": "1"}
+    assert pipeline.datasets["far"] == "https://h/t.lance?sig=MARKED-2"
+    runs = Runs.of(pipeline)
+    record = runs.start(pipeline, "one")
+    shown = [render_report(pipeline, record), *(step.shown for step in pipeline.steps.values())]
+    shown += [path.read_text() for path in (tmp_path / "shop.runs").rglob("*") if path.is_file()]
+    assert "MARKED" not in "".join(shown)
+
+
 @pytest.mark.parametrize("kind", kinds())
 def test_every_kind_of_step_is_a_file_and_is_in_the_guide(kind: str) -> None:
     assert kind_of(kind).kind == kind

@@ -81,6 +81,7 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
     declared = read_keys(_Head, _only(tables, "parameters"), (), where).parameters or {}
     credentials = _credentials(tables)
     chosen = chosen_parameters(declared, parameters or {}, where, credentials)
+    credentials |= hidden_parameters_in(_urls_in(tables), chosen)
     filled = {
         key: value if key in _FILLED_LATER else substituted(value, chosen, f"{where}, key {key}")
         for key, value in tables.items()
@@ -136,7 +137,12 @@ def _credentials(tables: Mapping[str, Any]) -> frozenset[str]:
         if _SECRET.search(key)
     ]
     filled = parameters_in([tables.get("storage"), settings.get("remote"), secret])
-    return filled | hidden_parameters_in([tables.get("datasets"), tables.get("steps")])
+    return filled | hidden_parameters_in(_urls_in(tables))
+
+
+def _urls_in(tables: Mapping[str, Any]) -> list[Any]:
+    """What may have URLs of a file."""
+    return [tables.get(key) for key in ("datasets", "steps", "runs")]
 
 
 def _only(tables: Mapping[str, Any], key: str) -> dict[str, Any]:

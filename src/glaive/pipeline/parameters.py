@@ -94,12 +94,35 @@ def parameters_in(value: Any) -> frozenset[str]:
     return frozenset[str]().union(*map(_names_in, _texts_in(value)))
 
 
-def hidden_parameters_in(value: Any) -> frozenset[str]:
-    """Names of the parameters that are part of a password or a key of a URL, at any depth."""
-    hidden = (
-        _names_in(text) - _names_in(GlaiveError.without_secrets(text)) for text in _texts_in(value)
-    )
-    return frozenset[str]().union(*hidden)
+def hidden_parameters_in(value: Any, parameters: Mapping[str, Any] | None = None) -> frozenset[str]:
+    """Names of the parameters that are part of a password or a key of a URL, at any depth.
+
+    With ``parameters``, their values, also of those that bring such a part along: one may be a URL.
+    """
+    hidden = frozenset[str]().union(*map(_hidden_in, _texts_in(value)))
+    if parameters is None:
+        return hidden
+    brought = (_brought_by(text, parameters) for text in (*_texts_in(value), *_each(parameters)))
+    return hidden.union(*brought)
+
+
+def _hidden_in(text: str) -> frozenset[str]:
+    """Names in a text whose places are not shown, whatever the values."""
+    return _names_in(text) - _names_in(GlaiveError.without_secrets(text))
+
+
+def _brought_by(text: str, parameters: Mapping[str, Any]) -> frozenset[str]:
+    """Names in a text whose values are not shown as a whole, once it is filled in."""
+    filled = _PARAMETER.sub(lambda found: str(parameters.get(found[2], "$")), text)
+    seen = GlaiveError.without_secrets(filled)
+    if seen == filled:
+        return frozenset()
+    return frozenset(name for name in _names_in(text) if str(parameters.get(name, "")) not in seen)
+
+
+def _each(parameters: Mapping[str, Any]) -> Iterator[str]:
+    """A text for each parameter that is nothing else."""
+    return (f"${{{name}}}" for name in parameters)
 
 
 def _texts_in(value: Any) -> Iterator[str]:
