@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from glaive.cli.options import names_of, storage_option, storage_pairs
-from glaive.cli.output import examples, human_count, print_json, replacing, say
+from glaive.cli.output import examples, human_count, print_json, public, replacing, say
 from glaive.errors import FormatError
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ def command(
             raise click.ClickException(f"{Path(target).parent} is no folder: make it first")
         rows = _write(reader, target, want)
     if as_json:
-        print_json({"source": source, "target": target, "rows": rows})
+        print_json({"source": public(source), "target": public(target), "rows": rows})
     else:
-        say(f"{human_count(rows)} rows written to {target}")
+        say(f"{human_count(rows)} rows written to {public(target)}")
 
 
 def _kind(path: str, option: str) -> str:

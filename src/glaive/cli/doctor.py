@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from glaive.cli.options import json_option, storage_option, storage_pairs
-from glaive.cli.output import examples, print_json, say
+from glaive.cli.output import examples, print_json, public, say
 
 PACKAGES = ("numpy", "pyarrow", "numba", "obstore", "protobuf", "pyroaring", "PyStemmer")
 OPTIONAL = ("pyspark", "duckdb", "pandas", "polars", "torch", "boto3", "fsspec", "hypothesis")
@@ -86,10 +86,11 @@ def _location(location: str, storage: dict[str, str] | None) -> dict[str, Any]:
     from glaive.dataset.open import dataset as open_dataset
     from glaive.errors import DatasetNotFoundError, GlaiveError
 
+    place = public(location)
     try:
         at = open_dataset(location, storage_options=storage)
     except DatasetNotFoundError:
-        return _check(location, "ok", "can be read; there is no dataset")
+        return _check(place, "ok", "can be read; there is no dataset")
     except (GlaiveError, OSError) as error:
-        return _check(location, "failed", str(error))
-    return _check(location, "ok", f"version {at.version}, {at.count_rows():,} rows")
+        return _check(place, "failed", public(error))
+    return _check(place, "ok", f"version {at.version}, {at.count_rows():,} rows")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from glaive.cli.options import names_of, pairs_of, storage_option, storage_pairs
-from glaive.cli.output import examples, human_count, say
+from glaive.cli.output import examples, human_count, public, say
 
 if TYPE_CHECKING:
     from glaive.ingestion import DriftRule, IngestMode, IngestResult
@@ -147,10 +147,10 @@ def command(
         result = _on_spark(list(sources), dataset, master, pairs_of("--conf", conf), keywords)
     else:
         result = _here(list(sources), dataset, keywords)
-    seconds = time.perf_counter() - started
+    seconds, shown = time.perf_counter() - started, public(dataset)
     if as_json:
         summary = {
-            "dataset": dataset,
+            "dataset": shown,
             "version": result.version,
             "rows": result.rows,
             "files": result.files,
@@ -161,11 +161,11 @@ def command(
         }
         say(json.dumps(summary))
     elif result.repeated:
-        say(f"{dataset}: job {result.job_id} was done before: version {result.version}")
+        say(f"{shown}: job {result.job_id} was done before: version {result.version}")
     else:
         aside = f", {human_count(result.bad_records)} bad records" if result.bad_records else ""
         say(
-            f"{dataset}: version {result.version}, {human_count(result.rows)} rows from "
+            f"{shown}: version {result.version}, {human_count(result.rows)} rows from "
             f"{human_count(result.files)} files{aside}, {seconds:.1f} s"
         )
 
@@ -183,7 +183,7 @@ def _here(sources: list[str], dataset: str, keywords: dict[str, Any]) -> IngestR
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bars:
-        bar = bars.add_task(f"Write {escape(dataset)}", total=None)
+        bar = bars.add_task(f"Write {escape(public(dataset))}", total=None)
 
         def progress(done: int, count: int) -> None:
             bars.update(bar, completed=done, total=count)

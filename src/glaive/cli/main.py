@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from glaive.cli.output import examples, leave_unprinted, say, visible, write_out_others
+from glaive.cli.output import examples, leave_unprinted, public, say, visible, write_out_others
 from glaive.errors import GlaiveError
 
 __all__ = ["COMMANDS", "Commands", "cli", "main", "print_traceback"]
@@ -59,7 +59,7 @@ class _VisibleFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        return visible(super().format(record))
+        return visible(public(super().format(record)))
 
 
 class Commands(click.Group):
@@ -101,31 +101,31 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except GlaiveError as error:
             notes = getattr(error, "__notes__", [])
-            raise click.ClickException(visible(" ".join([str(error), *notes]))) from error
+            raise click.ClickException(visible(public(" ".join([str(error), *notes])))) from error
         except OSError as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            raise click.ClickException(visible(str(error))) from error
+            raise click.ClickException(visible(public(error))) from error
         except click.exceptions.NoArgsIsHelpError:
             raise
         except click.UsageError as error:  # what the caller wrote, or a shell found: glaive show *
-            raise click.UsageError(visible(error.format_message()), error.ctx) from error
+            raise click.UsageError(visible(public(error.format_message())), error.ctx) from error
         except click.ClickException as error:
             if type(error) is not click.ClickException:
                 raise
-            raise click.ClickException(visible(error.message)) from error
+            raise click.ClickException(visible(public(error.message))) from error
         except UnicodeEncodeError as error:
             raise click.ClickException(
                 visible(f"{error.object!r:.200} is not UTF-8: Arrow has no such names. Rename it")
             ) from error
         except Exception as error:
             if type(error).__module__ == "pyarrow.lib":
-                raise click.ClickException(visible(str(error).partition("\n")[0])) from error
+                raise click.ClickException(visible(public(error).partition("\n")[0])) from error
             if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
                 raise
             # The lines after the first are the stack traces of Java and Python.
             first = str(error).strip().partition("\n")[0]
-            raise click.ClickException(visible(f"Spark: {first}")) from error
+            raise click.ClickException(visible(public(f"Spark: {first}"))) from error
 
 
 @click.group(
@@ -146,7 +146,7 @@ def print_traceback(
     """Print an error that no command expected; its message may be about a stranger's names."""
     for part in traceback.format_exception(kind, error, trace):
         for line in part.rstrip("\n").split("\n"):
-            say(line, err=True)
+            say(public(line), err=True)
 
 
 def main() -> None:
@@ -159,7 +159,7 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:  # of the help, which is printed before a command begins
-        say(visible(f"Error: {error}"), err=True)
+        say(public(f"Error: {error}"), err=True)
         sys.exit(1)
     finally:
         leave_unprinted()

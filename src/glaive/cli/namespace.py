@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from glaive.cli.options import json_option, pairs_of
-from glaive.cli.output import examples, print_json, say
+from glaive.cli.output import examples, print_json, public, say
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -55,8 +55,8 @@ def serve(root: str, *, port: int, host: str, properties: tuple[str, ...]) -> No
     server = RestAdapter("dir", _properties(root, properties), host=host, port=port)
     server.start()
     if host not in _LOOPBACK:
-        say(f"Warning: whoever reaches {host} may delete all tables of {root}.", err=True)
-    say(f"Serving {root} at {server.uri} (interrupt to stop)")
+        say(f"Warning: whoever reaches {host} may delete all tables of {public(root)}.", err=True)
+    say(f"Serving {public(root)} at {server.uri} (interrupt to stop)")
     try:
         server.wait()
     except KeyboardInterrupt:

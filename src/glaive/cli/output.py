@@ -34,6 +34,7 @@ __all__ = [
     "print_json",
     "print_rows",
     "print_table",
+    "public",
     "replacing",
     "say",
     "visible",
@@ -59,6 +60,14 @@ def visible(text: str) -> str:
     names and values of a dataset, and a line break in one begins what looks like another line.
     """
     return text.translate(_HIDDEN)
+
+
+def public(text: object) -> str:
+    """A message or the name of a place, without the passwords and keys of its URLs.
+
+    Not for values of rows, which are shown as they are.
+    """
+    return GlaiveError.without_secrets(str(text))
 
 
 def write_out_others() -> None:

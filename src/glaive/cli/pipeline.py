@@ -19,6 +19,7 @@ from glaive.cli.output import (
     human_count,
     print_json,
     print_table,
+    public,
     replacing,
     say,
     visible,
@@ -221,7 +222,7 @@ class _Failure(click.ClickException):
 
     def format_message(self) -> str:
         """The lines."""
-        return "\n".join(filter(None, [visible(self.message), self.advice]))
+        return "\n".join(filter(None, [visible(public(self.message)), self.advice]))
 
     @property
     def exit_code(self) -> int:  # type: ignore[override]  # click reads it

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from glaive.cli.output import visible
+from glaive.cli.output import public, visible
 from glaive.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Steps:
 
     def run(self, label: str, work: Callable[[], Result]) -> Result:
         """Call ``work`` and return its result; display the progress of Spark's tasks."""
-        start, shown = time.perf_counter(), escape(visible(label))
+        start, shown = time.perf_counter(), escape(visible(public(label)))
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glaive.cli.options import dataset_argument, json_option, opened, version_option
-from glaive.cli.output import examples, human_bytes, human_count, print_json, print_table, say
+from glaive.cli.output import (
+    examples,
+    human_bytes,
+    human_count,
+    print_json,
+    print_table,
+    public,
+    say,
+)
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -77,7 +85,7 @@ def _facts(at: LanceDataset) -> dict[str, Any]:
     columns.sort(key=lambda one: -int(str(one["bytes"])))
     stats = at.stats.dataset_stats(SMALL_ROWS)
     facts = {
-        "uri": at.uri,
+        "uri": public(at.uri),
         "version": at.version,
         "latest_version": at.latest_version,
         "timestamp": at.get_version()["timestamp"].isoformat(timespec="seconds"),

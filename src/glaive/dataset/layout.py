@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
+from glaive.errors import GlaiveError
 from glaive.file.layout import FileLayout, file_layout
 from glaive.format.fragment import DataFile
 from glaive.format.paths import deletion_file_path
@@ -85,9 +86,9 @@ class FragmentLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetLayout:
-    """One version of a dataset."""
+    """One version of a dataset; ``uri`` is without a password."""
 
-    uri: str = field(repr=False)  # a URL may have a password
+    uri: str = field(repr=False)
     version: int
     timestamp: str
     data_storage_version: str
@@ -189,7 +190,7 @@ def dataset_layout(dataset: LanceDataset, *, max_files: int | None = None) -> Da
             )
         )
     return DatasetLayout(
-        uri=dataset.uri,
+        uri=GlaiveError.without_secrets(dataset.uri),
         version=dataset.version,
         timestamp=manifest.timestamp.isoformat(timespec="milliseconds"),
         data_storage_version=dataset.data_storage_version,
