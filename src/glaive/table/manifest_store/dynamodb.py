@@ -61,7 +61,7 @@ class DynamoManifestStore:
         key = {"base_uri": {"S": base}, "version": {"N": str(version)}}
         answer = self._request("get_item", Key=key, ConsistentRead=True)
         item = answer.get("Item")
-        return None if item is None else self._entry(base, item)
+        return None if item is None else self._entry(base, item, version)
 
     def latest(self, root: str) -> ManifestEntry | None:
         """The entry with the highest version; ``None`` if there are no entries."""
@@ -119,16 +119,18 @@ class DynamoManifestStore:
         answer = self._request("put_item", Item=item, ConditionExpression=condition)
         return answer.get("refused") is None
 
-    def _entry(self, base: str, item: Mapping[str, Any]) -> ManifestEntry:
+    def _entry(self, base: str, item: Any, wanted: int | None = None) -> ManifestEntry:
+        """An entry as the server wrote it, with numbers as texts; of one version, if ``wanted``."""
         try:
             path = str(item["path"]["S"])
             version = int(item["version"]["N"])
             size = int(item["size"]["N"]) if "size" in item else None
-            e_tag = item["e_tag"]["S"] if "e_tag" in item else None
-        except (KeyError, TypeError, ValueError):
+            e_tag = str(item["e_tag"]["S"]) if "e_tag" in item else None
+            if wanted not in (None, version):
+                raise ValueError(version)
+        except (ArithmeticError, KeyError, TypeError, ValueError):
             raise StoreError(
-                f"the DynamoDB table {self.table} has an invalid entry of {base}: "
-                f"{dict(item)!r:.200}"
+                f"the DynamoDB table {self.table} has an invalid entry of {base}: {item!r:.200}"
             ) from None
         prefix = f"{base}/" if base else ""
         if not path.startswith(prefix):
