@@ -183,6 +183,15 @@ def test_a_restored_version_keeps_the_counters(store: ObjectStore) -> None:
     assert not dict(made.config)
 
 
+def test_a_version_whose_schema_is_damaged_does_not_become_the_newest(base: Manifest) -> None:
+    wire = type(base.wire)()
+    wire.CopyFrom(base.wire)
+    wire.fields[0].parent_id = 77
+    older = Manifest(wire, where="older")
+    with pytest.raises(CorruptFileError, match=r"parent of field .* \(in older\)"):
+        Restore(1).apply(base, BuildContext(2, older=older))
+
+
 @pytest.mark.spec("build-11")
 def test_what_is_for_ever_is_not_given_up(base: Manifest) -> None:
     wire = type(base.wire)()

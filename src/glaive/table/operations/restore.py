@@ -65,10 +65,13 @@ class Restore(TableOperation):
         ------
         UnsupportedFeatureError
             A permanent feature was enabled since that version.
+        CorruptFileError
+            The schema of the old version cannot be read, nor could that of the new one.
         """
         base, older = needs_dataset(base, "restore a version"), context.older
         if older is None:
             raise VersionNotFoundError(f"version {self.version} to restore does not exist")
+        _ = older.schema
         lost = [flag.name for flag in _PERMANENT if base.uses(flag) and not older.uses(flag)]
         if lost:
             raise UnsupportedFeatureError(
