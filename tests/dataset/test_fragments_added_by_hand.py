@@ -56,6 +56,25 @@ def test_rows_are_found_in_a_fragment_that_has_the_id_of_a_removed_one(
         assert dataset.to_table(filter=f"id = {number}")["id"].to_pylist() == found
 
 
+def _overwrite(dataset: glaive.LanceDataset, new: FragmentMetadata) -> LanceOperation.BaseOperation:
+    return LanceOperation.Overwrite(dataset.schema, [new])
+
+
+@pytest.mark.parametrize("add", [*ADDED.values(), _overwrite], ids=[*ADDED, "overwrite"])
+def test_a_fragment_is_given_no_other_id_than_its_deletions_are_found_by(
+    tmp_path: Path, add: Add
+) -> None:
+    dataset = glaive.write_dataset(rows(0, 20), tmp_path, max_rows_per_file=10)
+    dataset.delete("id = 3")
+    first = dataset.get_fragments()[0].metadata
+    made = LanceOperation.Delete([], [0], "true")
+    dataset = glaive.LanceDataset.commit(tmp_path, made, read_version=dataset.version)
+
+    with pytest.raises(OptionError, match="adds a fragment with the id 0 and deleted rows"):
+        glaive.LanceDataset.commit(tmp_path, add(dataset, first), read_version=dataset.version)
+    assert glaive.dataset(tmp_path).to_table()["id"].to_pylist() == list(range(10, 20))
+
+
 def transactions(path: Path) -> list[Transaction]:
     """Three appends of a row each, for the first version."""
     parts = [LanceFragment.create(path, rows(at, at + 1)) for at in range(10, 13)]

@@ -17,7 +17,6 @@ from glaive.errors import CorruptFileError, NotFoundError, OptionError, Unsuppor
 from glaive.format.flags import Feature
 from glaive.format.fragment import TOMBSTONE, Fragment
 from glaive.format.fragment_list import FragmentList, messages_of
-from glaive.format.limits import MAX_FRAGMENT_ID
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import (
@@ -29,10 +28,10 @@ from glaive.format.rowids import (
     encode_version_array,
     encode_versions,
 )
+from glaive.table.given_ids import check_fragment_id, give_id
 from glaive.types import FormatVersion
 
 __all__ = [
-    "check_fragment_id",
     "check_mixing",
     "copy_of",
     "drop_dead_files",
@@ -86,7 +85,7 @@ def new_fragments(
         nonlocal next_id, highest
         for message in messages_of(fragments):
             if not (keep_ids and message.id):
-                message.id = next_id
+                give_id(message, next_id)
                 next_id += 1
             highest = max(highest, message.id)
             if stable:
@@ -224,23 +223,6 @@ def _raise_to(wire: table_pb2.ManifestOutline, highest: int) -> None:
         return
     check_fragment_id(highest)
     wire.max_fragment_id = highest
-
-
-def check_fragment_id(number: int) -> None:
-    """Check the id of a new fragment.
-
-    Raises
-    ------
-    CorruptFileError
-        It is too large: a sign of damage, as ids are assigned consecutively.
-    """
-    if number > MAX_FRAGMENT_ID:
-        raise CorruptFileError(
-            "id of a new fragment",
-            expected="below 2^32",
-            found=f"{number}, as the previous version has id {number - 1}",
-            where="the new version",
-        )
 
 
 # ------------------------------------------------------ row ids and versions

@@ -26,12 +26,8 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.concurrent_changes import incompatible, overlap
-from glaive.table.fragment_ids import (
-    check_fragment_id,
-    copy_of,
-    edit_fragments,
-    mark_file_versions,
-)
+from glaive.table.fragment_ids import copy_of, edit_fragments, mark_file_versions
+from glaive.table.given_ids import check_fragment_id, give_id
 from glaive.table.index_coverage import encode_indices, remap, rewritten_under, without_new
 from glaive.table.protocol import (
     BuildContext,
@@ -188,7 +184,7 @@ def _numbered(
 ) -> table_pb2.DataFragment:
     next_id = wire.max_fragment_id + 1 if wire.HasField("max_fragment_id") else 0
     if not message.id:
-        message.id = next_id
+        give_id(message, next_id)
     check_fragment_id(message.id)
     wire.max_fragment_id = max(message.id, next_id - 1)
     if stable and message.WhichOneof("row_id_sequence") is None:
