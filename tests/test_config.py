@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,4 +31,14 @@ def test_threads_and_requests_have_a_limit(variable: str) -> None:
     for text in ("1025", str(2**31), "9" * 5000, "-1", "NaN", ""):
         assert f"OptionError: {variable}: expected an integer from 0 to 1024, found" in said(
             variable, text
+        )
+
+
+def test_the_folder_of_kernels_does_not_depend_on_the_working_directory() -> None:
+    """A process in the folder of somebody else would run what is called as a kernel there."""
+    here = str(Path("kernels").absolute())
+    assert said("GLAIVE_KERNEL_CACHE", here) == here
+    for text in ("kernels", "~/kernels", "."):
+        assert "OptionError: GLAIVE_KERNEL_CACHE: expected an absolute path, found" in said(
+            "GLAIVE_KERNEL_CACHE", text
         )

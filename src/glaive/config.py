@@ -129,7 +129,12 @@ def _from_environment() -> Settings:
                 expected = "auto, numba, numpy or checked"
                 raise OptionError(f"{variable}: expected {expected}, found {text!r}")
             values[setting.name] = text
-        elif setting.type == "str":
+        elif setting.name == "kernel_cache":
+            if text and not os.path.isabs(text):  # noqa: PTH117  # no other module is needed
+                raise OptionError(
+                    f"{variable}: expected an absolute path, found {text!r:.200}, which would be "
+                    "another folder wherever a process starts, such as in a dataset of others"
+                )
             values[setting.name] = text
         elif setting.type in ("bool", "bool | None"):
             if text.lower() not in ("0", "1", "true", "false", "on", "off"):
