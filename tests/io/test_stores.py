@@ -304,6 +304,16 @@ class TestNaming:
         with pytest.raises(StoreError, match="leads out of"):
             store.delete([path])
 
+    @pytest.mark.parametrize(
+        "path", ["data/%2e%2E/%2e./secret", "data/..%2f../secret", "data/..;x/..;/secret"]
+    )
+    def test_no_path_leads_out_as_a_part_of_an_address(self, path: str) -> None:
+        """Clients of web servers by fsspec read ``%2e`` as a dot, and follow the result."""
+        store = open_store("fsspec+memory://addresses/root")
+        for read in (store.get, store.head, store.open):
+            with pytest.raises(StoreError, match="leads out of"):
+                read(path)
+
     def test_a_null_character_in_a_path_is_refused(self, store: ObjectStore) -> None:
         for read in (store.get, store.head):
             with pytest.raises(StoreError):

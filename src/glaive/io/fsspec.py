@@ -143,7 +143,7 @@ class FsspecStore(ObjectStore):
         return f"{self.uri}/{path}" if path else self.uri
 
     def _key(self, path: str) -> str:
-        check_object_path(path, self.uri)
+        check_object_path(path, self.uri, in_url=True)
         return f"{self._root}/{path}" if path else self._root
 
     def reading(self, path: str, doing: str, read: Callable[[], T]) -> T:

@@ -40,16 +40,20 @@ def absolute_path(path: str, prefix: str = "") -> str:
         ) from None
 
 
-def check_object_path(path: str, root: str, *, is_local: bool = False) -> None:
+def check_object_path(
+    path: str, root: str, *, is_local: bool = False, in_url: bool = False
+) -> None:
     """Raise ``StoreError`` for a path that does not name an object below ``root``.
 
     Such a path is absolute, leads upwards, has a control character or half of a surrogate pair, or
-    characters that names of files of this machine (``is_local``) cannot have in this process.
+    characters that names of files of this machine (``is_local``) cannot have in this process. It
+    also leads upwards as a part of a URL (``in_url``), for which some clients put it as it is.
     """
     parts = path.split("/")
     if _OTHER_SEPARATORS:
         parts = re.split(r"[/\\]", path)
-    if path and (not parts[0] or ".." in parts or (_OTHER_SEPARATORS and ":" in path)):
+    climbs = ".." in parts or (in_url and _climbs_in_url(path))
+    if path and (not parts[0] or climbs or (_OTHER_SEPARATORS and ":" in path)):
         raise StoreError(
             f"path {path!r} leads out of {root}. A manifest that names such a path is damaged or "
             "malicious."
@@ -63,6 +67,18 @@ def check_object_path(path: str, root: str, *, is_local: bool = False) -> None:
             f"path {path!r} below {root} has a {character} character, which no file's name has. "
             "A manifest that names such a path is damaged."
         )
+
+
+def _climbs_in_url(path: str) -> bool:
+    """Whether a part is ``..`` once ``%2e`` and ``%2f`` are characters.
+
+    To some web servers what follows ``;`` is no part of a name.
+    """
+    if ".." not in path and "%" not in path:
+        return False
+    from urllib.parse import unquote
+
+    return any(part.partition(";")[0] == ".." for part in unquote(path).split("/"))
 
 
 def check_root(root: str, *, is_local: bool) -> None:
