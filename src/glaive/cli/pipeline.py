@@ -195,7 +195,6 @@ def run_with_progress(
         if pipeline.remote is not None and master is None:
             from glaive.spark import session as connect
 
-            os.environ.setdefault("PYTHONSAFEPATH", "1")  # as in start_spark
             return connect(f"glaive {pipeline.name}", remote=pipeline.remote, **pipeline.conf)
         settings = {"spark.log.level": "ERROR"} | dict(pipeline.conf)
         place = master or pipeline.master

@@ -107,9 +107,6 @@ def start_spark(
     Workers compile the kernels that they need, each once for all of them: all kernels would take
     a minute of two cores before the first step.
 
-    Those of this machine import nothing from the working directory, as this process does not: it
-    may be the folder of a stranger's files, and one of them called as a module that they import.
-
     Parameters
     ----------
     log
@@ -117,7 +114,6 @@ def start_spark(
     """
     from glaive.spark import session
 
-    os.environ.setdefault("PYTHONSAFEPATH", "1")
     with nullcontext() if log is None else _log_to(log):
         steps.spark = steps.run("Start Spark", lambda: session(app_name, master, **settings))
     return steps.spark

@@ -11,7 +11,8 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,9 @@ IN_TEXTS = (
 )
 """Options of stores in such a text, where quotes within quotes have a backslash; keys of URLs."""
 
+_SAFE_PATH = "PYTHONSAFEPATH"
+"""Variable: Python does not look for modules in the working directory."""
+
 PASSED_ON = (
     "GLAIVE_KERNEL_CACHE",
     "GLAIVE_KERNELS",
@@ -107,7 +111,8 @@ def session(
     -----
     Sets ``PYSPARK_PYTHON``, ``JAVA_HOME``, ``SPARK_HOME`` and, for a local session,
     ``PYSPARK_DRIVER_PYTHON`` and ``SPARK_LOCAL_IP`` in this process if they are not set. Times of a
-    new session are in UTC, and it has the type ``TIME``.
+    new session are in UTC, and it has the type ``TIME``. Its workers on this machine import from
+    the working directory only if this process does, or if ``PYTHONSAFEPATH`` is an empty text.
     Starting Spark takes seconds, finding the running session milliseconds.
     """
     if master is not None and remote is not None:
@@ -129,12 +134,38 @@ def session(
         builder = builder.master(master or "local[*]")
     for key, value in conf.items():
         builder = builder.config(key, _text(value))
-    with warnings.catch_warnings():
+    with _importing_as_here(), warnings.catch_warnings():
         # Connect starts its server with these settings, then fails to set them again.
         warnings.filterwarnings("ignore", r"Failed to set spark\.(driver|ui)\.", UserWarning)
         spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+@contextmanager
+def _importing_as_here() -> Iterator[None]:
+    """Have workers look for modules in the working directory only if this process does.
+
+    Spark has those of this machine look there first, and it may be the folder of a stranger's
+    files, one of which is called as a module. They have the environment in which Java starts; what
+    else this process starts has its own.
+    """
+    if _SAFE_PATH in os.environ or _imports_from_here():
+        yield
+        return
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_SAFE_PATH, None)
+
+
+def _imports_from_here() -> bool:
+    try:
+        here = Path.cwd()
+        return any(Path(entry or ".").resolve() == here for entry in sys.path)
+    except OSError:  # the working directory was removed
+        return False
 
 
 def _is_running() -> bool:
