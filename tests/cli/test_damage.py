@@ -123,6 +123,17 @@ def test_repair_keeps_what_is_sound_of_the_newest_version(call: Call, tmp_path: 
     assert call("verify", uri, "--newest").exit_code == 0
 
 
+def test_repair_gives_up_a_fragment_that_cannot_be_looked_at(call: Call, tmp_path: Path) -> None:
+    uri = str(tmp_path / "a.lance")
+    glaive.write_dataset(pa.table({"a": range(5)}), uri, max_rows_per_file=3)
+    (manifest,) = Path(uri, "_versions").glob("*.manifest")
+    path = glaive.dataset(uri).get_fragments()[-1].metadata.files[0].path.encode()
+    manifest.write_bytes(manifest.read_bytes().replace(path, b"../" + path[3:]))
+    (facts,) = told(call("repair", uri, "--drop-fragments", "--apply", "--json"))
+    assert (facts["dropped_fragments"], facts["rows"], facts["restored_as"]) == ([1], 3, 2)
+    assert glaive.dataset(uri).to_table()["a"].to_pylist() == [0, 1, 2]
+
+
 def damage_index(uri: str, *, values: bool) -> None:
     """Change bytes of the values of an index, or of the end of its file."""
     file = next(Path(uri).glob("_indices/*/page_data.lance"))

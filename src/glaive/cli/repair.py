@@ -87,8 +87,10 @@ def _plan(at: LanceDataset, uri: str, *, deep: bool, drop: bool) -> dict[str, An
             {found.index for found in problems if found.index is not None}
         )
         facts["dropped_fragments"] = fragments
-        lost = [fragment for fragment in at.get_fragments() if fragment.fragment_id in fragments]
-        facts["rows"] -= sum(fragment.count_rows() for fragment in lost)
+        # As the manifest counts them: a fragment may be such that it cannot be looked at.
+        ids, rows = at.manifest.fragment_ids.tolist(), at.snapshot.live_counts.tolist()
+        lost = [count for number, count in zip(ids, rows, strict=True) if number in fragments]
+        facts["rows"] -= sum(lost)
         return facts
     others = [version["version"] for version in at.versions() if version["version"] != newest]
     for number in reversed(others):
