@@ -57,6 +57,22 @@ def test_java_on_the_path_is_followed_to_its_home(bare: Path) -> None:
     assert ensure_java() == bare / "jdk"
 
 
+def test_java_in_the_working_directory_is_not_run(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be a folder of files of somebody else; an empty entry of the path stands for it."""
+    make_program(bare / "files" / "java", "touch ran")
+    program = make_java(bare / "jdk", "21.0.1")
+    monkeypatch.chdir(bare / "files")
+    for path in (os.pathsep, f"{os.pathsep}{bare}", f".{os.pathsep}../files"):
+        monkeypatch.setenv("PATH", path)
+        assert list(installed_javas()) == []
+    monkeypatch.setenv("PATH", f"{os.pathsep}{program.parent}")
+
+    assert ensure_java() == bare / "jdk"
+    assert not (bare / "files" / "ran").exists()
+
+
 def test_a_home_that_is_too_old_gives_way_to_the_path(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

