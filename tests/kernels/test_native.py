@@ -163,6 +163,28 @@ def test_settings_of_the_compiler_in_the_working_directory_are_not_read(
     assert [path.read_text() for path in (mine, other)] == ["precious", "precious"]
 
 
+def test_code_that_was_compiled_by_a_file_of_settings_is_not_kept(
+    tmp_path: Path, first: str
+) -> None:
+    """A program that imports numba has it read the file, which may be a stranger's."""
+    pytest.importorskip("yaml")  # as above
+    folder, kept = tmp_path / "dataset", tmp_path / "kept"
+    folder.mkdir()
+    (folder / ".numba_config.yaml").write_text("opt: 0\n")
+    environment = {**os.environ, "GLAIVE_KERNEL_CACHE": str(kept)}
+    environment.pop("GLAIVE_KERNELS", None)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import numba\n{ROUND_TRIP}"],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [first, "True"]
+    assert list(kept.iterdir()) == []
+
+
 def test_where_nothing_can_be_kept_every_process_compiles(tmp_path: Path, first: str) -> None:
     no_folder = tmp_path / "file"
     no_folder.write_bytes(b"")

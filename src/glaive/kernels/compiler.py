@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any, Final
 
-__all__ = ["import_numba"]
+__all__ = ["has_settings_of_a_file", "import_numba"]
 
 _FILE: Final = ".numba_config.yaml"
 
@@ -36,3 +36,13 @@ def import_numba() -> None:
     finally:
         os.path.exists = exists
     config._config_fname = ""  # noqa: SLF001  # it is looked for before each compilation, too
+
+
+def has_settings_of_a_file() -> bool:
+    """Whether numba compiles by the file: in a program that imported it, and has such a file here.
+
+    The names of kept code have the variables of the environment, and nothing of the file.
+    """
+    from numba.core import config
+
+    return bool(config._config_fname) and os.path.exists(_FILE)  # noqa: SLF001, PTH110  # as numba looks for it

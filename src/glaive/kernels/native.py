@@ -147,8 +147,10 @@ def _made(module: str, name: str, symbol: str) -> bytes:
         code = read_code(module, name)
         if code is None:
             kernel = _compiled(module, name)
+            from glaive.kernels.compiler import has_settings_of_a_file
             from glaive.kernels.loops.entry import compile_entry
 
             code = compile_entry(kernel, symbol)
-            keep_code(module, name, code)
+            if not has_settings_of_a_file():
+                keep_code(module, name, code)
         return code
