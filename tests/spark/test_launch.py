@@ -299,3 +299,32 @@ print(given.get("spark.executorEnv.GLAIVE_KERNEL_CACHE"))
     )
 
     assert done.stdout == "/kept\n"
+
+
+@pytest.mark.spark
+@pytest.mark.spec("rel-27")
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="command lines are elsewhere")
+def test_secret_settings_are_in_no_command_line(tmp_path: Path) -> None:
+    """Which all users of a machine see."""
+    script = tmp_path / "script.py"
+    script.write_text("""
+import os
+from pathlib import Path
+import glaive.spark
+
+secret = {"spark.hadoop.fs.s3a.secret.key": "MARKED", "spark.driver.memory": "600m"}
+session = glaive.spark.session("x", "local[1]", **secret)
+lines = []
+for one in Path("/proc").glob("[0-9]*"):
+    try:
+        parent = (one / "stat").read_text().rpartition(")")[2].split()[1]
+        lines += [(one / "cmdline").read_text()] if int(parent) == os.getpid() else []
+    except OSError:
+        pass
+hadoop = session.sparkContext._jsc.hadoopConfiguration()
+print("spark.driver.memory=600m" in "".join(lines), "MARKED" in "".join(lines))
+print(hadoop.get("fs.s3a.secret.key"), session.conf.get("spark.sql.session.timeZone"))
+session.stop()
+""")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True", "False", "MARKED", "UTC"], done.stderr[-2000:]

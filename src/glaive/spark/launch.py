@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -68,6 +69,15 @@ IN_TEXTS = (
 
 _SAFE_PATH = "PYTHONSAFEPATH"
 """Variable: Python does not look for modules in the working directory."""
+
+SECRET = re.compile(r"(?i)secret|passw|passphrase|token|key(?!tab)|credential|[._]sas[._]")
+"""Names of settings of Spark whose values are not shown."""
+
+FETCHED = ("spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles")
+"""Settings with places that Java reads as it starts, perhaps with secret settings."""
+
+CONNECTS = frozenset({"SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"})
+"""Environment variables with which new sessions are of Spark Connect."""
 
 PASSED_ON = (
     "GLAIVE_KERNEL_CACHE",
@@ -132,9 +142,13 @@ def session(
         builder = builder.remote(remote)
     elif master is not None or not submitted:
         builder = builder.master(master or "local[*]")
-    for key, value in conf.items():
-        builder = builder.config(key, _text(value))
+    settings = {key: _text(value) for key, value in conf.items()}
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    connects = remote or "spark.remote" in settings or not CONNECTS.isdisjoint(os.environ)
     with _importing_as_here(), warnings.catch_warnings():
+        if not connects and not submitted:
+            _start_java({"spark.master": master or "local[*]", **settings})
         # Connect starts its server with these settings, then fails to set them again.
         warnings.filterwarnings("ignore", r"Failed to set spark\.(driver|ui)\.", UserWarning)
         spark = builder.getOrCreate()
@@ -166,6 +180,18 @@ def _imports_from_here() -> bool:
         return any(Path(entry or ".").resolve() == here for entry in sys.path)
     except OSError:  # the working directory was removed
         return False
+
+
+def _start_java(settings: Mapping[str, str]) -> None:
+    """Start Java without secret settings, if there are any: PySpark would write them in its command
+    line, which all users of a machine see. They reach it with the others when it makes the session.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    plain = {key: value for key, value in settings.items() if not SECRET.search(key)}
+    if len(plain) < len(settings) and plain.keys().isdisjoint(FETCHED):
+        conf = SparkConf(loadDefaults=False).setAll(list(plain.items()))
+        SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001  # what its constructor calls
 
 
 def _is_running() -> bool:
