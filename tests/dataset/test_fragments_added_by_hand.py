@@ -75,6 +75,26 @@ def test_a_fragment_is_given_no_other_id_than_its_deletions_are_found_by(
     assert glaive.dataset(tmp_path).to_table()["id"].to_pylist() == list(range(10, 20))
 
 
+@pytest.mark.spec("delete-1")
+@pytest.mark.parametrize("way", ["delete", "update"])
+def test_deleted_rows_do_not_come_back_by_a_fragment_of_an_older_version(
+    tmp_path: Path, way: str
+) -> None:
+    dataset = glaive.write_dataset(rows(0, 10), tmp_path)
+    fragment = dataset.get_fragments()[0]
+    old = fragment.metadata if way == "update" else fragment.delete("id = 7")
+    assert old is not None
+    dataset.delete("id in (3, 4)")
+
+    made: LanceOperation.BaseOperation = LanceOperation.Delete([old], [], "id = 7")
+    if way == "update":
+        made = LanceOperation.Update(updated_fragments=[old])
+    with pytest.raises(OptionError, match=r"with [01] deleted rows, and 2 are deleted"):
+        glaive.LanceDataset.commit(tmp_path, made, read_version=dataset.version)
+
+    assert glaive.dataset(tmp_path).to_table()["id"].to_pylist() == [0, 1, 2, 5, 6, 7, 8, 9]
+
+
 def transactions(path: Path) -> list[Transaction]:
     """Three appends of a row each, for the first version."""
     parts = [LanceFragment.create(path, rows(at, at + 1)) for at in range(10, 13)]

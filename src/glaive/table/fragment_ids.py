@@ -28,7 +28,7 @@ from glaive.format.rowids import (
     encode_version_array,
     encode_versions,
 )
-from glaive.table.given_ids import check_fragment_id, give_id
+from glaive.table.given_fragments import check_deletions_stay, check_fragment_id, give_id
 from glaive.types import FormatVersion
 
 __all__ = [
@@ -360,11 +360,21 @@ def final_fragments(
     """Changed fragments without files that have no field of the schema.
 
     ``change`` is called with the message of each.
+
+    Raises
+    ------
+    OptionError
+        One has fewer deleted rows than in ``base``: they would come back.
     """
     live = frozenset(base.schema.field_ids())
 
     def final() -> Iterator[bytes]:
+        deleted: dict[int, int] | None = None
         for message in messages_of(fragments):
+            if deleted is None:
+                ids, numbers = base.fragment_ids.tolist(), base.deleted_rows.tolist()
+                deleted = dict(zip(ids, numbers, strict=True))
+            check_deletions_stay(message, deleted.get(message.id, 0))
             drop_dead_files(message, live)
             if change is not None:
                 change(message)

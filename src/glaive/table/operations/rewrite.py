@@ -27,7 +27,7 @@ from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.concurrent_changes import incompatible, overlap
 from glaive.table.fragment_ids import copy_of, edit_fragments, mark_file_versions
-from glaive.table.given_ids import check_fragment_id, give_id
+from glaive.table.given_fragments import check_fragment_id, give_id
 from glaive.table.index_coverage import encode_indices, remap, rewritten_under, without_new
 from glaive.table.protocol import (
     BuildContext,

@@ -1,4 +1,4 @@
-"""Ids that fragments are given at the commit.
+"""What a commit checks of the fragments that it is given.
 
 Specification: "Building the manifest" in ``docs/format``.
 """
@@ -9,7 +9,7 @@ from glaive.errors import CorruptFileError, OptionError
 from glaive.format.limits import MAX_FRAGMENT_ID
 from glaive.format.pb import table_pb2
 
-__all__ = ["check_fragment_id", "give_id"]
+__all__ = ["check_deletions_stay", "check_fragment_id", "give_id"]
 
 
 def check_fragment_id(number: int) -> None:
@@ -46,3 +46,22 @@ def give_id(fragment: table_pb2.DataFragment, number: int) -> None:
             "an update or a merge of all fragments, or write their rows again."
         )
     fragment.id = number
+
+
+def check_deletions_stay(fragment: table_pb2.DataFragment, before: int) -> None:
+    """Check that a changed fragment has the deleted rows that it had ``before``.
+
+    Nothing is known where the numbers are not stated, as by old writers.
+
+    Raises
+    ------
+    OptionError
+        It has fewer of them: the others would come back.
+    """
+    stated = fragment.deletion_file.num_deleted_rows
+    if before > stated and not (fragment.HasField("deletion_file") and not stated):
+        raise OptionError(
+            f"the transaction changes fragment {fragment.id} to one with {stated} deleted rows, "
+            f"and {before} are deleted in the newest version: they would come back. Give the "
+            "version that the fragment was read from as the read version, or change it as it is."
+        )
