@@ -7,6 +7,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.damage import rewritten
@@ -47,6 +48,36 @@ def test_pages_do_not_share_their_bytes(tmp_path: Path) -> None:
     shared = open_reader(store, "a.lance")
     with pytest.raises(CorruptFileError, match="those of the file"):
         shared.bind(shared.schema.fields[1:2])
+
+
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.2"])
+@pytest.mark.spec("rel-24")
+def test_texts_of_different_rows_do_not_share_their_bytes(tmp_path: Path, version: str) -> None:
+    """Offsets around each second row were right, and each of these had all bytes."""
+    texts = [f"{at:030}" for at in range(60)]
+    store = LocalStore(tmp_path)
+    schema = LanceSchema.from_arrow(pa.schema({"a": pa.string()}))
+    writer = create_writer(store, "a.lance", schema, version)
+    writer.write(pa.table({"a": texts}))
+    writer.finish()
+    raw = store.get("a.lance").to_pybytes()
+    ends = np.arange(61) * 30
+    stored = {
+        "0.1": (raw.index("".join(texts).encode()) + ends).astype("<i8"),
+        "2.0": ends[1:].astype("<u8"),
+        "2.2": (4 * 61 + ends).astype("<u4"),
+    }[version]
+    changed = stored.copy()
+    first = 0 if version == "2.0" else 1  # 2.0 has ends alone, of which each row has its own
+    changed[1 - first :: 2] = stored[0] - (30 if version == "2.0" else 0)
+    changed[first::2] = stored[-1]
+    assert raw.count(stored.tobytes()) == 1
+    store.put("a.lance", [raw.replace(stored.tobytes(), changed.tobytes())])
+    file = open_reader(store, "a.lance")
+    column = file.bind(file.schema.fields)
+    assert column.take(np.zeros(99, np.int64))[0][98].as_py() == "".join(texts)
+    with pytest.raises(CorruptFileError, match=r"bytes (at most )?in all"):
+        column.take(np.arange(0, 60, 2))
 
 
 @pytest.mark.spec("footer-6", "rel-24", "rel-25")

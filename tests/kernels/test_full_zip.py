@@ -227,6 +227,15 @@ def test_gathered_pieces_are_the_same_in_both_tiers(pieces: list[tuple[int, int]
         assert got.to_pybytes() == b"".join(raw[a : a + n] for a, n in pieces)
 
 
+@pytest.mark.spec("rel-24")
+def test_pieces_of_different_rows_that_overlap_are_refused() -> None:
+    data, starts = pa.py_buffer(bytes(100)), np.zeros(3, np.int64)
+    sizes, one = np.full(3, 60), np.full(3, 7)
+    assert gather_ranges(data, starts, sizes, "here", one).size == 180
+    with pytest.raises(CorruptFileError, match=r"at most 100 bytes in all.*180 bytes in 3 rows"):
+        gather_ranges(data, starts, sizes, "here", np.array([7, 5, 9]))
+
+
 @pytest.mark.parametrize(("start", "size"), [(-1, 2), (0, 11), (9, 2), (0, -1), (2**62, 1)])
 def test_a_piece_outside_the_bytes_is_reported(start: int, size: int) -> None:
     with pytest.raises(CorruptFileError, match="byte ranges"):

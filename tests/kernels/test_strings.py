@@ -189,6 +189,23 @@ def test_chunks_beyond_their_buffer_are_refused(tier: Tier) -> None:
         take_variable(buffer, starts, sizes, np.array([2, 2]), many * 0, many, 32, HERE)
 
 
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.spec("var-5", "rel-24")
+def test_values_of_different_rows_that_overlap_are_refused(tier: Tier) -> None:
+    # Each second value is all of the bytes: their offsets ascend, those between do not.
+    count, text = 40, b"x" * 500
+    offsets = np.full(count + 1, 4 * (count + 1), "<u4")
+    offsets[1::2] += len(text)
+    data = pa.py_buffer(offsets.tobytes() + text)
+    chunk = (np.zeros(1, np.int64), np.array([data.size]), np.array([count]))
+    apart = np.zeros(20, np.int64)
+    with force_tier(tier):
+        repeated = take_variable(data, *chunk, apart, apart, 32, HERE)
+        with pytest.raises(CorruptFileError, match="do not overlap, found 10000 bytes in 20 rows"):
+            take_variable(data, *chunk, apart, np.arange(0, count, 2), 32, HERE)
+    assert repeated.data.size == 20 * len(text)
+
+
 def test_blocks_that_contradict_themselves_are_refused() -> None:
     data, sizes = pack_blocks(*strings_of([b"ab", b"c"]), np.array([2]), 32)
     zero, counts = np.zeros(1, np.int64), np.array([2])

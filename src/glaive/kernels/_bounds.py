@@ -6,12 +6,13 @@ past 2^63 would wrap around, be small itself, and pass.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
 from glaive.types import Flags, Int64s, Where
 
-__all__ = ["check_offset_chunks", "check_within", "outside"]
+__all__ = ["check_apart", "check_offset_chunks", "check_within", "outside"]
 
 
 def outside(starts: Int64s, sizes: Int64s, limit: int) -> Flags:
@@ -30,6 +31,40 @@ def check_within(part: str, starts: Int64s, sizes: Int64s, limit: int, where: ob
             part,
             expected=f"ranges within {limit} bytes",
             found=f"{sizes[bad]} bytes at byte {starts[bad]}",
+            where=where,
+        )
+
+
+def check_apart(part: str, rows: Int64s, sizes: Int64s, stored: int, where: object) -> None:
+    """Refuse values of different rows that have more bytes together than there are.
+
+    Such values overlap: each would be copied, and few bytes would take any amount of memory.
+
+    Parameters
+    ----------
+    rows, sizes
+        ``int64`` of shape ``(values,)``: the number of each row, which may be there more than
+        once, and the bytes of its value, within ``stored``.
+    stored
+        Bytes that all values lie in.
+    where
+        File, column and page, for messages.
+
+    Raises
+    ------
+    CorruptFileError
+        They have more.
+    """
+    total = int(sizes.sum())
+    if total <= stored:
+        return
+    _, first = np.unique(rows, return_index=True)
+    total = int(sizes[first].sum())
+    if total > stored:
+        raise CorruptFileError(
+            part,
+            expected=f"at most {stored} bytes in all, as they do not overlap",
+            found=f"{total} bytes in {len(first)} rows",
             where=where,
         )
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.kernels import _full_zip_reference as reference
 from glaive.kernels._addresses import address
-from glaive.kernels._bounds import check_within
+from glaive.kernels._bounds import check_apart, check_within
 from glaive.kernels._full_zip_reference import (
     EntryLayout,
     Unzipped,
@@ -142,7 +142,12 @@ def unzip_rows(
 
 
 def unzip(
-    data: pa.Buffer, starts: Int64s, stops: Int64s, layout: EntryLayout, where: object
+    data: pa.Buffer,
+    starts: Int64s,
+    stops: Int64s,
+    layout: EntryLayout,
+    where: object,
+    rows: Int64s | None = None,
 ) -> Unzipped:
     """Split the entries of rows: one per row, or, with lists, one or more.
 
@@ -155,15 +160,15 @@ def unzip(
         any order; rows may repeat.
     layout
         How entries are laid out.
-    where
-        File, column and page, for messages.
+    where, rows
+        As for :func:`check_ranges`.
 
     Raises
     ------
     CorruptFileError
-        A row leaves ``data``, its entries do not fill it exactly, or a level is too high.
+        A row leaves ``data``, its entries do not fill it, rows overlap, or a level is too high.
     """
-    check_ranges(starts, stops, data.size, where)
+    check_ranges(starts, stops, data.size, where, rows)
     starts = np.ascontiguousarray(starts, np.int64)
     stops = np.ascontiguousarray(stops, np.int64)
     if not use_compiled(int((stops - starts).sum()) // _WORK_BYTES):
@@ -195,8 +200,10 @@ def unzip(
     return Unzipped(rep, definition, entries, visible, offsets, width * 8, values)
 
 
-def check_ranges(starts: Int64s, stops: Int64s, size: int, where: object) -> None:
-    """Raise ``CorruptFileError`` for rows that are empty or not within ``size`` bytes.
+def check_ranges(
+    starts: Int64s, stops: Int64s, size: int, where: object, rows: Int64s | None = None
+) -> None:
+    """Raise ``CorruptFileError`` for rows that are empty, not within ``size`` bytes, or overlap.
 
     Parameters
     ----------
@@ -206,6 +213,9 @@ def check_ranges(starts: Int64s, stops: Int64s, size: int, where: object) -> Non
         Bytes of all rows.
     where
         File, column and page, for messages.
+    rows
+        ``int64``: the number of each row. Different rows that overlap are found where they have
+        more than ``size`` bytes together.
     """
     bad = (starts < 0) | (stops <= starts) | (stops > size)
     if bad.any():
@@ -216,9 +226,13 @@ def check_ranges(starts: Int64s, stops: Int64s, size: int, where: object) -> Non
             found=f"row {at} of the requested ones at {int(starts[at])} to {int(stops[at])}",
             where=where,
         )
+    if rows is not None:
+        check_apart("full-zip rows", rows, stops - starts, size, where)
 
 
-def gather_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, where: object) -> pa.Buffer:
+def gather_ranges(
+    data: pa.Buffer, starts: Int64s, sizes: Int64s, where: object, rows: Int64s | None = None
+) -> pa.Buffer:
     """Copy ranges of bytes back to back.
 
     Parameters
@@ -227,10 +241,12 @@ def gather_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, where: object)
         Memory of all ranges.
     starts, sizes
         ``int64`` of shape ``(ranges,)``: first byte and bytes of each range.
-    where
-        File, column and page, for messages.
+    where, rows
+        As for :func:`check_ranges`; each range is the value of a row.
     """
     check_within("byte ranges", starts, sizes, data.size, where)
+    if rows is not None:
+        check_apart("values", rows, sizes, data.size, where)
     total = int(sizes.sum())
     out = allocate(total)
     if use_compiled(total // _WORK_BYTES):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
-from glaive.kernels._bounds import check_offset_chunks
+from glaive.kernels._bounds import check_apart, check_offset_chunks
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import offsets as compiled
 from glaive.kernels.string_records import UnpackOffsets
@@ -231,7 +231,8 @@ def take_variable(
     Raises
     ------
     CorruptFileError
-        A chunk leaves ``data``, or the offsets of a wanted value descend or leave the chunk.
+        A chunk leaves ``data``, the offsets of a wanted value descend or leave the chunk, or
+        wanted values overlap and have more bytes than ``data``.
     IndexError
         There is no such chunk or value.
     """
@@ -256,6 +257,9 @@ def take_variable(
         raise _corrupt(
             int(chunk[bad]), f"offsets of value {index[bad]}", rule, "other offsets", where
         )
+    if ends[-1] > data.size:
+        rows = (np.cumsum(counts) - counts)[chunk] + index
+        check_apart("values", rows, np.diff(ends, prepend=0), data.size, where)
     return _gather_strings(data, sources, ends, offset_bits)
 
 

@@ -9,6 +9,7 @@ Specification: "Chunks" in ``docs/format/pages.md``; "FSST" in ``docs/format/enc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import field
 from typing import Final
@@ -224,6 +225,14 @@ class RowColumns:
         each, beside = self._fixed
         return each * rows + beside + min(self._texts[0] * rows, _MOST_TEXT_ROOM)
 
+    def most_room(self, rows: int) -> float:
+        """Room beyond which rows are refused: texts of different rows lie apart from each other."""
+        if any(column.items is not None for column in self.columns):
+            return math.inf
+        each, beside = self._fixed
+        texts = sum(column.data.size for column in self.columns if column.text_bits)
+        return each * rows + beside + max(MAX_SYMBOL_BYTES * texts, _MOST_TEXT_ROOM)
+
     def learn(self, rows: int, used: int) -> None:
         """Note how many bytes rows took, where these are enough to expect as much of more."""
         if rows >= _TELLING_ROWS:
@@ -284,7 +293,7 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
                 memory = copy_of(memory.slice(0, used))
             parts = numbers[taken_at >> 3 : pages_at >> 3].reshape(count, _TAKEN)
             return TakenRows(memory, parts.tolist())
-        if used != TOO_LITTLE:
+        if used != TOO_LITTLE or room > columns.most_room(wanted):
             return None
         room *= 4
     return None

@@ -423,3 +423,18 @@ def test_values_that_do_not_go_with_the_levels_are_refused() -> None:
     block = FixedWidth(pa.py_buffer(bytes(6)), 24, 2)
     with pytest.raises(ValueError, match="2 values for 3 visible entries"):
         encode_full_zip_page(block, flat(24), layers=VALID, rows=3)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.spec("zip-10", "rel-24")
+def test_rows_that_overlap_are_refused(mapped: bool) -> None:
+    values = Variable.of_sizes(pa.py_buffer(b"x" * 900), np.full(9, 100))
+    page = encode_full_zip_page(values, variable(), layers=VALID, rows=9)
+    stored = Stored(page)
+    part = stored.ranges[1]
+    index = np.frombuffer(bytes(stored.raw[part.offset : part.end]), f"<u{part.size // 10}").copy()
+    index[0::2], index[1::2] = 0, 104 * 9
+    stored.raw[part.offset : part.end] = index.tobytes()
+    opened = stored.open(mapped=mapped)
+    with pytest.raises(CorruptFileError, match="do not overlap, found 2808 bytes in 3 rows"):
+        stored.run_fetch(opened.take(np.array([4, 0, 2])))

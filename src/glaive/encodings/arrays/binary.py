@@ -115,18 +115,23 @@ class Binary(ArrayEncoding):
             first = int(spans.starts.min())
             last = int((spans.starts + spans.sizes).max())
             return and_then(
-                self._read_data(source, first, last), partial(self._gathered, source, spans, first)
+                self._read_data(source, first, last),
+                partial(self._gathered, source, rows, spans, first),
             )
 
         return and_then(take_ends(self.ends, source, rows, self.adjustment), with_spans)
 
-    def _gathered(self, source: Source, spans: Spans, first: int, data: Any) -> pa.Array:
+    def _gathered(
+        self, source: Source, rows: Int64s, spans: Spans, first: int, data: Any
+    ) -> pa.Array:
         ends = np.zeros(len(spans.sizes) + 1, np.int64)
         np.cumsum(spans.sizes, out=ends[1:])
         if self.bits == 32 and int(ends[-1]) > MAX_OFFSET:
             what, instead = f"bytes of {self.kind}", f"large_{self.kind}"
             raise CapacityError.of(int(ends[-1]), what, where=source.where, instead=instead)
-        gathered = gather_ranges(_bytes(data), spans.starts - first, spans.sizes, source.where)
+        gathered = gather_ranges(
+            _bytes(data), spans.starts - first, spans.sizes, source.where, rows
+        )
         offsets = as_buffer(ends.astype(f"<i{self.bits // 8}"))
         validity = None if spans.valid is None else pack_flags(spans.valid)
         buffers = [validity, offsets, gathered]

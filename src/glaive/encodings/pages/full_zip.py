@@ -158,7 +158,8 @@ class FullZipPage(PageReader):
         if not self.index_width:
             return self._equal_rows(at_hand[0], rows)
         starts, stops = self._bounds(at_hand[1], rows)
-        return self._leaf(unzip(at_hand[0], starts, stops, self.entry, self.page.where), count)
+        zipped = unzip(at_hand[0], starts, stops, self.entry, self.page.where, rows)
+        return self._leaf(zipped, count)
 
     def opening_ranges(self, rows: Int64s) -> MemoryRanges:
         """Where rows are of which not all have the same size: their numbers in the row index."""
@@ -177,7 +178,7 @@ class FullZipPage(PageReader):
         if not self.index_width:
             return np.stack([address + stride * rows, np.full(len(rows), stride)], axis=1)
         starts, stops = self._bounds(at_hand[1], rows)
-        check_ranges(starts, stops, at_hand[0].size, self.page.where)
+        check_ranges(starts, stops, at_hand[0].size, self.page.where, rows)
         return np.stack([address + starts, stops - starts], axis=1)
 
     def _bounds(self, index: pa.Buffer, rows: Int64s) -> tuple[Int64s, Int64s]:
@@ -199,8 +200,7 @@ class FullZipPage(PageReader):
     def _fetch(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
         """Request only the bytes of some rows, after their entries in the row index."""
         runs = RowRuns.of(rows)
-        where = self.page.where
-        data = self.page.ranges[0]
+        where, data = self.page.where, self.page.ranges[0]
         if not self.index_width:
             wanted = runs.equal_rows(data.offset, self.entry.stride)
             return Fetch(wanted, lambda got: self._equal_rows(join_buffers(got), runs.order))
@@ -208,7 +208,7 @@ class FullZipPage(PageReader):
         def with_index(got: list[pa.Buffer]) -> Fetch[Leaf]:
             index = as_array(join_buffers(got), f"<u{self.index_width}").astype(np.int64)
             starts, stops = runs.bounds(index)
-            check_ranges(starts, stops, data.size, where)
+            check_ranges(starts, stops, data.size, where, runs.wanted)
             wanted, moves = runs.rows_between(data.offset, starts, stops)
             at, ends = (starts + moves)[runs.order], (stops + moves)[runs.order]
             return Fetch(

@@ -80,7 +80,8 @@ class SplitStrings(ValueEncoding):
         first, last = self._bounds(chunks)
         at = (np.cumsum(chunks.counts) - chunks.counts)[chunk] + index
         starts, sizes = first[at], last[at] - first[at]
-        data = gather_ranges(chunks.data, chunks.starts[-1][chunk] + starts, sizes, chunks.where)
+        starts += chunks.starts[-1][chunk]
+        data = gather_ranges(chunks.data, starts, sizes, chunks.where, at)
         return blocks.Variable.of_sizes(data, sizes, self.offset_bits)
 
     def _bounds(self, chunks: MiniChunks) -> tuple[Int64s, Int64s]:
