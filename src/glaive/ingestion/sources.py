@@ -18,6 +18,7 @@ import pyarrow as pa
 from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError, OptionError, StoreError
 from glaive.io.failures import LARGEST, as_store_errors, from_system, not_a_file, too_large
+from glaive.io.location import with_secret
 from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
 from glaive.io.uri import open_object, open_store
 from glaive.types import ByteRange
@@ -63,6 +64,8 @@ class SourceFile:
         Time of the last change, if the store tells it.
     options
         Options of its store.
+    secret
+        The password in the URI of the folder that was given, which ``folder`` lacks.
     """
 
     folder: str
@@ -70,6 +73,7 @@ class SourceFile:
     size: int
     modified: datetime | None
     options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    secret: str = field(default="", repr=False)
 
     @property
     def uri(self) -> str:
@@ -157,7 +161,7 @@ def local_file(path: str) -> SourceFile:
         It does not exist.
     """
     store, name = open_object(path, {})
-    return _described(_folder(store), store.head(name), {})
+    return _described(store, store.head(name), {})
 
 
 def is_pattern(source: str) -> bool:
@@ -188,7 +192,7 @@ def _file(source: str, options: Mapping[str, str]) -> SourceFile | None:
     if store.is_local and _is_folder(store.full(name)):
         return None
     try:
-        return _described(_folder(store), store.head(name), options)
+        return _described(store, store.head(name), options)
     except ObjectNotFoundError:
         return None
     except StoreError as error:
@@ -211,7 +215,7 @@ def _below(
             continue
         if store.is_local:
             _refuse_pipe(store.full(meta.path))
-        yield _described(below, meta, options)
+        yield _described(store, meta, options, below)
 
 
 def _is_folder(path: str) -> bool:
@@ -232,10 +236,14 @@ def _folder(store: ObjectStore) -> str:
     return store.full("x").removesuffix("x")
 
 
-def _described(folder: str, meta: ObjectMeta, options: Mapping[str, str]) -> SourceFile:
+def _described(
+    store: ObjectStore, meta: ObjectMeta, options: Mapping[str, str], folder: str | None = None
+) -> SourceFile:
+    """A file of a store; ``folder`` is :func:`_folder` of it, if there are many."""
+    folder = _folder(store) if folder is None else folder
     if meta.size > LARGEST:  # of a file of this machine, too: it may have holes
         raise too_large(f"{folder}{meta.path}", meta.size)
-    return SourceFile(folder, meta.path, meta.size, meta.modified, options)
+    return SourceFile(folder, meta.path, meta.size, meta.modified, options, store.secret)
 
 
 def _expression(pattern: str) -> str:
@@ -264,7 +272,8 @@ def open_source(file: SourceFile, *, decompress: bool = False) -> pa.NativeFile:
     decompress
         Read what a compressed file holds, from its beginning only.
     """
-    store = open_store(file.folder.rstrip("/") or "/", file.options)
+    folder = with_secret(file.folder.rstrip("/") or "/", file.secret)
+    store = open_store(folder, file.options)
     opened: pa.NativeFile
     if store.is_local:
         try:
