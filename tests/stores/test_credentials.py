@@ -561,7 +561,7 @@ def test_a_key_of_google_in_the_wrong_place_is_in_no_error(
     [
         f"memory://shown/t?sig={SECRETS[0]}",
         f"https://127.0.0.1:9/t?token={SECRETS[0]}",
-        f"fsspec+memory://me:{SECRETS[0]}@host/t",
+        f"fsspec+memory://host/t?sig={SECRETS[0]}",
         f"https://me:{SECRETS[0]}@127.0.0.1:9/t",
     ],
 )
@@ -571,6 +571,14 @@ def test_no_representation_has_the_password_of_a_uri(root: str) -> None:
     shown += [repr(catalogue.settings), repr(catalogue.manifest), repr(glaive.Blob(uri=root))]
     assert all("/t" in text for text in shown)
     check(shown)
+
+
+def test_a_catalogue_whose_root_has_a_password_is_refused() -> None:
+    """Its tables would be looked for, and written, without it."""
+    for root in (f"fsspec+memory://me:{SECRETS[0]}@host/t", f"ftp://me:{SECRETS[0]}@host/t"):
+        said = failure_of(lambda root=root: DirectoryNamespace(root=root))  # type: ignore[misc]  # of this turn
+        assert "storage.password" in said
+        check(said)
 
 
 def test_settings_of_a_catalogue_in_a_directory_show_no_options_of_its_store() -> None:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError
+from glaive.io.location import Location, split_secret
 from glaive.namespace.errors import InvalidInputError, UnsupportedOperationError
 
 __all__ = ["DirectorySettings"]
@@ -95,6 +96,7 @@ class DirectorySettings:
                 "root: memory:// without a name is another place for each who opens it. Give a "
                 "name, as in memory://catalogue"
             )
+        _refuse_password(root)
         if not (on["manifest_enabled"] or on["dir_listing_enabled"]):
             raise InvalidInputError(
                 "manifest_enabled and dir_listing_enabled: at least one must be true"
@@ -107,6 +109,15 @@ class DirectorySettings:
             tracks_versions=on["table_version_tracking_enabled"],
             vends_options=on["vend_input_storage_options"],
             refresh_millis=_millis(texts.get(_INTERVAL)),
+        )
+
+
+def _refuse_password(root: str) -> None:
+    """Refuse a root that fsspec would open with its password, and all tables below it without."""
+    if split_secret(root)[1] and Location.parse(root).is_fsspec:
+        raise InvalidInputError(
+            f"root: {root!r} has a password, and the URIs of tables below it have none. Leave "
+            f"it out, and give it as the option of the file system: {_STORAGE}password"
         )
 
 
