@@ -103,12 +103,12 @@ _MAX_OFFSET: Final = 2**31 - 1  # bytes or items that 32-bit offsets can count i
 
 SECRETS: Final = (
     r"(?i:(?:(?<=://)|(?<=[a-z]:/))([^/\s:]*):(?:[^/\s]+|(?<!\[:)(?!\d+/)[^\s\"']{1,512})(?=@)"
-    r"|(?:(?<=http://)|(?<=https://))[^/\s@:]+(?=@)"
-    r"|((?:[?&#;]|%3F|%26|%23|%3B)"
+    r"|(?:(?<=http://)|(?<=https://))[^/\s@:]+(?=@)|((?:[?&#;]|%3F|%26|%23|%3B)"
     r"(?:[\w.-]*?(?:sig|signature|token|secret|passw(?:or)?d|pwd|passphrase|auth|authorization|jwt|key"
-    r"|credential|sessionid)|x-amz-[a-z-]+)(?:=|%3D))[^&\s'\")]+?(?=[&\s'\")]|/_|/data/|/tree/|$))"
+    r"|credential|sessionid)|x-amz-[a-z-]+)(?:=|%3D))[^&\s'\")]+?(?=[&\s'\")]|/_|/data/|/tree/|$)"
+    r"|(?<=://)([^/\s:@]*):(?<!\[:)(?=\d*[^\d/\s:@?#,;\"'])[^/\s:@?#,;\"']{8,}+)"
 )
-"""Passwords or tokens before the host of a URL, and keys among its parameters; in Java, too."""
+"""Passwords or tokens in a URL, also where a message ends within one, and keys; in Java, too."""
 
 
 class GlaiveError(Exception):
@@ -136,8 +136,8 @@ def _for_logs(message: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:8_000]}{middle}{text[-1_900:]}"
 
 
-def _starred(secret: re.Match[str]) -> str:
-    return (secret[2] or ("" if secret[1] is None else f"{secret[1]}:")) + "***"
+def _starred(one: re.Match[str]) -> str:
+    return f"{one[one.lastindex]}{':' * (one.lastindex != 2)}***" if one.lastindex else "***"
 
 
 class FormatError(GlaiveError, ValueError):

@@ -369,3 +369,30 @@ def test_values_of_several_lines_and_numbers_without_end_are_taken() -> None:
     for digits in ("9" * 30, "9" * 5000):
         retry = {"client_max_retries": digits, "client_retry_timeout": digits}
         assert read_options("s3", retry, uri="s3://b/x").retry["max_retries"] == MAX_RETRIES
+
+
+@pytest.mark.spec("rel-27")
+@pytest.mark.parametrize("most", [40, 60, 80, 100, 200])
+def test_messages_that_cut_a_uri_hold_no_part_of_its_password(most: int) -> None:
+    text = f"https://oauth2:pat_{'MARKED' * 40}@host/t.lance"
+    shown = str(OptionError(f"uri: expected an address, found {text!r:.{most}}. Correct it"))
+    assert shown == "uri: expected an address, found 'https://oauth2:*** Correct it"
+    shown = str(OptionError(f"found {[text]!r:.{most}}, which is no place"))
+    assert shown == "found ['https://oauth2:***, which is no place"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://127.0.0.1:2333: no answer",
+        "https://[fd00:abcd:efab::1]:80/x",
+        "fsspec+zip://table.lance::/data/archive.zip",
+        "mongodb://host1:27017,host2:27017/db",
+        "file:///C:/data/things",
+        "file://C:/data/things",
+        "s3://bucket/a:longer-name",
+        "sc://host:15002/;user_id=somebody",
+    ],
+)
+def test_messages_show_hosts_with_ports_as_they_are(text: str) -> None:
+    assert str(OptionError(f"found {text}")) == f"found {text}"
