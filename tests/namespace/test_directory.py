@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import tracemalloc
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.namespace.calls import ROWS, call, ipc, rows_of
 import glaive
 from glaive import tracing
 from glaive.errors import GlaiveError
+from glaive.io.local import LocalStore
 from glaive.namespace import DirectoryNamespace, connect
 from glaive.namespace import errors as failures
 from glaive.namespace.manifest_table import SCHEMA, ManifestTable
@@ -534,6 +536,31 @@ def test_a_table_that_could_not_be_dropped_is_there_and_can_be_dropped_again(
     call(catalogue, "drop_table", ["n", "t"])
     assert call(catalogue, "list_tables", ["n"]).tables == []
     assert not manifest.parent.parent.exists()
+
+
+@pytest.mark.parametrize("mode", ["manifest", "both"])
+def test_a_table_whose_drop_ctrl_c_stops_can_be_dropped_again(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue = DirectoryNamespace(root=str(tmp_path), **MODES[mode])
+    call(catalogue, "create_namespace", ["n"])
+    call(catalogue, "create_table", ["n", "t"], ipc())
+    (folder,) = tmp_path.glob("*$t")
+    delete = LocalStore.delete
+
+    def stopped(store: LocalStore, paths: Sequence[str]) -> None:
+        if store.root == str(folder) and any(path.endswith(".manifest") for path in paths):
+            raise KeyboardInterrupt
+        delete(store, paths)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "delete", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            call(catalogue, "drop_table", ["n", "t"])
+    assert call(catalogue, "list_tables", ["n"]).tables == ["t"]
+    call(catalogue, "drop_table", ["n", "t"])
+    assert call(catalogue, "list_tables", ["n"]).tables == []
+    assert not folder.exists()
 
 
 def test_a_table_that_several_drop_at_once_is_gone(tmp_path: Path) -> None:

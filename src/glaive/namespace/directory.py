@@ -228,7 +228,7 @@ class DirectoryNamespace(
             mine = self._forget(path, lambda rows: refuse_shared(rows, path, found.folder, listing))
             with as_namespace_errors(f"table {text_of(path)}"):
                 folders.drop(self.store, found.folder, self._own_options())
-        except GlaiveError:
+        except BaseException:  # Ctrl-C, too: nothing else leads to files that are left
             if mine:  # another one that drops it may have forgotten it
                 self._put_back(path, found)
             raise
