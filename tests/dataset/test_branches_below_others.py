@@ -20,6 +20,7 @@ from glaive.errors import (
     RefExistsError,
     RefNotFoundError,
 )
+from glaive.io.temporary import temporary_path
 
 ROWS = pa.table({"a": [1, 2]})
 REQUESTS = 60
@@ -315,3 +316,20 @@ def test_a_file_whose_name_no_dataset_can_have_stays_when_its_branch_is_deleted(
     assert [path for path in (tmp_path / "t/tree").rglob("*") if path.is_file()] == [foreign]
     assert "Icon\\r" in caplog.text
     assert dataset.create_branch("dev").count_rows() == 2
+
+
+def test_what_a_killed_writer_had_not_finished_goes_with_its_branch(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset({"id": [1]}, tmp_path / "t")
+    for name in ("dev", "dev/data"):
+        dataset.create_branch(name)
+    left = [
+        Path(temporary_path(str(tmp_path / "t" / "tree" / folder / "data" / "0.lance")))
+        for folder in ("dev", "dev/data")
+    ]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"unfinished")
+    dataset.branches.delete("dev")
+    assert [path.exists() for path in left] == [False, True]
+    dataset.branches.delete("dev/data")
+    assert not any(path.exists() for path in left)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 
 from glaive.dataset.versions.files import can_be_deleted
 from glaive.dataset.versions.references import branch_of
@@ -60,7 +61,9 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
             "the files of branch %r of %s are kept: %s", branch, root.public_uri, reason
         )
         return
-    files = [meta.path for meta in store.walk("") if can_be_deleted(store, meta.path)]
+    # Also what killed writers had not finished: no clean-up finds it once the branch has no ref.
+    listed = chain(store.walk(""), store.unfinished(""))
+    files = [meta.path for meta in listed if can_be_deleted(store, meta.path)]
     names = ref_files(root, BRANCHES)  # after the files: one made again has written some of them
     if _has_ref(root, branch):
         return
