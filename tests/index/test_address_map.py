@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from time import process_time
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
 
 
@@ -147,8 +148,21 @@ MANY.add_range(0, 2**32)
         (BitMap64([1]).serialize()[:-3], ONE, [Rows(9, 1)]),
         (b"\xff" * 40, ONE, [Rows(9, 1)]),
         (MANY.serialize(), ONE, [Rows(9, 2)]),
+        (addresses(3, [1, 2]), ONE, [Rows(9, 1), Rows(9, 1)]),
+        (BitMap64([2**64 - 1]).serialize(), [Rows(2**32 - 1, 2**32)], [Rows(9, 1)]),
     ],
-    ids=["too few", "too many", "elsewhere", "beyond", "twice", "cut off", "noise", "very many"],
+    ids=[
+        "too few",
+        "too many",
+        "elsewhere",
+        "beyond",
+        "twice",
+        "cut off",
+        "noise",
+        "very many",
+        "onto each other",
+        "no address",
+    ],
 )
 def test_groups_that_do_not_fit_are_refused(left: object, old: object, new: object) -> None:
     with pytest.raises(CorruptFileError, match=r"relocated rows.* \(in some version\)"):
@@ -185,3 +199,57 @@ def test_rows_of_many_rewritten_fragments_are_known_without_a_look_at_each_rewri
     begun = process_time()
     assert {whole.rows_of(fragment) for fragment in whole.rewritten} == {2}
     assert process_time() - begun < 20  # rewrite by rewrite it takes minutes
+
+
+@pytest.mark.spec("rel-24")
+def test_a_few_bytes_about_millions_of_rows_take_little_memory() -> None:
+    rows = 1 << 27
+    left = BitMap64()
+    left.add_range(3 << 32, (3 << 32) + rows)
+    left.remove((3 << 32) + 7)
+    tracemalloc.start()
+    try:
+        group = (left.serialize(), [Rows(3, rows)], [Rows(8, 1000), Rows(9, rows - 1001)])
+        address_map = AddressMap.of([group])
+        old = addresses(3, [0, 6, 7, 8, 1000, 1001, rows - 1, rows])
+        found = remapped(address_map, old)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    behind = 9 << 32
+    assert found == [
+        8 << 32, (8 << 32) + 6, None, (8 << 32) + 7, (8 << 32) + 999, behind, behind + rows - 1002,
+        None,
+    ]  # fmt: skip
+    assert address_map.rows_of(3) == rows
+    assert most < 1 << 26  # eight bytes for each row are a gibibyte
+
+
+def test_long_ranges_of_rows_follow_each_other() -> None:
+    rows, first = 1 << 22, 1_000_000
+    one = np.setdiff1d(np.arange(rows), [5, 6, 7, 1 << 21])
+    other = np.setdiff1d(np.arange(len(one) - first), [0, 1, 70_000])
+    new = [Rows(10, first), Rows(11, len(one) - first)]
+    chain = [
+        [(BitMap64(addresses(3, one)).serialize(), [Rows(3, rows)], new)],
+        [(addresses(11, other), new[1:], [Rows(12, len(other))])],
+    ]
+    where = np.full(rows, -1)
+    where[one[:first]] = np.arange(first) | (10 << 32)
+    where[one[first:][other]] = np.arange(len(other)) | (12 << 32)
+    moved, kept = AddressMap.of_all(chain, "a test").apply(addresses(3, np.arange(rows)))
+    assert (kept == (where >= 0)).all()
+    assert (moved[kept] == where[kept].astype(np.uint64)).all()
+
+
+@pytest.mark.spec("rel-24")
+def test_rewrites_that_cut_ranges_over_and_over_are_refused() -> None:
+    holes = addresses(0, np.arange(0, 1 << 18, 2))
+    last = [(holes, [Rows(0, 1 << 18)], [Rows(1, len(holes))])]
+    moves: list[list[object]] = []
+    for number in range(2, 200):
+        whole = BitMap64()
+        whole.add_range(number << 32, (number << 32) + (1 << 18))
+        moves.append([(whole.serialize(), [Rows(number, 1 << 18)], [Rows(0, 1 << 18)])])
+    with pytest.raises(UnsupportedFeatureError, match=r"more than .* ranges"):
+        AddressMap.of_all([*moves, last], "a test")  # type: ignore[list-item]  # of any kind

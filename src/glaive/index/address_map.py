@@ -5,18 +5,21 @@ Specification: "Rows that moved" in ``docs/format/refs.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, Self
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
+from glaive.format.bitmaps import ranges_of
 from glaive.index.row_set import FEW_ROWS, RowSet
-from glaive.types import Flags, Int64s, UInt64s
+from glaive.types import Flags, UInt64s
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
+
+    from glaive.index.moved_ranges import MovedRanges, Moves
 
 __all__ = ["AddressMap", "Addresses", "FragmentRows", "Survivors"]
 
@@ -29,6 +32,10 @@ Survivors = bytes | Addresses
 _SHIFT = np.uint64(32)
 _OFFSET = np.uint64(0xFFFF_FFFF)
 _DELETED = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+_LAST = 2**64 - 1
+
+_LISTED_PER_BYTE = 8
+"""Surviving rows that are listed for each byte of a bitmap: as many as it has bits."""
 
 
 class FragmentRows(Protocol):
@@ -59,7 +66,8 @@ class AddressMap:
 
     Notes
     -----
-    Memory: eight bytes per physical row of the old fragments.
+    Memory: 24 bytes for each range of rows that stayed together, and eight for each physical row
+    of the old fragments where ranges are short. Few bytes may stand for any number of rows.
 
     However many rewrites there were, addresses are looked up once: a few bytes may stand for
     thousands of rewrites, and a few more for millions of addresses.
@@ -70,9 +78,11 @@ class AddressMap:
     moves = True
     """Whether rows have other numbers afterwards; else some are dropped."""
 
-    def __init__(self, steps: Sequence[_Step]) -> None:
+    def __init__(self, steps: Sequence[Moves]) -> None:
         """Join some rewrites, oldest first."""
-        self.whole = _joined(steps)
+        from glaive.index.moved_ranges import joined_moves
+
+        self.whole = joined_moves(steps)
         self.rewritten = frozenset(self.whole.ids.tolist())
 
     @classmethod
@@ -147,95 +157,27 @@ class AddressMap:
         return surviving.set_column(at, field, pa.array(new_addresses[kept])), kept
 
 
-class _Step:
-    """One rewrite, or several that were joined.
+def _step(groups: Groups, where: object) -> Moves:
+    from glaive.index.moved_ranges import moves_of
 
-    Parameters
-    ----------
-    ids
-        Old fragments, ascending.
-    starts
-        Where the rows of each old fragment begin in ``targets``, and the end of the last.
-    targets
-        New address of each physical row up to the last surviving one; all bits are set for
-        deleted rows.
-    """
-
-    __slots__ = ("_starts", "ids", "targets")
-
-    def __init__(self, ids: Addresses, starts: Int64s, targets: Addresses) -> None:
-        self.ids, self._starts, self.targets = ids, starts, targets
-
-    def apply(self, addresses: Addresses) -> Addresses:
-        """New addresses; all bits are set for deleted rows."""
-        if not len(self.ids) or not len(addresses):
-            return addresses
-        fragments = addresses >> _SHIFT
-        index = np.searchsorted(self.ids, fragments)
-        index[index == len(self.ids)] = 0
-        relocated = self.ids[index] == fragments
-        begin, end = self._starts[index], self._starts[index + 1]
-        offsets = (addresses & _OFFSET).astype(np.int64)
-        known = relocated & (offsets < end - begin)
-        new_addresses = addresses.copy()
-        new_addresses[relocated] = _DELETED
-        new_addresses[known] = self.targets[(begin + offsets)[known]]
-        return new_addresses
-
-    def rows_of(self, fragment: int) -> int | None:
-        """Rows up to the last surviving one; ``None`` if the fragment was not rewritten."""
-        index = int(np.searchsorted(self.ids, np.uint64(fragment)))
-        if index == len(self.ids) or int(self.ids[index]) != fragment:
-            return None
-        return int(self._starts[index + 1] - self._starts[index])
-
-    def tables(self, targets: Addresses) -> Iterator[tuple[int, Addresses]]:
-        """Each old fragment, with its part of as many values as there are targets."""
-        starts = self._starts.tolist()
-        for fragment, start, stop in zip(self.ids.tolist(), starts, starts[1:], strict=False):
-            yield fragment, targets[start:stop]
-
-
-def _joined(steps: Sequence[_Step]) -> _Step:
-    """What some rewrites, oldest first, do one after the other."""
-    if len(steps) == 1:
-        return steps[0]
-    tables: dict[int, Addresses] = {}
-    for step in reversed(steps):  # so that each row is moved on once, to where it is in the end
-        tables.update(step.tables(_moved_on(step.targets, tables)))
-    return _step_of(tables)
-
-
-def _moved_on(targets: Addresses, tables: Mapping[int, Addresses]) -> Addresses:
-    """Where later rewrites left the rows with these addresses."""
-    at = np.flatnonzero(targets != _DELETED)
-    present = targets[at]
-    fragments = present >> _SHIFT
-    edges = np.flatnonzero(fragments[1:] != fragments[:-1]) + 1
-    starts = [0, *edges.tolist()] if len(at) else []
-    moved = targets
-    for start, stop in zip(starts, [*starts[1:], len(at)], strict=False):
-        table = tables.get(int(fragments[start]))
-        if table is None:
-            continue
-        if moved is targets:
-            moved = targets.copy()
-        offsets = (present[start:stop] & _OFFSET).astype(np.int64)
-        known = offsets < len(table)
-        found = np.full(stop - start, _DELETED)
-        found[known] = table[offsets[known]]
-        moved[at[start:stop]] = found
-    return moved
-
-
-def _step(groups: Groups, where: object) -> _Step:
-    tables: dict[int, Addresses] = {}
+    tables: dict[int, MovedRanges] = {}
+    filled = [fragment.id for _, _, new in groups for fragment in new if fragment.physical_rows]
+    if len(set(filled)) < len(filled):
+        raise CorruptFileError(
+            "relocated rows", expected="new fragments that differ",
+            found=f"{len(filled) - len(set(filled))} again", where=where,
+        )  # fmt: skip
     for survivors, old, new in groups:
-        new_addresses = _new_addresses(survivors, new, where)
-        surviving = _in_fragments(survivors, old, len(new_addresses), where)
-        start = 0
-        for fragment, offsets in zip(old, surviving, strict=True):
-            size = int(offsets[-1]) + 1 if len(offsets) else 0
+        rows = sum(fragment.physical_rows for fragment in new)
+        starts, stops = _ranges(survivors, rows, where)
+        parts = _in_fragments(starts, stops, old, rows, where)
+        listed = np.concatenate([np.empty(0, np.int64), *(np.arange(*part) for part in parts)])
+        before = np.concatenate((np.zeros(1, np.uint64), np.cumsum(stops - starts)))
+        runs = _onto(starts[listed], stops[listed], new)
+        behind = np.cumsum(runs.stops - runs.starts)
+        begin, count = 0, 0
+        for fragment, (first, last) in zip(old, parts, strict=True):
+            size = int(stops[last - 1]) - (fragment.id << 32) if last > first else 0
             if fragment.id in tables or size > fragment.physical_rows:
                 raise CorruptFileError(
                     f"relocated rows of fragment {fragment.id}",
@@ -243,63 +185,72 @@ def _step(groups: Groups, where: object) -> _Step:
                     found=f"row {size - 1}",
                     where=where,
                 )
-            table = np.full(size, _DELETED)
-            table[offsets] = new_addresses[start : start + len(offsets)]
-            start += len(offsets)
-            tables[fragment.id] = table
-    return _step_of(tables)
+            count += int(before[last] - before[first])
+            end = int(np.searchsorted(behind, np.uint64(count), side="right"))
+            tables[fragment.id] = runs.part(begin, end)
+            begin = end
+    return moves_of(tables)
 
 
-def _step_of(tables: Mapping[int, Addresses]) -> _Step:
-    """The rewrite of these fragments to these addresses of their rows."""
-    ids = sorted(tables)
-    sizes = np.array([0, *(len(tables[fragment_id]) for fragment_id in ids)], np.int64)
-    targets = (
-        np.concatenate([tables[fragment] for fragment in ids]) if ids else np.empty(0, np.uint64)
+def _onto(starts: Addresses, stops: Addresses, new: Sequence[FragmentRows]) -> MovedRanges:
+    """Ranges of rows that are those of the new fragments, one after the other."""
+    from glaive.index.moved_ranges import MovedRanges
+
+    filled = [fragment for fragment in new if fragment.physical_rows]
+    ids = np.array([fragment.id for fragment in filled], np.uint64)
+    sizes = np.array([fragment.physical_rows for fragment in filled], np.uint64)
+    before, begins = np.cumsum(stops - starts) - (stops - starts), np.cumsum(sizes) - sizes
+    behind = np.searchsorted(before, begins)
+    cuts = np.flatnonzero(before.take(behind, mode="clip") != begins) if len(before) else behind
+    points = np.insert(before, behind[cuts], begins[cuts])
+    run = np.searchsorted(before, points, side="right") - 1
+    into = np.searchsorted(begins, points, side="right") - 1
+    first = starts[run] + (points - before[run])
+    ends = np.append(points[1:], sizes.sum(dtype=np.uint64))[: len(points)]
+    return MovedRanges(
+        first, first + (ends - points), (ids[into] << _SHIFT) + (points - begins[into])
     )
-    return _Step(np.array(ids, np.uint64), np.cumsum(sizes), targets)
 
 
-def _new_addresses(survivors: Survivors, new: Sequence[FragmentRows], where: object) -> Addresses:
-    """Addresses of all rows of the new fragments, one fragment after the other."""
-    rows = sum(fragment.physical_rows for fragment in new)
-    surviving = (
-        len(survivors) if not isinstance(survivors, bytes) else len(_bitmap(survivors, where))
-    )
-    if rows != surviving:
+def _ranges(survivors: Survivors, rows: int, where: object) -> tuple[Addresses, Addresses]:
+    """The surviving rows as half-open ranges: of few bytes, however many rows there are."""
+    bitmap = _bitmap(survivors, where) if isinstance(survivors, bytes) else None
+    surviving = len(survivors) if bitmap is None else len(bitmap)
+    if rows != surviving or (bitmap and bitmap.max() == _LAST):
         raise CorruptFileError(
             "relocated rows", expected=f"{rows} rows", found=f"{surviving}", where=where
         )
-    parts = [
-        np.arange(fragment.physical_rows, dtype=np.uint64) | (np.uint64(fragment.id) << _SHIFT)
-        for fragment in new
-    ]
-    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+    if bitmap is not None and rows > _LISTED_PER_BYTE * len(survivors):
+        return ranges_of(bitmap, lambda _: None)
+    listed: Any = survivors if bitmap is None else bitmap.to_array()
+    addresses = np.asarray(listed, np.uint64)
+    if not rows:
+        return addresses, addresses
+    ends = np.flatnonzero(np.diff(addresses) != 1)
+    starts = addresses[np.concatenate(([0], ends + 1))]
+    stops = addresses[np.append(ends, rows - 1)] + np.uint64(1)
+    order = np.argsort(starts >> _SHIFT, kind="stable")  # fragments are listed in any order
+    return starts[order], stops[order]
 
 
 def _in_fragments(
-    survivors: Survivors, old: Sequence[FragmentRows], rows: int, where: object
-) -> list[Int64s]:
-    """Surviving physical rows of each old fragment."""
-    addresses = survivors
-    if isinstance(addresses, bytes):
-        addresses = np.asarray(_bitmap(addresses, where).to_array(), dtype=np.uint64)
-    fragments = addresses >> _SHIFT
-    offsets = (addresses & _OFFSET).astype(np.int64)
-    if len(fragments) and (fragments[1:] < fragments[:-1]).any():
-        order = np.argsort(fragments, kind="stable")
-        fragments, offsets = fragments[order], offsets[order]
+    starts: Addresses, stops: Addresses, old: Sequence[FragmentRows], rows: int, where: object
+) -> list[tuple[int, int]]:
+    """Which of the ranges each old fragment has: the first, and the end."""
+    fragments = starts >> _SHIFT
     ids = np.array([fragment.id for fragment in old], np.uint64)
-    begins = np.searchsorted(fragments, ids)
-    ends = np.searchsorted(fragments, ids, side="right")
-    if int((ends - begins).sum()) != rows:
+    begins = np.searchsorted(fragments, ids).tolist()
+    ends = np.searchsorted(fragments, ids, side="right").tolist()
+    before = np.concatenate(([0], np.cumsum((stops - starts).astype(np.int64))))
+    found = int((before[ends] - before[begins]).sum())
+    if found != rows or ((stops - np.uint64(1)) >> _SHIFT != fragments).any():
         raise CorruptFileError(
             "relocated rows",
             expected=f"{rows} rows in the fragments {ids.tolist()}",
-            found=f"{int((ends - begins).sum())}",
+            found=f"{found}",
             where=where,
         )
-    return [offsets[begin:end] for begin, end in zip(begins, ends, strict=True)]
+    return list(zip(begins, ends, strict=True))
 
 
 def _bitmap(data: bytes, where: object) -> BitMap64:

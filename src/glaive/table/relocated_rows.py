@@ -48,10 +48,10 @@ REUSE_INDEX = "__lance_frag_reuse"
 """Name of the entry of the index section."""
 
 MAX_RELOCATED_ROWS = 1 << 27
-"""Limit of rows per stored compaction: their table takes some GiB of memory."""
+"""Limit of rows per stored compaction: where few stay together, each takes 24 bytes or more."""
 
 _MAX_ROWS_IN_ALL = 1 << 29
-"""Limit of rows of all stored compactions, each of which takes eight bytes while it is used."""
+"""Limit of rows of all stored compactions."""
 
 _MAX_FOLLOWED = 1 << 25
 """Limit of fragments in the table times segments that cover different fragments."""
