@@ -57,7 +57,7 @@ def _rotate_numpy(rotated: Float32s, factors: Float32s, size: int, scale: np.flo
         part = rotated[:, start : start + size]
         stride = 1
         while stride < size:
-            pairs = part.reshape(len(part), -1, 2, stride)
+            pairs = part.reshape(len(part), size // (2 * stride), 2, stride)
             part = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], 2)
             part = part.reshape(len(part), size)
             stride *= 2

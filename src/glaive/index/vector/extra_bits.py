@@ -52,7 +52,7 @@ def _block(codes: UInt8s, bits: int) -> UInt8s:
     if bits == 2:
         return _merged(parts[:, 0], parts[:, 1], parts[:, 2], parts[:, 3], step=2)
     if bits == 4:
-        return _merged(parts[:, :, :8], parts[:, :, 8:], step=4).reshape(len(codes), -1)
+        return _merged(parts[:, :, :8], parts[:, :, 8:], step=4).reshape(len(codes), _BLOCK // 2)
     last = parts[:, 3]
     tops = [last >> np.uint8(2 * k) & np.uint8(3) for k in range(3)]
     return np.concatenate([_merged(parts[:, k], top, step=6) for k, top in enumerate(tops)], axis=1)
@@ -61,7 +61,7 @@ def _block(codes: UInt8s, bits: int) -> UInt8s:
 def _halves(codes: UInt8s) -> UInt8s:
     """Four bits of dimensions 16 apart in a byte."""
     parts = codes.reshape(-1, 2, 2, 16)
-    return _merged(parts[:, :, 0], parts[:, :, 1], step=4).reshape(len(codes), -1)
+    return _merged(parts[:, :, 0], parts[:, :, 1], step=4).reshape(len(codes), _BLOCK // 2)
 
 
 def _merged(*codes: UInt8s, step: int) -> UInt8s:
