@@ -75,9 +75,35 @@ def test_texts_of_different_rows_do_not_share_their_bytes(tmp_path: Path, versio
     store.put("a.lance", [raw.replace(stored.tobytes(), changed.tobytes())])
     file = open_reader(store, "a.lance")
     column = file.bind(file.schema.fields)
-    assert column.take(np.zeros(99, np.int64))[0][98].as_py() == "".join(texts)
     with pytest.raises(CorruptFileError, match=r"bytes (at most )?in all"):
-        column.take(np.arange(0, 60, 2))
+        column.take(np.tile(np.arange(0, 60, 2), 999))  # few have room in any case
+    assert column.take(np.zeros(99, np.int64))[0][98].as_py() == "".join(texts)
+
+
+@pytest.mark.parametrize("version", ["0.1", "2.0"])
+@pytest.mark.spec("rel-24")
+def test_lists_of_different_rows_do_not_share_their_items(tmp_path: Path, version: str) -> None:
+    lists = [[at] * 30 for at in range(60)]
+    store = LocalStore(tmp_path)
+    schema = LanceSchema.from_arrow(pa.schema({"a": pa.list_(pa.uint8())}))
+    writer = create_writer(store, "a.lance", schema, version)
+    writer.write(pa.table({"a": lists}, schema.to_arrow()))
+    writer.finish()
+    raw = store.get("a.lance").to_pybytes()
+    ends = np.arange(61) * 30
+    stored = ends.astype("<i4") if version == "0.1" else ends[1:].astype("<u8")
+    changed = stored.copy()
+    first = 1 if version == "0.1" else 0
+    changed[first::2], changed[1 - first :: 2] = ends[-1], 0
+    assert raw.count(stored.tobytes()) == 1
+    store.put("a.lance", [raw.replace(stored.tobytes(), changed.tobytes())])
+    file = open_reader(store, "a.lance")
+    column = file.bind(file.schema.fields)
+    rows = np.arange(0, 60, 2)
+    assert len(column.take(np.repeat(rows[:1], 99))[0][98]) == 1800
+    for some in (rows, rows[::-1], np.concatenate((rows[:2], rows[:2]))):
+        with pytest.raises(CorruptFileError, match=r"items (in all|of one list)"):
+            column.take(some)
 
 
 @pytest.mark.spec("footer-6", "rel-24", "rel-25")

@@ -35,8 +35,10 @@ def check_within(part: str, starts: Int64s, sizes: Int64s, limit: int, where: ob
         )
 
 
-def check_apart(part: str, rows: Int64s, sizes: Int64s, stored: int, where: object) -> None:
-    """Refuse values of different rows that have more bytes together than there are.
+def check_apart(
+    part: str, rows: Int64s, sizes: Int64s, stored: int, where: object, unit: str = "bytes"
+) -> None:
+    """Refuse values of different rows that have more bytes, or items, together than there are.
 
     Such values overlap: each would be copied, and few bytes would take any amount of memory.
 
@@ -47,24 +49,24 @@ def check_apart(part: str, rows: Int64s, sizes: Int64s, stored: int, where: obje
         once, and the bytes of its value, within ``stored``.
     stored
         Bytes that all values lie in.
-    where
-        File, column and page, for messages.
+    where, unit
+        File, column and page, and the word for bytes, for messages.
 
     Raises
     ------
     CorruptFileError
         They have more.
     """
-    total = int(sizes.sum())
+    total = int(sizes.sum(dtype=np.float64))  # does not wrap
     if total <= stored:
         return
     _, first = np.unique(rows, return_index=True)
-    total = int(sizes[first].sum())
+    total = int(sizes[first].sum(dtype=np.float64))
     if total > stored:
         raise CorruptFileError(
             part,
-            expected=f"at most {stored} bytes in all, as they do not overlap",
-            found=f"{total} bytes in {len(first)} rows",
+            expected=f"at most {stored} {unit} in all, as they do not overlap",
+            found=f"{total} {unit} in {len(first)} rows",
             where=where,
         )
 

@@ -23,6 +23,7 @@ from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings20_pb2 as pb
+from glaive.kernels._bounds import check_apart
 from glaive.kernels.end_offsets import (
     NullableOffsets,
     Spans,
@@ -115,13 +116,14 @@ class List(ArrayEncoding):
 
     def take(self, source: Source, rows: Int64s) -> Fetch[Spans] | Spans:
         """Start, size and validity of single lists."""
-        step = take_ends(self.ends, source, rows, self.adjustment)
-        return and_then(
-            step,
-            lambda lists: self._checked(
-                lists, int((lists.starts + lists.sizes).max(initial=0)), source.where
-            ),
-        )
+
+        def checked(lists: Spans) -> Spans:
+            ends = lists.starts + lists.sizes
+            self._checked(lists, int(ends.max(initial=0)), source.where)
+            check_apart("lists", rows, lists.sizes, self.num_items, source.where, "items")
+            return lists
+
+        return and_then(take_ends(self.ends, source, rows, self.adjustment), checked)
 
     def _checked(self, lists: Any, stop: int, where: Where) -> Any:
         if stop > self.num_items:

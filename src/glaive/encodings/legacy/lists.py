@@ -13,7 +13,7 @@ from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.legacy.pages import Ends, Pages, Spans
 from glaive.encodings.legacy.var_binary import offsets_of
-from glaive.errors import CapacityError
+from glaive.errors import CapacityError, CorruptFileError
 from glaive.memory import as_buffer
 from glaive.types import MAX_OFFSET, Int64s
 
@@ -34,12 +34,13 @@ def read_lists(pages: Pages, spans: Spans) -> Fetch[ListParts] | ListParts:
     Raises
     ------
     CorruptFileError
-        A span leaves its page, or offsets descend.
+        A span leaves its page, offsets descend, or lists of different rows have the same items.
     CapacityError
         There are more items than offsets reach.
     """
 
     def then(ends: Ends) -> ListParts:
+        _check_apart(pages, spans, ends)
         items = Spans(spans.page, ends.firsts, ends.lasts - ends.firsts)
         total = items.total
         if pages.bits == 32 and total > MAX_OFFSET:
@@ -47,6 +48,23 @@ def read_lists(pages: Pages, spans: Spans) -> Fetch[ListParts] | ListParts:
         return ListParts(offsets_of(ends.lengths, pages.bits), items)
 
     return and_then(pages.ends(spans), then)
+
+
+def _check_apart(pages: Pages, spans: Spans, ends: Ends) -> None:
+    """Refuse lists of different rows that have the same items: each would be copied."""
+    if _ascends(spans.page, ends.firsts, ends.lasts):
+        return
+    lists = (np.cumsum(pages.lengths) - pages.lengths)[spans.page] + spans.first
+    _, once = np.unique(lists, return_index=True)
+    if not _ascends(spans.page[once], ends.firsts[once], ends.lasts[once]):
+        raise CorruptFileError(
+            "offsets", expected="items of one list each", found="others", where=pages.where
+        )
+
+
+def _ascends(page: Int64s, firsts: Int64s, lasts: Int64s) -> bool:
+    later = (page[1:] == page[:-1]) & (firsts[1:] >= lasts[:-1])
+    return bool((later | (page[1:] > page[:-1])).all())
 
 
 def encode_lists(ends: NDArray[np.signedinteger], bounds: Int64s) -> tuple[pa.Buffer, Int64s]:
