@@ -346,6 +346,23 @@ def test_values_that_overlap_are_damage(tmp_path: Path, version: str) -> None:
         everything(tmp_path)
 
 
+@pytest.mark.spec("blob-check-1", "rel-24")
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_different_rows_of_the_same_bytes_are_damage(tmp_path: Path, version: str) -> None:
+    """Beside a null, or with a row that is asked for twice, they passed for one row."""
+    dataset = write(tmp_path, [b"-" * 640, b"x" * 777, None], version)
+    for read in (dataset.take, lambda rows: dataset.read_blobs("b", indices=rows)):
+        assert len(read([0, 0, 1])) == 3
+    (file,) = tmp_path.glob("data/*.lance")
+    for old in ((640, 777), (0, 640)):
+        replace(file, struct.pack("<QQ", *old), struct.pack("<QQ", 0, 1400))
+    dataset = glaive.dataset(str(tmp_path))
+    with pytest.raises(CorruptFileError, match="blobs"):
+        everything(tmp_path)
+    with pytest.raises(CorruptFileError, match="blobs"):
+        dataset.read_blobs("b", indices=[0, 0, 1])
+
+
 @pytest.mark.spec("blob-page-4")
 @pytest.mark.parametrize("position", [2 << 16, 1, (1 << 16) + 1, 1 << 60])
 def test_a_null_at_a_level_that_is_not(tmp_path: Path, position: int) -> None:

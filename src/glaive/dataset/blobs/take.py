@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from glaive.errors import OptionError
 from glaive.scan.blobs.column import locate_blobs, read_blob_ranges, select_rows
 from glaive.scan.blobs.file import BlobFile
@@ -46,11 +44,14 @@ def read_blobs(
 ) -> list[tuple[int, bytes | None]]:
     """Return row addresses and bytes of values; errors as for :func:`take_blobs`."""
     selected = select_rows(views, **rows)
-    addresses = selected.addresses
-    distinct = len(np.unique(addresses)) == len(addresses)
-    buffers = read_locations(locate_blobs(views, column, selected), distinct=distinct)
-    values = [None if buffer is None else buffer.to_pybytes() for buffer in buffers]
-    pairs = list(zip(addresses.tolist(), values, strict=True))
+    addresses = selected.addresses.tolist()
+    located = dict(zip(addresses, locate_blobs(views, column, selected), strict=True))
+    buffers = read_locations(list(located.values()))
+    values = {
+        address: None if buffer is None else buffer.to_pybytes()
+        for address, buffer in zip(located, buffers, strict=True)
+    }
+    pairs = [(address, values[address]) for address in addresses]
     return pairs if in_order else sorted(pairs, key=lambda pair: pair[0])
 
 

@@ -27,6 +27,7 @@ from glaive.encodings.registry import open_page, page_layout
 from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels._bounds import check_apart
 from glaive.memory import as_buffer, items_of
 from glaive.types import ByteRange, Flags, Int64s, UInt64s, Where
 
@@ -97,17 +98,15 @@ class BlobPage(PageReader):
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
         """Rows ``start`` to ``stop``."""
-        then = partial(self._finish, stop - start)
-        return and_then(self._inner.read(start, stop), then)
+        return and_then(self._inner.read(start, stop), partial(self._finish, None))
 
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
         """The rows at these positions."""
-        distinct = len(rows) if len(rows) < 2 else len(np.unique(rows))
-        return and_then(self._inner.take(rows), partial(self._finish, distinct))
+        return and_then(self._inner.take(rows), partial(self._finish, rows))
 
     # ------------------------------------------------------------------ descriptions
 
-    def _finish(self, distinct: int, inner: Leaf) -> Fetch[Leaf] | Leaf:
+    def _finish(self, rows: Int64s | None, inner: Leaf) -> Fetch[Leaf] | Leaf:
         """Extract nulls from descriptors, then fetch the values if requested."""
         values = inner.values
         if inner.rows and not (
@@ -142,7 +141,7 @@ class BlobPage(PageReader):
                 blocks = [kind, *blocks, number, uri]
             leaf.values = Struct(tuple(blocks), inner.rows)
             return leaf
-        ranges = value_ranges(positions, sizes, self._end, self._where, distinct)
+        ranges = value_ranges(positions, sizes, self._end, self._where, rows)
         if not ranges:
             return self._with_buffers(leaf, sizes, [])
         return Fetch(ranges, partial(self._with_buffers, leaf, sizes))
@@ -173,7 +172,7 @@ class BlobPage(PageReader):
 
 
 def value_ranges(
-    positions: UInt64s, sizes: UInt64s, end: int, where: Where, distinct: int
+    positions: UInt64s, sizes: UInt64s, end: int, where: Where, rows: Int64s | None
 ) -> list[ByteRange]:
     """Where the values that are not empty are stored.
 
@@ -181,9 +180,9 @@ def value_ranges(
     ----------
     end
         First byte of the file that belongs to no value.
-    distinct
-        How many distinct rows there are; their values do not overlap, so that a damaged page
-        cannot cause reads of more than the file for each repeat of a row.
+    rows
+        The number of each row; None where each is another one. Values of different rows do not
+        overlap, so that a damaged page cannot cause reads of more than the file.
 
     Raises
     ------
@@ -205,11 +204,6 @@ def value_ranges(
         )
     filled = np.flatnonzero(sizes)
     ranges = np.stack((positions[filled], sizes[filled]), axis=1)
-    total = int(ranges[:, 1].sum())
-    if total > end:  # repeats, or damage
-        once = np.unique(ranges, axis=0)
-        if len(filled) == distinct or int(once[:, 1].sum()) > end:
-            raise CorruptFileError(
-                "blobs", expected=f"at most {end} bytes in all", found=f"{total}", where=where
-            )
+    numbers = filled if rows is None else rows[filled]
+    check_apart("blobs", numbers, ranges[:, 1].astype(np.int64), end, where)
     return [ByteRange(*pair) for pair in ranges.tolist()]

@@ -108,4 +108,4 @@ def read_blob_ranges(
             BlobLocation(location.store, location.path, location.offset + offset, length, own=False,
                       shared=location.shared)
         )  # fmt: skip
-    return read_locations(wanted, distinct=False)
+    return read_locations(wanted)

@@ -78,17 +78,12 @@ def open_location(location: BlobLocation) -> RangeReader:
 
 
 def read_locations(
-    locations: Sequence[BlobLocation | None], *, distinct: bool
+    locations: Sequence[BlobLocation | None],
 ) -> list[pa.Buffer | None]:
-    """The bytes of each value, in order; None where there is none.
+    """The bytes of the values of different rows, in order; None where there is none.
 
     Values in one object are read in bulk: near ones with one request. Objects are read side
     by side, unless they are local.
-
-    Parameters
-    ----------
-    distinct
-        Whether no row is there twice.
 
     Raises
     ------
@@ -110,7 +105,7 @@ def read_locations(
 
     def read(rows: list[int]) -> list[pa.Buffer]:
         group = [location for row in rows if (location := locations[row]) is not None]
-        return _read_object(group, distinct=distinct)
+        return _read_object(group)
 
     parts = list(groups.values())
     if len(parts) > 1 and not _is_local(locations[parts[0][0]]):
@@ -143,7 +138,7 @@ def _is_local(location: BlobLocation | None) -> bool:
     return location is not None and open_location(location).mapped
 
 
-def _read_object(locations: Sequence[BlobLocation], *, distinct: bool) -> list[pa.Buffer]:
+def _read_object(locations: Sequence[BlobLocation]) -> list[pa.Buffer]:
     first = locations[0]
     try:
         if any(location.size is None for location in locations):
@@ -154,7 +149,7 @@ def _read_object(locations: Sequence[BlobLocation], *, distinct: bool) -> list[p
         ranges = [ByteRange(location.offset, location.size or 0) for location in locations]
         reader = open_location(first)
         if first.own:
-            _check_apart(ranges if distinct else set(ranges), first)
+            _check_apart(ranges, first)
         else:
             _check_shared(ranges, lambda: reader.size, first)
         return reader.read(ranges)

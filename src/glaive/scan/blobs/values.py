@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import ascending, pack_flags
+from glaive.arrow.buffers import pack_flags
 from glaive.config import settings
 from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import SchemaError
@@ -67,13 +67,15 @@ class BlobContentsColumn(Searchable):
     def read(self, start: int, stop: int) -> Any:
         """Rows ``start`` to ``stop``."""
         array = self._inner.read(start, stop)
-        return self._resolve(self._column, array, self._column.name, distinct=True)
+        return self._resolve(self._column, array, self._column.name)
 
     def take(self, rows: NDArray[np.int64]) -> Any:
         """The rows at these positions."""
-        distinct = len(ascending(rows)) == len(rows)
-        array = self._inner.take(rows)
-        return self._resolve(self._column, array, self._column.name, distinct=distinct)
+        # Values of different rows do not overlap: of rows that are there twice, they look as if.
+        different, places = np.unique(rows, return_inverse=True)
+        if len(different) < len(rows):
+            return self.take(different).take(pa.array(places))
+        return self._resolve(self._column, self._inner.take(rows), self._column.name)
 
     plan_read = read
     plan_take = take
@@ -114,24 +116,24 @@ class BlobContentsColumn(Searchable):
     _fetches_external = True
     """Whether values that lie elsewhere become part of the column."""
 
-    def _resolve(self, field: Field, array: Any, path: str, *, distinct: bool) -> Any:
+    def _resolve(self, field: Field, array: Any, path: str) -> Any:
         """Values in place of the descriptions at or below a field."""
         if field.is_blob_v2:
-            return self._values(field, array, path, distinct=distinct)
+            return self._values(field, array, path)
         if not has_blobs_v2(field):
             return array
         kind: Any = self._result(field).arrow_type
         if field.logical_type == "struct":
             # Flattened: descriptions in null structs mean nothing.
             members = [
-                self._resolve(child, member, f"{path}.{child.name}", distinct=distinct)
+                self._resolve(child, member, f"{path}.{child.name}")
                 for child, member in zip(field.children, array.flatten(), strict=True)
             ]
             mask = array.is_null() if array.null_count else None
             return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
         if field.logical_type in ("list", "list.struct", "large_list", "large_list.struct"):
             (item,) = field.children
-            items = self._resolve(item, array.flatten(), path, distinct=distinct)
+            items = self._resolve(item, array.flatten(), path)
             wide = field.logical_type.startswith("large")
             lengths = np.asarray(array.value_lengths().fill_null(0))
             offsets = np.zeros(len(array) + 1, np.int64 if wide else np.int32)
@@ -144,12 +146,12 @@ class BlobContentsColumn(Searchable):
             "only; leave out blob_handling='all_binary'"
         )
 
-    def _values(self, field: Field, descriptions: Any, path: str, *, distinct: bool) -> Any:
+    def _values(self, field: Field, descriptions: Any, path: str) -> Any:
         rows = len(descriptions)
         home = self._home(field, path)
         if home is None or not rows:
             return pa.nulls(rows, pa.large_binary())
-        return _binary(read_locations(home.locations(descriptions), distinct=distinct))
+        return _binary(read_locations(home.locations(descriptions)))
 
     def _home(self, field: Field, path: str) -> BlobHome | None:
         """The data file with the descriptions of a blob column; None if no file has it."""
@@ -163,7 +165,7 @@ class LogicalColumn(BlobContentsColumn):
     _result = staticmethod(logical)
     _fetches_external = False
 
-    def _values(self, field: Field, descriptions: Any, path: str, *, distinct: bool) -> Any:
+    def _values(self, field: Field, descriptions: Any, path: str) -> Any:
         rows = len(descriptions)
         kind: Any = self._result(field).arrow_type
         home = self._home(field, path)
@@ -177,9 +179,7 @@ class LogicalColumn(BlobContentsColumn):
             descriptions.take(pa.array(here)) if external.any() else descriptions
         )
         refuse_links(locations)
-        for row, buffer in zip(
-            here.tolist(), read_locations(locations, distinct=distinct), strict=True
-        ):
+        for row, buffer in zip(here.tolist(), read_locations(locations), strict=True):
             buffers[row] = buffer
         members: dict[str, Any] = {"data": _binary(buffers)}
         if external.any():

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.buffers import ascending, pack_flags
+from glaive.arrow.buffers import pack_flags
 from glaive.arrow.build import all_null, validity_flags
 from glaive.encodings.array_protocol import Outlet
 from glaive.encodings.arrays.flat import Flat
@@ -57,23 +57,22 @@ class BlobReader:
         """Read descriptors, then all blobs at once."""
         if start == stop:
             return all_null(_VALUES, 0)
-        return and_then(self._inner.read(start, stop), partial(self._fetch, stop - start))
+        return and_then(self._inner.read(start, stop), partial(self._fetch, None))
 
     def take(self, rows: Int64s) -> Step:
         """Take descriptors, then their blobs."""
         if not len(rows):
             return all_null(_VALUES, 0)
-        distinct = len(ascending(np.asarray(rows)))
-        return and_then(self._inner.take(rows), partial(self._fetch, distinct))
+        return and_then(self._inner.take(rows), partial(self._fetch, np.asarray(rows)))
 
-    def _fetch(self, distinct: int, descriptors: Any) -> Step:
+    def _fetch(self, rows: Int64s | None, descriptors: Any) -> Step:
         # No writer makes descriptors null, but a page may: those are nulls, too.
         given = np.asarray(descriptors.is_valid())
         positions, sizes = (
             np.where(given, np.asarray(descriptors.field(at).fill_null(0)), np.uint64(0))
             for at in range(2)
         )
-        ranges = value_ranges(positions, sizes, self._end, self._where, distinct)
+        ranges = value_ranges(positions, sizes, self._end, self._where, rows)
         valid = given & ((sizes > 0) | (positions != _NULL))
         build = partial(self._array, sizes.astype(np.int64), valid)
         return Fetch(ranges, build) if ranges else build([])
