@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pyroaring import BitMap64
@@ -101,6 +102,25 @@ def test_a_map_in_a_file_elsewhere_is_damage(what: str) -> None:
     details.external.SetInParent()
     ELSEWHERE[what](details.external)
     with pytest.raises(CorruptFileError, match="expected a path below its folder"):
+        stored_relocations(STORE, manifest(details))
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize(
+    ("offset", "more"), [(0, 4), (3, 1), (4, 0), (10_000, 0), (2**64 - 1, 0), (3, 2**63)]
+)
+def test_a_map_that_its_file_does_not_hold_whole_is_damage(offset: int, more: int) -> None:
+    """Fewer bytes are a map, too: one of fewer rows."""
+    content = moved().inline.SerializeToString()
+    details = DETAILS()
+    details.external.path, details.external.offset = "details", 3
+    details.external.size = len(content)
+    STORE.put(f"_indices/{UUID(int=0)}/details", [b"abc", content])
+    assert stored_relocations(STORE, manifest(details)) == stored_relocations(
+        STORE, manifest(moved())
+    )
+    details.external.offset, details.external.size = offset, len(content) + more
+    with pytest.raises(CorruptFileError, match="in a file of its own"):
         stored_relocations(STORE, manifest(details))
 
 

@@ -339,7 +339,16 @@ def _content(
     part = details.external
     name = check_file_name(part.path, "path of the remapping table", where)
     path = f"{INDICES}/{UUID(bytes=entry.uuid.uuid)}/{name}"
-    data = store.get(path).to_pybytes()[part.offset : part.offset + part.size]
-    content = parse(_DETAILS.InlineContent(), data, "remapping table", where)
+    data = store.get(path)
+    if part.offset > data.size or part.size > data.size - part.offset:
+        raise CorruptFileError(
+            "remapping table in a file of its own",
+            expected=f"{part.size} bytes from byte {part.offset} on",
+            found=f"a file of {data.size} bytes, {store.full(path)}",
+            where=where,
+        )
+    content = parse(
+        _DETAILS.InlineContent(), data.slice(part.offset, part.size), "remapping table", where
+    )
     _check(content, where)
     return content
