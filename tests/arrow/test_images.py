@@ -22,7 +22,7 @@ from glaive.arrow import (
     ImageURIArray,
     ImageURIType,
 )
-from glaive.errors import AccessError, MissingDependencyError, SchemaError
+from glaive.errors import AccessError, MissingDependencyError, SchemaError, StoreError
 
 pytestmark = pytest.mark.usefixtures("own_types")
 
@@ -63,6 +63,20 @@ def test_images_are_read_from_where_they_are(tmp_path: Path) -> None:
         ImageURIArray.from_uris([tmp_path / "b.bin"]).read_uris()
     with pytest.raises(SchemaError, match="Download it"):
         ImageURIArray.from_uris(["https://127.0.0.1/a.png"]).read_uris()
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "viewfs"])
+def test_no_library_of_the_working_directory_is_run_for_an_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    """Arrow would, as its client of HDFS; a stranger may have written both."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "libhdfs.so").write_bytes(b"")
+    (tmp_path / "hdfs.bin").write_bytes(b"image")
+    with pytest.raises(StoreError, match=r"a file libhdfs\.so: Arrow would run it"):
+        ImageURIArray.from_uris([f"{scheme}://127.0.0.1:1/a.png"]).read_uris()
+    images: Any = ImageURIArray.from_uris([tmp_path / "hdfs.bin"]).read_uris()
+    assert images.to_pylist() == [b"image"]
 
 
 @pytest.mark.spec("rel-24")

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from glaive.errors import AccessError, MissingDependencyError, SchemaError
+from glaive.hdfs import check_hdfs_client
 
 __all__ = ["confined", "decode", "encode_png", "open_image", "read"]
 
@@ -43,11 +44,14 @@ def read(uri: str) -> bytes:
         such as ``a.png.gz``, has other bytes than its name says, or more than 256 MiB.
     OSError
         pyarrow's, for a file that cannot be read.
+    StoreError
+        A file of the working directory would be run as the client of HDFS.
     """
     import pyarrow as pa
     from pyarrow import fs
 
     if _has_scheme(uri):
+        check_hdfs_client(uri)
         try:
             system, path = fs.FileSystem.from_uri(uri)
         except pa.ArrowInvalid as error:

@@ -27,6 +27,7 @@ from glaive.errors import (
     OptionError,
     StoreError,
 )
+from glaive.hdfs import check_hdfs_client
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_values
 from glaive.io.fsspec_chain import is_of_this_machine
@@ -74,6 +75,8 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
     OptionError
         fsspec does not know the scheme, or the file system rejects the options, or works on files
         of this machine.
+    StoreError
+        A file of the working directory would be run.
     """
     try:
         import fsspec
@@ -83,6 +86,7 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         ) from None
     own = (_THROUGH_LINKS, WRITE, VERIFY)
     passed = {key: value for key, value in options.items() if key.lower() not in own}
+    check_hdfs_client(f"{uri} {passed}")
     try:
         system, root = fsspec.core.url_to_fs(uri, **passed)
     except ImportError as error:
