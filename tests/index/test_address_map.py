@@ -227,11 +227,15 @@ def test_a_few_bytes_about_millions_of_rows_take_little_memory() -> None:
 
 def test_long_ranges_of_rows_follow_each_other() -> None:
     rows, first = 1 << 22, 1_000_000
-    one = np.setdiff1d(np.arange(rows), [5, 6, 7, 1 << 21])
+    deleted = [5, 6, 7, 1 << 21]
+    one = np.setdiff1d(np.arange(rows), deleted)
+    left = BitMap64()
+    left.add_range(3 << 32, (3 << 32) + rows)
+    left -= BitMap64(addresses(3, deleted))
     other = np.setdiff1d(np.arange(len(one) - first), [0, 1, 70_000])
     new = [Rows(10, first), Rows(11, len(one) - first)]
     chain = [
-        [(BitMap64(addresses(3, one)).serialize(), [Rows(3, rows)], new)],
+        [(left.serialize(), [Rows(3, rows)], new)],
         [(addresses(11, other), new[1:], [Rows(12, len(other))])],
     ]
     where = np.full(rows, -1)
@@ -253,3 +257,13 @@ def test_rewrites_that_cut_ranges_over_and_over_are_refused() -> None:
         moves.append([(whole.serialize(), [Rows(number, 1 << 18)], [Rows(0, 1 << 18)])])
     with pytest.raises(UnsupportedFeatureError, match=r"more than .* ranges"):
         AddressMap.of_all([*moves, last], "a test")  # type: ignore[list-item]  # of any kind
+
+
+def test_a_few_addresses_are_found_where_many_are() -> None:
+    rows = 100_000
+    left = np.flatnonzero(np.arange(rows) % 7 % 3)
+    group = (addresses(3, left), [Rows(3, rows)], [Rows(8, 40_000), Rows(9, len(left) - 40_000)])
+    many = remapped(AddressMap.of([group]), addresses(3, np.arange(rows)))
+    few = AddressMap.of([group])
+    at = [*range(8), *left[39_995:40_005].tolist(), rows - 2, rows - 1]
+    assert remapped(few, addresses(3, at)) == [many[row] for row in at]

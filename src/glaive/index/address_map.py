@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError
-from glaive.format.bitmaps import ranges_of
+from glaive.format.bitmaps import is_of_runs, ranges_of
 from glaive.index.row_set import FEW_ROWS, RowSet
 from glaive.types import Flags, UInt64s
 
@@ -33,9 +33,6 @@ _SHIFT = np.uint64(32)
 _OFFSET = np.uint64(0xFFFF_FFFF)
 _DELETED = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _LAST = 2**64 - 1
-
-_LISTED_PER_BYTE = 8
-"""Surviving rows that are listed for each byte of a bitmap: as many as it has bits."""
 
 
 class FragmentRows(Protocol):
@@ -66,8 +63,9 @@ class AddressMap:
 
     Notes
     -----
-    Memory: 24 bytes for each range of rows that stayed together, and eight for each physical row
-    of the old fragments where ranges are short. Few bytes may stand for any number of rows.
+    Memory: 24 bytes for each range of rows that stayed together, and once many rows are looked up
+    eight for each physical row of the old fragments, if these are not many more than the ranges.
+    Few bytes may stand for any number of rows.
 
     However many rewrites there were, addresses are looked up once: a few bytes may stand for
     thousands of rewrites, and a few more for millions of addresses.
@@ -171,9 +169,8 @@ def _step(groups: Groups, where: object) -> Moves:
         rows = sum(fragment.physical_rows for fragment in new)
         starts, stops = _ranges(survivors, rows, where)
         parts = _in_fragments(starts, stops, old, rows, where)
-        listed = np.concatenate([np.empty(0, np.int64), *(np.arange(*part) for part in parts)])
         before = np.concatenate((np.zeros(1, np.uint64), np.cumsum(stops - starts)))
-        runs = _onto(starts[listed], stops[listed], new)
+        runs = _onto(_listed(starts, parts), _listed(stops, parts), new)
         behind = np.cumsum(runs.stops - runs.starts)
         begin, count = 0, 0
         for fragment, (first, last) in zip(old, parts, strict=True):
@@ -192,6 +189,11 @@ def _step(groups: Groups, where: object) -> Moves:
     return moves_of(tables)
 
 
+def _listed(addresses: Addresses, parts: Sequence[tuple[int, int]]) -> Addresses:
+    """Those of the old fragments, one fragment after the other."""
+    return np.concatenate([addresses[:0], *(addresses[first:last] for first, last in parts)])
+
+
 def _onto(starts: Addresses, stops: Addresses, new: Sequence[FragmentRows]) -> MovedRanges:
     """Ranges of rows that are those of the new fragments, one after the other."""
     from glaive.index.moved_ranges import MovedRanges
@@ -199,16 +201,16 @@ def _onto(starts: Addresses, stops: Addresses, new: Sequence[FragmentRows]) -> M
     filled = [fragment for fragment in new if fragment.physical_rows]
     ids = np.array([fragment.id for fragment in filled], np.uint64)
     sizes = np.array([fragment.physical_rows for fragment in filled], np.uint64)
-    before, begins = np.cumsum(stops - starts) - (stops - starts), np.cumsum(sizes) - sizes
-    behind = np.searchsorted(before, begins)
-    cuts = np.flatnonzero(before.take(behind, mode="clip") != begins) if len(before) else behind
-    points = np.insert(before, behind[cuts], begins[cuts])
-    run = np.searchsorted(before, points, side="right") - 1
-    into = np.searchsorted(begins, points, side="right") - 1
-    first = starts[run] + (points - before[run])
+    points, begins = np.cumsum(stops - starts) - (stops - starts), np.cumsum(sizes) - sizes
+    behind = np.searchsorted(points, begins)
+    within = points.take(behind, mode="clip") != begins  # new fragments that begin in a range
+    behind, cuts = behind[within], begins[within]
+    first = np.insert(starts, behind, starts[behind - 1] + (cuts - points[behind - 1]))
+    points = np.insert(points, behind, cuts)
     ends = np.append(points[1:], sizes.sum(dtype=np.uint64))[: len(points)]
+    counts = np.diff(np.searchsorted(points, begins), append=len(points))
     return MovedRanges(
-        first, first + (ends - points), (ids[into] << _SHIFT) + (points - begins[into])
+        first, first + (ends - points), points + np.repeat((ids << _SHIFT) - begins, counts)
     )
 
 
@@ -220,7 +222,7 @@ def _ranges(survivors: Survivors, rows: int, where: object) -> tuple[Addresses, 
         raise CorruptFileError(
             "relocated rows", expected=f"{rows} rows", found=f"{surviving}", where=where
         )
-    if bitmap is not None and rows > _LISTED_PER_BYTE * len(survivors):
+    if bitmap is not None and is_of_runs(rows, len(survivors)):
         return ranges_of(bitmap, lambda _: None)
     listed: Any = survivors if bitmap is None else bitmap.to_array()
     addresses = np.asarray(listed, np.uint64)
@@ -229,7 +231,10 @@ def _ranges(survivors: Survivors, rows: int, where: object) -> tuple[Addresses, 
     ends = np.flatnonzero(np.diff(addresses) != 1)
     starts = addresses[np.concatenate(([0], ends + 1))]
     stops = addresses[np.append(ends, rows - 1)] + np.uint64(1)
-    order = np.argsort(starts >> _SHIFT, kind="stable")  # fragments are listed in any order
+    fragments = starts >> _SHIFT
+    if (fragments[1:] >= fragments[:-1]).all():
+        return starts, stops
+    order = np.argsort(fragments, kind="stable")
     return starts[order], stops[order]
 
 

@@ -22,8 +22,10 @@ _SHIFT: Final = np.uint64(32)
 _DELETED: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _OFFSET: Final = np.uint64(0xFFFF_FFFF)
 
-_LISTED, _LISTED_PER_RANGE = 1 << 20, 64
-"""Rows whose new addresses are listed one by one: so many, or so many for each range of them."""
+_LISTED, _LISTED_PER_RANGE, _LISTED_PER_SEARCH = 1 << 24, 64, 64
+"""Rows whose new addresses are listed one by one: so many, or so many for each range of them. Once
+there are no more than so many for each address that was looked up: a few are found before.
+"""
 
 _FEW, _MOST_CUT = 1 << 22, 64
 """Ranges that rewrites one after the other may make: so many, or so many for each of theirs."""
@@ -79,13 +81,15 @@ class MovedRanges(NamedTuple):
         bounds
             Where the list has the first row of the fragment of each range, and its length.
         """
-        targets = np.full(int(bounds[-1]), _DELETED)
         offsets = (self.starts & _OFFSET).astype(np.int64) + bounds[:-1]
         sizes = (self.stops - self.starts).astype(np.int64)
-        steps = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        targets[np.repeat(offsets, sizes) + steps] = np.repeat(self.targets, sizes) + steps.astype(
-            np.uint64
-        )
+        at = np.ones(int(sizes.sum()), np.int64)
+        lasts = np.concatenate(([0], (offsets + sizes)[:-1] - 1))
+        at[np.cumsum(sizes) - sizes] = offsets - lasts  # from the last row of the range before
+        np.cumsum(at, out=at)
+        targets = np.full(int(bounds[-1]), _DELETED)
+        moved = np.repeat(self.targets - offsets.astype(np.uint64), sizes)
+        targets[at] = moved + at.astype(np.uint64)
         return targets
 
 
@@ -105,7 +109,7 @@ class Moves:
         Surviving rows, ascending by old address.
     """
 
-    __slots__ = ("_bounds", "_listed", "_ranges", "_starts", "ids")
+    __slots__ = ("_bounds", "_listed", "_looked_up", "_ranges", "_starts", "ids")
 
     def __init__(self, ids: UInt64s, bounds: Int64s, ranges: MovedRanges) -> None:
         self.ids, self._bounds, self._ranges = ids, bounds, ranges
@@ -115,6 +119,7 @@ class Moves:
         sizes[filled] = ranges.stops[bounds[filled + 1] - 1] - (ids[filled] << _SHIFT)
         self._starts: Int64s = np.concatenate(([0], np.cumsum(sizes)))
         self._listed: UInt64s | None = None
+        self._looked_up = 0
 
     @property
     def count(self) -> int:
@@ -131,7 +136,7 @@ class Moves:
         relocated = self.ids[index] == fragments
         new_addresses = addresses.copy()
         new_addresses[relocated] = _DELETED
-        if int(self._starts[-1]) > max(_LISTED, _LISTED_PER_RANGE * self.count):
+        if not self._lists(len(addresses)):
             starts, stops, targets = self._ranges
             at = np.searchsorted(starts, addresses, side="right") - 1
             inside = np.flatnonzero(relocated & (at >= 0))
@@ -144,6 +149,12 @@ class Moves:
         known = relocated & (offsets < end - begin)
         new_addresses[known] = self._targets()[(begin + offsets)[known]]
         return new_addresses
+
+    def _lists(self, count: int) -> bool:
+        """Whether new addresses are listed, now that so many more are looked up."""
+        self._looked_up += count
+        most = max(_LISTED, _LISTED_PER_RANGE * self.count)
+        return int(self._starts[-1]) <= min(most, _LISTED_PER_SEARCH * self._looked_up)
 
     def _targets(self) -> UInt64s:
         """New address of each row of the old fragments: looked up without a search."""

@@ -225,7 +225,7 @@ def remap_segments(
     Notes
     -----
     A segment with a missing file is not rebuilt, and so covers nothing of the new fragments.
-    Memory: at most eight bytes per row of the old fragments, and one segment.
+    Memory: the map of the rows, as of an ``AddressMap``, and one segment.
     """
     wanted = frozenset(ids)
     entries = [entry for entry in followed(manifest.indices) if entry.uuid.uuid in wanted]
