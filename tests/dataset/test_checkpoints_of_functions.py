@@ -67,6 +67,24 @@ def test_a_database_of_something_else_is_no_checkpoint_and_stays(tmp_path: Path)
         assert len(connection.execute("SELECT * FROM sqlite_master").fetchall()) == 1
 
 
+def test_a_checkpoint_that_another_process_writes_to_is_not_to_be_deleted(tmp_path: Path) -> None:
+    """It would lose what that process has computed."""
+    dataset = glaive.write_dataset({"a": [1]}, tmp_path / "t")
+
+    @batch_udf(output_schema=pa.schema([("b", pa.int64())]), checkpoint_file=tmp_path / "results")
+    def same(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({"b": batch["a"]})
+
+    with closing(sqlite3.connect(tmp_path / "results")) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(OptionError) as raised:
+            dataset.add_columns(same)
+    assert "wait until the other process that has it open has ended" in str(raised.value)
+    assert "delete" not in str(raised.value)
+    dataset.add_columns(same)
+    assert dataset.to_table()["b"].to_pylist() == [1]
+
+
 def test_a_checkpoint_in_a_folder_removes_its_own_files_only(tmp_path: Path) -> None:
     fragment = glaive.write_dataset({"a": [1]}, tmp_path / "t").manifest.fragment(0)
     folder = tmp_path / "folder"

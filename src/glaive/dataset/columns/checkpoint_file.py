@@ -23,6 +23,12 @@ __all__ = ["checkpoint_file", "read_batch"]
 _WAIT_SECONDS = 5.0
 """How long to wait for another process that is writing."""
 
+_REMEDIES: Final = {
+    sqlite3.SQLITE_BUSY: "wait until the other process that has it open has ended",
+    sqlite3.SQLITE_FULL: "free some space and try again",
+}
+"""What to do about a file that is as it should be, by the code of SQLite."""
+
 _OWN: Final = frozenset({"batches", "files", "kept_batches", "kept_fragments"})
 """Tables that checkpoints have."""
 
@@ -57,9 +63,9 @@ def checkpoint_file(path: str | os.PathLike[str], tables: str) -> Iterator[sqlit
         raise OptionError(f"checkpoint_file {path}: no value that it can hold: {error}") from error
     # Messages of SQLite cite a damaged file, which may have any bytes.
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise OptionError(
-            f"checkpoint_file {path}: {error}. Choose another file, or delete this one."
-        ) from error
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest is of extended codes
+        remedy = f"Choose another file, or {_REMEDIES.get(code, 'delete this one')}."
+        raise OptionError(f"checkpoint_file {path}: {error}. {remedy}") from error
 
 
 def _refuse_others(connection: sqlite3.Connection, path: str | os.PathLike[str]) -> None:
