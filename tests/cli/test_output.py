@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -16,7 +17,8 @@ from click.testing import CliRunner
 
 import glaive
 from glaive.cli.main import cli, print_traceback
-from glaive.cli.output import human_bytes, json_line, print_rows
+from glaive.cli.output import human_bytes, json_line, print_rows, replacing
+from glaive.errors import StoreError
 
 EVIL = "\x1b]0;owned\x07\x9b2J\u202egpj exe\nversion 9: sound\x7f\u200f\u2028"
 COMMANDS = [
@@ -240,6 +242,21 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, ending: str
         "limit of size; raise it (ulimit -f).\n"
     )
     assert list(tmp_path.glob("*made*")) == []
+
+
+@pytest.mark.spec("rel-20")
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EPERM])
+def test_any_error_of_the_system_names_the_file_that_is_written(tmp_path: Path, code: int) -> None:
+    target = tmp_path / "made"
+
+    def write() -> None:
+        with replacing(target) as unfinished:
+            unfinished.write_text("half")
+            raise OSError(code, f"Error writing bytes to file. Detail: [errno {code}]")
+
+    with pytest.raises(StoreError, match=f"^cannot write {target}: ") as raised:
+        write()
+    assert (raised.value.errno, list(tmp_path.iterdir())) == (code, [])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="closes a descriptor by its number")

@@ -318,11 +318,14 @@ def _sound(
     batches: Iterable[pa.RecordBatch], source: str, check: Callable[[Any], str | None]
 ) -> Iterator[pa.RecordBatch]:
     """The batches, checked: all formats pass on texts that are not UTF-8 without a word."""
-    for batch in batches:
-        fault = next(filter(None, map(check, batch.columns)), None)
-        if fault is not None:
-            raise FormatError(f"{source} is damaged: {fault}")
-        yield batch
+    from glaive.io.failures import as_store_errors
+
+    with as_store_errors(source, "read"):
+        for batch in batches:
+            fault = next(filter(None, map(check, batch.columns)), None)
+            if fault is not None:
+                raise FormatError(f"{source} is damaged: {fault}")
+            yield batch
 
 
 def _invalid(column: Any) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import codecs
 import datetime as dt
-import errno
 import json
 import math
 import os
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -45,7 +44,6 @@ __all__ = [
 CELL_CHARACTERS = 60
 LIST_ITEMS = 3
 PIPE_WIDTH = 200
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 _CONTROLS = (*range(32), *range(127, 160), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F))
@@ -120,8 +118,10 @@ def examples(*lines: str) -> str:
 def replacing(path: Path, *, or_itself: bool = False) -> Iterator[Path]:
     """A file to write beside ``path``, which takes its place when the block ends.
 
-    Nobody knows its name before, so that none can have put a link there. What is no file, such as
-    a pipe or ``/dev/stdout``, is not replaced; with ``or_itself`` it is what is to be written.
+    An error of the system without the name of a file is one of writing it: what is read meanwhile
+    has its own errors. Nobody knows its name before, so that none can have put a link there. What
+    is no file, such as a pipe or ``/dev/stdout``, is not replaced; with ``or_itself`` it is what is
+    to be written.
     """
     folder = Path(os.path.realpath(path.absolute().parent))
     special = any(map(folder.is_relative_to, ("/dev", "/proc")))
@@ -135,8 +135,8 @@ def replacing(path: Path, *, or_itself: bool = False) -> Iterator[Path]:
         if replaced:
             unfinished.replace(path)
     except OSError as error:
-        known = error.errno in _FULL or error.filename == str(unfinished)
-        if not known or isinstance(error, GlaiveError):
+        own = error.errno is not None and error.filename in (None, str(unfinished))
+        if not own or isinstance(error, GlaiveError | BrokenPipeError):
             raise
         from glaive.io.failures import from_system  # loads NumPy, which --help does not
 
