@@ -148,3 +148,22 @@ def test_an_index_of_another_type_is_still_the_index(tmp_path: Path) -> None:
     found = made.to_table().to_pandas()
     assert found.index.tolist() == [2, 4, 6]
     assert found.index.name == "x"
+
+
+@pytest.mark.parametrize("mode", ["lazy", "bytes"])
+@pytest.mark.parametrize("columns", [None, ["name", "clip"], ["name", "clip", "n"]])
+def test_blobs_beside_a_column_that_is_the_index_of_the_frame_have_their_place(
+    tmp_path: Path, mode: str, columns: list[str] | None
+) -> None:
+    rows = pa.Table.from_pandas(
+        pd.DataFrame({"n": [1, 2]}, index=pd.Index(["a", "b"], name="name"))
+    )
+    noted = rows.schema.metadata
+    kind = pa.field("clip", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    rows = rows.append_column(kind, pa.array([b"one", None], pa.large_binary()))
+    made = glaive.write_dataset(rows.replace_schema_metadata(noted), tmp_path / "t")
+    found = made.to_pandas(columns=columns, blob_mode=mode)
+    assert list(found.index) == ["a", "b"]
+    assert list(found.columns) == [one for one in columns or made.schema.names if one != "name"]
+    first = found["clip"].iloc[0]
+    assert (first.read() if mode == "lazy" else first) == b"one"

@@ -61,10 +61,12 @@ def to_frame(
     if keeps_address and not options.with_row_address and given is not None:
         names = given
     frame = _frame(table.select([name for name in names if name not in blobs]), arguments)
+    shown = {str(label) for label in frame.columns}  # other columns are the index of the frame
     for name in blobs:
         located = locate_blobs(views, name, rows)
         files = [None if blob is None else BlobFile(blob) for blob in located]
-        frame.insert(names.index(name), name, files)
+        shown.add(name)
+        frame.insert(sum(one in shown for one in names[: names.index(name)]), name, files)
     return frame
 
 
