@@ -205,11 +205,15 @@ class FileColumns:
             steps = [page.plan_opening() for _, pages in parts for page in pages]
             run_fetch(self.reader, join([step for step in steps if step is not None], list))
 
-    def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
-        """``read`` as a value."""
+    def in_proportion(self, rows: int) -> Callable[[pa.Array], pa.Array]:
+        """A check of the arrays of so many rows, one for each field."""
         if self._most is None:
             self._most = most_bytes(self.schema.types)
-        checked = in_proportion(stop - start, len(self.columns), self._most, [self.reader])
+        return in_proportion(rows, len(self.columns), self._most, [self.reader])
+
+    def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``read`` as a value."""
+        checked = self.in_proportion(stop - start)
         steps = [and_then(column.plan_read(start, stop), checked) for column in self.columns]
         return join(steps, list)
 

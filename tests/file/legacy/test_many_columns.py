@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from glaive.file.legacy.reader import LegacyFile
+from glaive.errors import CapacityError, CorruptFileError
+from glaive.file import bound
+from glaive.file.bound import FileColumns
+from glaive.file.legacy.reader import LegacyFile, number_ids
 from glaive.file.open import create_writer, open_reader
 from glaive.format.fields import Field, LanceSchema
+from glaive.format.pb import file_pb2
 from glaive.io.local import LocalStore
 
 COLUMNS = 50
@@ -68,3 +74,42 @@ def test_dictionaries_of_many_columns_are_found_in_one_walk(
     columns = reader.bind(fields).columns
     assert all(column.read(0, 3).equals(values) for column in columns)
     assert len(walked) < 10
+
+
+def _texts(directory: Path, data: bytes, ends: list[list[int]], rows: int) -> FileColumns:
+    """Columns of texts, with a page of these offsets each; further ones share the last page."""
+    positions = []
+    for page in ends:
+        positions.append(len(data))
+        data += struct.pack(f"<{rows + 1}q", *page)
+    positions += positions[-1:] * (COLUMNS - len(positions))
+    metadata = file_pb2.Metadata(page_table_position=len(data), batch_offsets=[0, rows])
+    data += b"".join(struct.pack("<qq", position, rows) for position in positions)
+    footer = struct.pack("<QHH4s", len(data), 0, 1, b"LANC")
+    message = metadata.SerializeToString()
+    store = LocalStore(directory)
+    store.put("a.lance", [data + struct.pack("<I", len(message)) + message + footer])
+    schema = LanceSchema.from_arrow(pa.schema([(f"c{at}", pa.string()) for at in range(COLUMNS)]))
+    columns: Any = open_reader(store, "a.lance").bind(schema.fields, number_ids(schema.field_ids()))
+    return columns
+
+
+@pytest.mark.spec("rel-24")
+def test_pages_of_different_columns_do_not_share_their_bytes(tmp_path: Path) -> None:
+    """Each column had offsets of its own in memory: half a megabyte took more than a gigabyte."""
+    assert len(_texts(tmp_path, b"", [[0] * 10] * COLUMNS, 9).read(0, 9)) == COLUMNS
+    with pytest.raises(CorruptFileError, match="in all columns, those of the file"):
+        _texts(tmp_path, b"", [[0] * 1000], 999)
+
+
+@pytest.mark.spec("rel-24")
+def test_texts_of_different_columns_have_a_limit_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be the same bytes, which single rows copy for each column."""
+    monkeypatch.setattr(bound, "MOST_IMPLIED", 20_000)
+    monkeypatch.setattr(bound, "USUAL_RATIO", 1)
+    columns = _texts(tmp_path, b"x" * 1000, [[0, 0, 1000, 1000]] * COLUMNS, 3)
+    with pytest.raises(CapacityError, match="take fewer rows at a time"):
+        columns.take(np.array([1, 0]))
+    assert columns.take(np.array([1]))[-1].to_pylist() == ["x" * 1000]

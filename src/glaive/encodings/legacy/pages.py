@@ -165,6 +165,11 @@ class Pages:
                 where=self.where,
             )
 
+    @property
+    def nbytes(self) -> float:
+        """Bytes of all pages in the file, not those of texts, which lie elsewhere in it."""
+        return float(self.lengths.sum(dtype=np.float64)) * self.bits / 8
+
     def check(self, spans: Spans, beyond: int = 0) -> None:
         """Refuse spans that end less than ``beyond`` values before the end of their page."""
         have = self.lengths[spans.page]

@@ -9,20 +9,20 @@ import pyarrow as pa
 
 from glaive.arrow.build import all_null, offset_bits
 from glaive.arrow.conditions import Condition
-from glaive.encodings.fetch import Fetch
+from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.legacy.pages import Pages, Spans
 from glaive.encodings.legacy.pruning import may_pass
 from glaive.encodings.legacy.statistics import PageBounds
 from glaive.encodings.predicate import PagePredicate, array_matches
 from glaive.errors import RowIndexError
-from glaive.file.bound import BoundField
+from glaive.file.bound import BoundField, FileColumns
 from glaive.file.legacy.nodes import Node
 from glaive.format.fields import Field
 from glaive.io.store import RangeReader
 from glaive.kernels.match import list_rows
 from glaive.types import Int64s, RowRange, Where
 
-__all__ = ["LegacyField"]
+__all__ = ["LegacyColumns", "LegacyField"]
 
 _VIEW_BYTES = 64 * 1024
 """Smaller pages are joined into one array."""
@@ -118,6 +118,17 @@ class LegacyField(BoundField):
             )
         page = np.searchsorted(self._batches, rows, "right") - 1
         return self._node.read(Spans(page, rows - self._batches[page], np.ones_like(rows)))
+
+
+class LegacyColumns(FileColumns):
+    """Several fields of one file (a ``BoundColumns``)."""
+
+    __slots__ = ()
+
+    def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``take`` as a value: texts may lie anywhere in the file, also where others lie."""
+        checked = self.in_proportion(len(rows))
+        return join([and_then(column.plan_take(rows), checked) for column in self.columns], list)
 
 
 def _cuts(pages: Pages | None, batches: Int64s) -> Int64s:

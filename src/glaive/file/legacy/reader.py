@@ -19,8 +19,7 @@ from glaive.encodings.fetch import Fetch
 from glaive.encodings.legacy.pages import FileBytes, Pages, Spans
 from glaive.encodings.legacy.statistics import STATISTICS, PageBounds
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.file.bound import FileColumns
-from glaive.file.legacy.bound import LegacyField
+from glaive.file.legacy.bound import LegacyColumns, LegacyField
 from glaive.file.legacy.nodes import Opener, open_node
 from glaive.file.legacy.profile import V0_1, LegacyProfile
 from glaive.file.run_fetch import run_fetch
@@ -176,7 +175,7 @@ class LegacyFile:
         fields: Sequence[Field],
         column_of: Mapping[int, int] | None = None,
         rows: int | None = None,
-    ) -> FileColumns:
+    ) -> LegacyColumns:
         """Bind columns to fields; see :class:`glaive.file.protocol.FileReader`.
 
         The column of a field is its row in the page table.
@@ -213,7 +212,7 @@ class LegacyFile:
             )
             for field in fields
         ]
-        return FileColumns(bound, self.num_rows, self.reader)
+        return LegacyColumns(bound, self.num_rows, self.reader)
 
     def page_table(self, numbers: Iterable[int]) -> dict[int, Int64s]:
         """Rows of the page table: a (position, length) pair per batch."""
@@ -236,12 +235,27 @@ class LegacyFile:
             self._tables.update({(table, number): rows[number - first] for number in wanted})
 
     def _opener(self, table: int, numbers: Mapping[int, int], note: str | None = None) -> Opener:
+        sizes: dict[int, float] = {}
+        total = 0.0
+
         def pages(field: Field, bits: int, more: int) -> Pages | None:
+            nonlocal total
             number = numbers.get(field.id)
             if number is None:
                 return None
             where = Where(self.path, number, field.name, note=note)
-            return self._pages(self._tables[table, number], bits, more, where)
+            found = self._pages(self._tables[table, number], bits, more, where)
+            if number not in sizes:
+                sizes[number] = found.nbytes
+                total += found.nbytes
+            if total > self._bytes.size:
+                raise CorruptFileError(
+                    "page table",
+                    expected=f"at most {self._bytes.size} bytes in all columns, those of the file",
+                    found=f"{total:.0f} up to this column",
+                    where=where,
+                )
+            return found
 
         return pages
 
