@@ -17,7 +17,7 @@ from glaive.file.bound import FileColumns
 from glaive.file.legacy.reader import LegacyFile, number_ids
 from glaive.file.open import create_writer, open_reader
 from glaive.format.fields import Field, LanceSchema
-from glaive.format.pb import file_pb2
+from glaive.format.pb import file_pb2, table_pb2
 from glaive.io.local import LocalStore
 
 COLUMNS = 50
@@ -100,6 +100,46 @@ def test_pages_of_different_columns_do_not_share_their_bytes(tmp_path: Path) -> 
     assert len(_texts(tmp_path, b"", [[0] * 10] * COLUMNS, 9).read(0, 9)) == COLUMNS
     with pytest.raises(CorruptFileError, match="in all columns, those of the file"):
         _texts(tmp_path, b"", [[0] * 1000], 999)
+
+
+@pytest.mark.spec("rel-24")
+def test_dictionaries_of_different_columns_do_not_share_their_items(tmp_path: Path) -> None:
+    """Each column had the offsets of all items in memory."""
+    long = pa.DictionaryArray.from_arrays([0], [f"{at}" for at in range(1000)])
+    table = pa.table({"c0": long})
+    for at in range(1, COLUMNS):
+        table = table.append_column(f"c{at}", pa.array(["x"]).dictionary_encode().cast(long.type))
+    schema, store = LanceSchema.from_arrow(table.schema), LocalStore(tmp_path)
+    writer = create_writer(store, "a.lance", schema, "0.1")
+    writer.write(table)
+    writer.finish()
+    file = open_reader(store, "a.lance")
+    assert file.bind(file.schema.fields).read(0, 1)[1].to_pylist() == ["x"]
+
+    raw = store.get("a.lance").to_pybytes()
+    metadata = file_pb2.Metadata.FromString(_message(raw, struct.unpack("<Q", raw[-16:-8])[0]))
+    manifest = table_pb2.Manifest.FromString(_message(raw, metadata.manifest_position))
+    for field in manifest.fields[1:]:
+        field.dictionary.CopyFrom(manifest.fields[0].dictionary)
+    metadata.manifest_position = len(raw)
+    tail = struct.pack("<Q", len(raw) + len(_with_length(manifest))) + raw[-8:]
+    raw += _with_length(manifest)
+    store.put("a.lance", [raw + _with_length(metadata) + tail])
+    file = open_reader(store, "a.lance")
+    columns = file.bind(file.schema.fields)
+    for _ in range(2):
+        with pytest.raises(CorruptFileError, match="in all columns, those of the file"):
+            columns.read(0, 1)
+
+
+def _message(raw: bytes, position: int) -> bytes:
+    (size,) = struct.unpack_from("<I", raw, position)
+    return raw[position + 4 : position + 4 + size]
+
+
+def _with_length(message: Any) -> bytes:
+    written: bytes = message.SerializeToString()
+    return struct.pack("<I", len(written)) + written
 
 
 @pytest.mark.spec("rel-24")

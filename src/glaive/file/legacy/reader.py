@@ -70,6 +70,7 @@ class LegacyFile:
         self._schema: LanceSchema | None = None
         self._bounds: dict[int, PageBounds | None] = {}
         self._tables: dict[tuple[int, int], Int64s] = {}
+        self._items: dict[int, float] = {}
         self._lock = renewed(RLock())
 
     # ------------------------------------------------------------------ metadata
@@ -236,28 +237,34 @@ class LegacyFile:
 
     def _opener(self, table: int, numbers: Mapping[int, int], note: str | None = None) -> Opener:
         sizes: dict[int, float] = {}
-        total = 0.0
 
         def pages(field: Field, bits: int, more: int) -> Pages | None:
-            nonlocal total
             number = numbers.get(field.id)
             if number is None:
                 return None
             where = Where(self.path, number, field.name, note=note)
             found = self._pages(self._tables[table, number], bits, more, where)
-            if number not in sizes:
-                sizes[number] = found.nbytes
-                total += found.nbytes
-            if total > self._bytes.size:
-                raise CorruptFileError(
-                    "page table",
-                    expected=f"at most {self._bytes.size} bytes in all columns, those of the file",
-                    found=f"{total:.0f} up to this column",
-                    where=where,
-                )
+            self._count_bytes(sizes, number, found)
             return found
 
         return pages
+
+    def _count_bytes(self, sizes: dict[int, float], number: int, pages: Pages) -> None:
+        """Refuse bytes that pages of several columns share: each would take memory for them.
+
+        ``sizes`` are those of the columns before, and under -1 of all.
+        """
+        if number in sizes:
+            return
+        total = sizes.get(-1, 0.0) + pages.nbytes
+        if total > self._bytes.size:
+            raise CorruptFileError(
+                "page table",
+                expected=f"at most {self._bytes.size} bytes in all columns, those of the file",
+                found=f"{total:.0f} up to this column",
+                where=pages.where,
+            )
+        sizes[number], sizes[-1] = pages.nbytes, total
 
     def _pages(self, table: Int64s, bits: int, more: int, where: Where) -> Pages:
         positions, lengths = table[:, 0], table[:, 1]
@@ -287,7 +294,10 @@ class LegacyFile:
         entry = np.array([[position, length]], np.int64)
 
         def pages(_: Field, bits: int, more: int) -> Pages:
-            return self._pages(entry, bits, more, where)
+            found = self._pages(entry, bits, more, where)
+            with patiently(self._lock):
+                self._count_bytes(self._items, column, found)
+            return found
 
         items = pa.field(field.name, kind.value_type, field.nullable)
         schema = LanceSchema.from_arrow(pa.schema([items]))
