@@ -103,9 +103,9 @@ _MAX_OFFSET: Final = 2**31 - 1  # bytes or items that 32-bit offsets can count i
 
 SECRETS: Final = (
     r"(?i:(?:(?<=://)|(?<=[a-z]:/))([^/\s:]*):(?:[^/\s]+|(?<!\[:)(?!\d+/)[^\s\"']{1,512})(?=@)"
-    r"|(?:(?<=http://)|(?<=https://))[^/\s@:]+(?=@)|((?:[?&#;]|%3F|%26|%23|%3B)"
-    r"(?:[\w.-]*?(?:sig|signature|token|secret|passw(?:or)?d|pwd|passphrase|auth|authorization|jwt|key"
-    r"|credential|sessionid)|x-amz-[a-z-]+)(?:=|%3D))[^&\s'\")]+?(?=[&\s'\")]|/_|/data/|/tree/|$)"
+    r"|(?:(?<=http://)|(?<=https://))[^/\s@:]+(?=@)|((?:[?&#;]|%3F|%26|%23|%3B)(?:[\w.-]*?"
+    r"(?:sig|signature|token|secret|passw(?:or)?d|pwd|passphrase|auth|authorization|jwt|key|credential"
+    r"|delegation|sessionid)|x-amz-[a-z-]+)(?:=|%3D))[^&\s'\")]+?(?=[&\s'\")]|/_|/data/|/tree/|$)"
     r"|(?<=://)([^/\s:@]*):(?<!\[:)(?=\d*[^\d/\s:@?#,;\"'])[^/\s:@?#,;\"']{8,}+)"
 )
 """Passwords or tokens in a URL, also where a message ends within one, and keys; in Java, too."""

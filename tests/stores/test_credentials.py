@@ -7,6 +7,7 @@ import logging
 import pickle
 import threading
 import traceback
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -356,6 +357,41 @@ def test_no_error_of_a_file_system_has_a_token_that_it_repeats(printed: Printed)
     check(printed.lines)
 
 
+class _Wordy(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """A file system whose errors, which are of the system's kind, have what a server said."""
+
+    protocol = "wordy"
+    cachable = False
+
+    def __init__(self, said: str, **_: Any) -> None:
+        self.said = said
+        super().__init__()
+
+    def ls(self, *_: Any, **__: Any) -> Any:
+        raise OSError(self.said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "refused: Authorization: Basic bWU6{0} Host: h",
+        "refused: no 'Bearer {0}' for it",
+        "refused: Cookie: a=b; hadoop.auth=u&t=k&s={0}",
+        '{{"Set-Cookie": "id={0}; Path=/", "path": "x"}}',
+        "403 Client Error for url: http://h/webhdfs/v1/t?op=OPEN&delegation={0}&x=1",
+        "refused\nX-Auth-Token: {0}",
+    ],
+)
+def test_no_error_of_a_file_system_has_a_header_that_a_server_repeats(
+    said: str, printed: Printed
+) -> None:
+    """With credentials that no option has: a token that a login gave, or a password in base64."""
+    fsspec.register_implementation("wordy", _Wordy, clobber=True)
+    store = open_store("fsspec+wordy://x/y", {"said": said.format(SECRETS[1])})
+    check(failure_of(lambda: list(store.list(""))))
+    check(printed.lines)
+
+
 class _Repeating(BaseHTTPRequestHandler):
     """Refuses each request, and says which headers it had, or their values alone."""
 
@@ -442,6 +478,38 @@ def test_no_error_has_the_credentials_that_a_server_repeats(
     given |= {"allow_http": "true", "client_max_retries": "0"}
     message = failure_of(lambda: glaive.dataset(uri, storage_options=given))
     assert "AccessDenied" in message
+    check(message)
+    check(printed.lines)
+
+
+class _Proxy(_Repeating):
+    """Says what it was sent, and which password that is."""
+
+    def do_GET(self) -> None:
+        sent = self.headers["Proxy-Authorization"]
+        body = f"no {sent}, which is {b64decode(sent.split()[1]).decode()}".encode()
+        self.send_response(407)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.mark.parametrize("password", [SECRETS[1], f"a%40{SECRETS[1]}", f"{SECRETS[1]}%2Fb"])
+@pytest.mark.parametrize("where", ["option", "environment"])
+def test_no_error_has_the_password_of_a_proxy(
+    password: str, where: str, printed: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with answering_with(_Proxy) as url:
+        proxy = f"http://me:{password}@{urlsplit(url).netloc}"
+        given = {"client_max_retries": "0"}
+        if where == "option":
+            given["proxy_url"] = proxy
+        else:
+            monkeypatch.setenv("http_proxy", proxy)
+        message = failure_of(lambda: glaive.dataset("http://a.invalid/t", storage_options=given))
+    assert "no Basic ***, which is me:***" in message
     check(message)
     check(printed.lines)
 

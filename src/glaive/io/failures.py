@@ -73,11 +73,17 @@ _NAMED_SECRETS = re.compile(
     r"[^\s<>,;&\"'\\]+"
 )
 """Headers of a request, and storage options, which servers and proxies have in their answers."""
+_COOKIES = re.compile(
+    r"(?i)(cookie[\\\"'\s]{0,9}[:=>][\\\"'\s]{0,9})"
+    r"[^\s<>\"'\\;]+(?:;\s{0,9}[^\s<>\"'\\;=]+=[^\s<>\"'\\;]*)*"
+)
+_SENT = re.compile(r"(?i)\b((?:basic|bearer|negotiate)\s+)[\w.~+/:-]{14,}=*")
+"""The value of a header alone: its kind, and more than a word, such as a password in base64."""
 _SIGNED_BYTES = re.compile(r"(?i)(bytes>)[0-9a-f]{2}(?: [0-9a-f]{2})+")
 """What was signed, as S3 shows it: with the session token, in hexadecimal digits."""
 _SECRET_OPTION = re.compile(r"(?i)(?!.*_file$).*(?:key|secret|token|password|sas)")
 """Names of storage options with credentials, and of variables of the environment."""
-_OF_STORES = ("aws_", "azure_", "google_")
+_OF_STORES = ("aws_", "azure_", "google_", "http_proxy", "https_proxy", "all_proxy")
 _SHORTEST = 6
 """Characters of credentials that are looked for: shorter texts are in every message."""
 _ANSWERED = ("code", "status", "status_code", "response")
@@ -93,10 +99,13 @@ _OBJECT_REMEDIES = {
 }
 
 
-def from_system(error: OSError, path: str, doing: str) -> StoreError:
+def from_system(
+    error: OSError, path: str, doing: str, options: Mapping[str, str] | None = None
+) -> StoreError:
     """Translate an error of the operating system, with its ``errno``; one of ours is returned.
 
-    ``doing`` is a verb, such as ``"read"`` or ``"write"``.
+    ``doing`` is a verb, such as ``"read"`` or ``"write"``. Clients of servers have such errors,
+    too: ``options`` are the storage options then.
     """
     if isinstance(error, StoreError):
         return error
@@ -110,7 +119,8 @@ def from_system(error: OSError, path: str, doing: str) -> StoreError:
     if isinstance(error, FileExistsError):
         return ObjectExistsError(f"cannot {doing} {path}: it exists already.")
     remedy = _REMEDIES.get(error.errno or 0, "Check the location and try again")
-    failed = StoreError(f"cannot {doing} {path}: {error.strerror or error}. {remedy}.")
+    said = first_line_of(OSError(error.strerror) if error.strerror else error, options)
+    failed = StoreError(f"cannot {doing} {path}: {said}. {remedy}.")
     failed.errno = error.errno
     return failed
 
@@ -182,7 +192,9 @@ def first_line_of(error: BaseException, options: Mapping[str, str] | None = None
 
 def without_named_secrets(answer: str) -> str:
     """What a server answered, without the credentials in it: of the request, or for a store."""
-    return _NAMED_SECRETS.sub(r"\1***", _SIGNED_BYTES.sub(r"\1***", answer))
+    for secrets in (_SIGNED_BYTES, _COOKIES, _NAMED_SECRETS, _SENT):
+        answer = secrets.sub(r"\1***", answer)
+    return answer
 
 
 def without_values(answer: str, values: Iterable[str]) -> str:
@@ -207,12 +219,17 @@ def without_values(answer: str, values: Iterable[str]) -> str:
 
 def credentials_in(options: Mapping[str, str]) -> Iterator[str]:
     """Those among storage options, and in the environment; JSON may stand where a file should."""
+    from urllib.parse import unquote
+
     names = (name for name in os.environ if name.lower().startswith(_OF_STORES))
     for given in (options, {name: os.environ[name] for name in names}):
         for name, value in given.items():
             text = value.strip()
             if _SECRET_OPTION.match(name) or text.startswith(("{", '"')):
                 yield from (value, text, *_text_in(text))
+            if "://" in text:  # of a proxy, which is sent the password as the characters it is
+                password = text.rpartition("@")[0].partition("://")[2].partition(":")[2]
+                yield from (password, unquote(password))
 
 
 def _text_in(text: str) -> Iterator[str]:

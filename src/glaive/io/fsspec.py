@@ -29,7 +29,7 @@ from glaive.errors import (
 )
 from glaive.hdfs import check_hdfs_client
 from glaive.io.checksums import VERIFY, WRITE
-from glaive.io.failures import check_ranges, credentials_in, without_values
+from glaive.io.failures import check_ranges, credentials_in, without_named_secrets, without_values
 from glaive.io.fsspec_chain import is_of_this_machine
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed
 from glaive.io.location import split_secret, with_secret
@@ -95,7 +95,7 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         reason, (_, secret) = str(error), split_secret(uri)
         if secret:  # as a part of a path, where nothing else shows what it is
             reason = reason.replace(secret, "***")
-        reason = without_values(reason, credentials_in(passed))
+        reason = without_named_secrets(without_values(reason, credentials_in(passed)))
         raise OptionError(f"fsspec cannot open {uri}: {reason}. Check storage_options.") from None
     if is_of_this_machine(system):
         raise OptionError(

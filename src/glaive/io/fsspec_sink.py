@@ -163,7 +163,7 @@ def failed(
     if isinstance(error, StoreError):
         return error
     translate = from_system if isinstance(error, OSError) else from_object_store
-    translated: StoreError = translate(error, path, doing)  # type: ignore[arg-type]  # checked
+    translated: StoreError = translate(error, path, doing, options)  # type: ignore[arg-type]  # checked
     translated.args = (without_values(str(translated), credentials_in(options or {})),)
     translated.is_unanswered = had_no_answer(error)
     return translated
