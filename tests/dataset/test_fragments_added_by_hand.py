@@ -76,7 +76,7 @@ def test_a_fragment_is_given_no_other_id_than_its_deletions_are_found_by(
 
 
 @pytest.mark.spec("delete-1")
-@pytest.mark.parametrize("way", ["delete", "update"])
+@pytest.mark.parametrize("way", ["delete", "update", "merge", "rewrite"])
 def test_deleted_rows_do_not_come_back_by_a_fragment_of_an_older_version(
     tmp_path: Path, way: str
 ) -> None:
@@ -89,10 +89,23 @@ def test_deleted_rows_do_not_come_back_by_a_fragment_of_an_older_version(
     made: LanceOperation.BaseOperation = LanceOperation.Delete([old], [], "id = 7")
     if way == "update":
         made = LanceOperation.Update(updated_fragments=[old])
+    if way == "merge":
+        made = LanceOperation.Merge([old], dataset.lance_schema)
+    if way == "rewrite":
+        new = LanceFragment.create(tmp_path, rows(0, 10))
+        made = LanceOperation.Rewrite([LanceOperation.RewriteGroup([old], [new])], [])
     with pytest.raises(OptionError, match=r"with [01] deleted rows, and 2 are deleted"):
         glaive.LanceDataset.commit(tmp_path, made, read_version=dataset.version)
 
     assert glaive.dataset(tmp_path).to_table()["id"].to_pylist() == [0, 1, 2, 5, 6, 7, 8, 9]
+
+
+def test_a_merge_adds_a_fragment_beside_deleted_rows(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(rows(0, 10), tmp_path)
+    dataset.delete("id in (3, 4)")
+    made = _merge(dataset, LanceFragment.create(tmp_path, rows(10, 12)))
+    dataset = glaive.LanceDataset.commit(tmp_path, made, read_version=dataset.version)
+    assert dataset.to_table()["id"].to_pylist() == [0, 1, 2, 5, 6, 7, 8, 9, 10, 11]
 
 
 def transactions(path: Path) -> list[Transaction]:

@@ -82,6 +82,11 @@ class FragmentList(Sequence[Fragment]):
         return FragmentColumns(self._wire, _TRANSACTION).physical_rows
 
     @property
+    def deleted_rows(self) -> Int64s:
+        """Deleted rows of each; -1 if only the deletion file has their number."""
+        return FragmentColumns(self._wire, _TRANSACTION).deleted_rows
+
+    @property
     def row_count(self) -> int:
         """Physical rows of all fragments."""
         return int(self.physical_rows.sum())

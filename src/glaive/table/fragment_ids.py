@@ -355,7 +355,7 @@ def _places(fragment: Wire) -> set[tuple[int, str, int, int]]:
 
 
 def final_fragments(
-    base: Manifest, fragments: Iterable[Fragment], change: Callable[[Wire], None] | None = None
+    base: Manifest, fragments: Sequence[Fragment], change: Callable[[Wire], None] | None = None
 ) -> FragmentList:
     """Changed fragments without files that have no field of the schema.
 
@@ -366,15 +366,11 @@ def final_fragments(
     OptionError
         One has fewer deleted rows than in ``base``: they would come back.
     """
+    check_deletions_stay(base, fragments)
     live = frozenset(base.schema.field_ids())
 
     def final() -> Iterator[bytes]:
-        deleted: dict[int, int] | None = None
         for message in messages_of(fragments):
-            if deleted is None:
-                ids, numbers = base.fragment_ids.tolist(), base.deleted_rows.tolist()
-                deleted = dict(zip(ids, numbers, strict=True))
-            check_deletions_stay(message, deleted.get(message.id, 0))
             drop_dead_files(message, live)
             if change is not None:
                 change(message)

@@ -5,8 +5,15 @@ Specification: "Building the manifest" in ``docs/format``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from glaive.errors import CorruptFileError, OptionError
+from glaive.format.fragment import Fragment
+from glaive.format.fragment_list import FragmentList
 from glaive.format.limits import MAX_FRAGMENT_ID
+from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 
 __all__ = ["check_deletions_stay", "check_fragment_id", "give_id"]
@@ -48,20 +55,31 @@ def give_id(fragment: table_pb2.DataFragment, number: int) -> None:
     fragment.id = number
 
 
-def check_deletions_stay(fragment: table_pb2.DataFragment, before: int) -> None:
-    """Check that a changed fragment has the deleted rows that it had ``before``.
+def check_deletions_stay(base: Manifest, fragments: Sequence[Fragment]) -> None:
+    """Check that fragments have as many deleted rows as those of ``base`` that they change.
 
-    Nothing is known where the numbers are not stated, as by old writers.
+    Nothing is known where the numbers are not stated, as by old writers, nor where two fragments
+    have an id.
 
     Raises
     ------
     OptionError
-        It has fewer of them: the others would come back.
+        One has fewer: the others would come back.
     """
-    stated = fragment.deletion_file.num_deleted_rows
-    if before > stated and not (fragment.HasField("deletion_file") and not stated):
+    if not fragments or not base.columns.any_deleted:
+        return
+    given, ids = FragmentList.of(fragments), base.fragment_ids
+    numbers, stated = given.ids, given.deleted_rows
+    order = np.argsort(ids, kind="stable")
+    at = np.searchsorted(ids, numbers, sorter=order)
+    is_one = np.searchsorted(ids, numbers, "right", sorter=order) - at == 1
+    before = np.zeros(len(numbers), np.int64)
+    before[is_one] = base.deleted_rows[order[at[is_one]]]
+    fewer = np.flatnonzero((stated >= 0) & (stated < before))
+    if len(fewer):
+        first = fewer[0]
         raise OptionError(
-            f"the transaction changes fragment {fragment.id} to one with {stated} deleted rows, "
-            f"and {before} are deleted in the newest version: they would come back. Give the "
+            f"the transaction has fragment {numbers[first]} with {stated[first]} deleted rows, and "
+            f"{before[first]} are deleted in the newest version: they would come back. Give the "
             "version that the fragment was read from as the read version, or change it as it is."
         )

@@ -28,6 +28,7 @@ from glaive.table.fragment_ids import (
     new_fragments,
     put_fragments,
 )
+from glaive.table.given_fragments import check_deletions_stay
 from glaive.table.index_coverage import encode_indices, keep_relevant, without_new
 from glaive.table.moved_columns import without_moved
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
@@ -100,7 +101,7 @@ class Merge(TableOperation):
         Raises
         ------
         OptionError
-            A fragment of the version is missing, or there twice.
+            A fragment of the version is missing, or there twice, or has fewer deleted rows.
         """
         base = needs_dataset(base, "add columns")
         if len(self.fragments) < base.num_fragments:
@@ -114,6 +115,8 @@ class Merge(TableOperation):
         mark_file_versions(wire, file_versions(self.fragments), base.data_format)
         made = FragmentList.of(self.fragments)
         without_id = self._positions_without_id(base, made.ids)
+        known = (packed for at, packed in enumerate(made.packed) if at not in without_id)
+        check_deletions_stay(base, FragmentList(known) if without_id else made)
         if without_id:
             put_fragments(wire, made)  # ids are given after all of these
         if without_id or (base.uses(Feature.STABLE_ROW_IDS) and base.num_fragments):

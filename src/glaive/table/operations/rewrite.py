@@ -27,7 +27,7 @@ from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.concurrent_changes import incompatible, overlap
 from glaive.table.fragment_ids import copy_of, edit_fragments, mark_file_versions
-from glaive.table.given_fragments import check_fragment_id, give_id
+from glaive.table.given_fragments import check_deletions_stay, check_fragment_id, give_id
 from glaive.table.index_coverage import encode_indices, remap, rewritten_under, without_new
 from glaive.table.protocol import (
     BuildContext,
@@ -151,6 +151,7 @@ class Rewrite(TableOperation):
         relocated: list[tuple[frozenset[int], frozenset[int]]] = []
         stable = base.uses(Feature.STABLE_ROW_IDS)
         for group in self.groups:
+            check_deletions_stay(base, group.old)
             mark_file_versions(wire, file_versions(group.new), base.data_format)
             new = [_numbered(wire, message, stable=stable) for message in messages_of(group.new)]
             old = ids_of(group.old)
