@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.connect import proto
@@ -236,10 +237,24 @@ print(os.environ["PYSPARK_PYTHON"], os.environ.get("PYSPARK_DRIVER_PYTHON"))
     assert done.stdout == "/elsewhere None\n"
 
 
+@pytest.mark.parametrize("is_whole", [False, True], ids=["package", "whole Spark"])
 def test_a_spark_above_the_working_directory_is_not_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_whole: bool
 ) -> None:
     """PySpark looks there first, and a command may be called within a stranger's folder."""
+    spark, strange = tmp_path / "spark", tmp_path / "strange"
+    for name in ("bin", "jars", "data"):
+        (strange / name).mkdir(parents=True)
+    (strange / "bin" / "spark-submit").touch()
+    if is_whole:  # the module is in the folder python, and the rest beside it
+        modules = spark / "python" / "pyspark"
+        modules.mkdir(parents=True)
+        package = Path(pyspark.__file__).parent
+        for part in package.iterdir():
+            at = spark if part.name in ("bin", "jars") else modules
+            (at / part.name).symlink_to(part)
+        monkeypatch.syspath_prepend(modules.parent)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     script = """
 import glaive.spark
 from pyspark.find_spark_home import _find_spark_home
@@ -256,18 +271,16 @@ except RuntimeError:
 print(_find_spark_home())
 """
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    for name in ("bin", "jars", "data"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "bin" / "spark-submit").touch()
     done = subprocess.run(
         [sys.executable, "-c", script],
-        cwd=tmp_path / "data",
+        cwd=strange / "data",
         capture_output=True,
         text=True,
         check=True,
     )
 
-    assert not Path(done.stdout.strip()).is_relative_to(tmp_path)
+    home = Path(done.stdout.strip())
+    assert home == spark if is_whole else not home.is_relative_to(tmp_path)
 
 
 def test_executors_keep_compiled_kernels_where_the_driver_does(

@@ -26,14 +26,13 @@ from glaive.pipeline.parameters import (
 from glaive.pipeline.pipeline import Pipeline, dependencies
 from glaive.pipeline.step import Step
 from glaive.pipeline.step_kinds import kind_of, kinds
+from glaive.spark.launch import SECRET
 
 __all__ = ["load"]
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 _MAX_BYTES: Final = 1 << 20
 _FILLED_LATER: Final = ("parameters", "steps")
-_SECRET: Final = re.compile(r"(?i)secret|passw|passphrase|token|key|credential|[._]sas[._]")
-"""Settings of Spark whose values are not shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +133,7 @@ def _credentials(tables: Mapping[str, Any]) -> frozenset[str]:
     secret = [
         value
         for key, value in (conf if isinstance(conf, dict) else {}).items()
-        if _SECRET.search(key)
+        if SECRET.search(key)
     ]
     filled = parameters_in([tables.get("storage"), settings.get("remote"), secret])
     return filled | hidden_parameters_in(_urls_in(tables))

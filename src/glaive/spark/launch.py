@@ -224,7 +224,8 @@ def _choose_spark() -> None:
     """
     spec = importlib.util.find_spec("pyspark")
     for folder in map(Path, (spec and spec.submodule_search_locations) or ()):
-        for home in (folder / "spark-distribution", folder):
+        # The last where the module is that of a whole Spark: python/pyspark in it.
+        for home in (folder / "spark-distribution", folder, folder.parent.parent):
             if (home / "bin" / "spark-submit").is_file() and (home / "jars").is_dir():
                 os.environ.setdefault("SPARK_HOME", str(home))
 
