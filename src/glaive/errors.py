@@ -106,7 +106,7 @@ SECRETS: Final = (
     r"|(?:(?<=http://)|(?<=https://))[^/\s@:]+(?=@)|((?:[?&#;]|%3F|%26|%23|%3B)(?:[\w.-]*?"
     r"(?:sig|signature|token|secret|passw(?:or)?d|pwd|passphrase|auth|authorization|jwt|key|credential"
     r"|delegation|sessionid)|x-amz-[a-z-]+)(?:=|%3D))[^&\s'\")]+?(?=[&\s'\")]|/_|/data/|/tree/|$)"
-    r"|(?<=://)([^/\s:@]*):(?<!\[:)(?=\d*[^\d/\s:@?#,;\"'])[^/\s:@?#,;\"']{8,}+)"
+    r"|(?<=://)([^/\s:@]*):(?<!\[:)(?!\$\{|\d+\\)(?=\d*[^\d/\s:@?#,;\"'])[^/\s:@?#,;\"']{8,}+)"
 )
 """Passwords or tokens in a URL, also where a message ends within one, and keys; in Java, too."""
 

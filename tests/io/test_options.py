@@ -392,6 +392,8 @@ def test_messages_that_cut_a_uri_hold_no_part_of_its_password(most: int) -> None
         "file://C:/data/things",
         "s3://bucket/a:longer-name",
         "sc://host:15002/;user_id=somebody",
+        r"b'GET http://host:8080\r\nAccept: '",
+        "hdfs://host:${hdfs_port}/data",
     ],
 )
 def test_messages_show_hosts_with_ports_as_they_are(text: str) -> None:

@@ -257,9 +257,11 @@ name = "urls"
 word = "MARKED-1"
 sig = "MARKED-2"
 day = "1"
+the_port = 9
 [datasets]
 far = "https://user:MARKED-3@localhost:9/far.lance"
 near = "near.lance"
+by_port = "https://localhost:${the_port}/near.lance"
 [steps.load]
 kind = "ingest"
 source = ["https://user:${word}@localhost:9/${day}/a.csv", "https://localhost:9/b.csv?sig=${sig}"]
@@ -275,7 +277,7 @@ source = "near"
 path = "https://user:MARKED-5@localhost:9/out"
 """
     pipeline = load(written(tmp_path, text))
-    assert pipeline.shown_parameters == {"day": "1"}
+    assert pipeline.shown_parameters == {"day": "1", "the_port": 9}
     runs = Runs.of(pipeline)
     record = runs.start(pipeline, "one")
 
