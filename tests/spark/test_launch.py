@@ -283,6 +283,38 @@ print(_find_spark_home())
     assert home == spark if is_whole else not home.is_relative_to(tmp_path)
 
 
+@pytest.mark.parametrize(("where", "seen"), [("program", None), ("data", "1")])
+def test_workers_look_for_modules_in_the_working_directory_if_the_program_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, seen: str | None
+) -> None:
+    """They have the environment in which Spark is started."""
+    script = """
+import os
+import glaive.spark
+from pyspark.sql import SparkSession
+
+def refuse(builder):
+    print(os.environ.get("PYTHONSAFEPATH"))
+    raise RuntimeError("nothing is started")
+
+SparkSession.Builder.getOrCreate = refuse
+try:
+    glaive.spark.session(master="local[1]")
+except RuntimeError:
+    print(os.environ.get("PYTHONSAFEPATH"))
+"""
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    for name in ("program", "data"):
+        (tmp_path / name).mkdir()
+    program = tmp_path / "program" / "main.py"
+    program.write_text(script)
+    done = subprocess.run(
+        [sys.executable, program], cwd=tmp_path / where, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split() == [str(seen), "None"]
+
+
 def test_executors_keep_compiled_kernels_where_the_driver_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
