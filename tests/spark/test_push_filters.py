@@ -383,3 +383,23 @@ def test_days_that_spark_takes_for_the_first_of_the_gregorian_calendar_are_left_
     for operator, expected in (("=", 1), ("<=", 8), (">", 7)):
         frame = glaive.spark.read(spark, uri, push_filters=True)
         assert frame.where(f"{name} {operator} {constant}").count() == expected
+
+
+def test_decimals_of_which_spark_leaves_28_digits_in_a_filter_are_compared_by_spark(
+    spark: SparkSession, uri: str
+) -> None:
+    long = Decimal("12345678901234567890.123456789012345678")
+    near, many = Decimal("12345678901234567890.12345679"), Decimal("9" * 20 + "." + "9" * 18)
+    kind = pa.decimal128(38, 18)
+    glaive.write_dataset(pa.table({"d": pa.array([long, near, many, Decimal("1.5")], kind)}), uri)
+
+    for condition, expected in (
+        (f"d = {long}BD", [long]),
+        (f"d in ({long}BD, {many}BD)", [long, many]),
+        (f"not (d = {long}BD)", [near, many, Decimal("1.5")]),
+        (f"d < {long}BD", [Decimal("1.5")]),
+        (f"d > {long}BD and d < 1e21BD", [near, many]),
+        ("d = 1.5BD", [Decimal("1.5")]),
+    ):
+        frame = glaive.spark.read(spark, uri, push_filters=True)
+        assert [row.d for row in frame.where(condition).collect()] == expected

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from decimal import Decimal, getcontext
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from glaive.format.fields import LanceSchema
 
-__all__ = ["Frame", "Pushed", "push"]
+__all__ = ["Frame", "Pushed", "may_be_rounded", "push"]
 
 MAX_TEXT = 400_000
 """Maximum total characters of filters, which every task parses again."""
@@ -106,6 +107,19 @@ def push(filters: Sequence[Filter | Compared], frame: Frame, budget: int = MAX_T
         implied += _not_null(pushed)
     rest = [test for test in filters if isinstance(test, Filter) and id(test) not in taken]
     return Pushed(tuple(accepted), rest, all(id(test) in taken for test in filters))
+
+
+def may_be_rounded(pushed: Filter) -> bool:
+    """Whether a decimal of a filter may be another one than that of the query.
+
+    Spark's worker multiplies the digits that it gets by a power of ten, and Python leaves as many
+    of the product as its context says: 28, where Spark's decimals have up to 38.
+    """
+    leaf: Any = pushed.child if isinstance(pushed, Not) else pushed
+    value = getattr(leaf, "value", None)
+    values = value if isinstance(leaf, In) else (value,)
+    most = getcontext().prec
+    return any(isinstance(one, Decimal) and len(one.as_tuple().digits) >= most for one in values)
 
 
 def _not_null(pushed: Filter | Compared) -> list[tuple[str, ...]]:

@@ -195,7 +195,7 @@ class PushingReader(LanceReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         """Accept the filters that select exactly the rows Spark would; return the rest."""
-        from glaive.spark.filters import MAX_TEXT, Frame, push
+        from glaive.spark.filters import MAX_TEXT, Frame, may_be_rounded, push
 
         dataset = open_dataset(self.options)
         frame = Frame(
@@ -205,7 +205,8 @@ class PushingReader(LanceReader):
             dataset.scanner().projected_schema,
         )
         budget = MAX_TEXT - len(self.options.filter or "")
-        pushed = push(filters, frame, budget)
+        exact = [one for one in filters if not may_be_rounded(one)]
+        pushed = push(exact, frame, budget)
         self.pushed = pushed.filters
         try:
             self._matches_nothing(dataset)
@@ -213,7 +214,7 @@ class PushingReader(LanceReader):
             _log.debug("Spark evaluates all filters: %s", error)
             self.pushed = ()
             return filters
-        return pushed.rest
+        return [*pushed.rest, *filter(may_be_rounded, filters)]
 
 
 def _may_have_large_values(schema: StructType) -> bool:
