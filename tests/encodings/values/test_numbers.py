@@ -357,6 +357,19 @@ def test_offsets_that_leave_the_bytes_are_damage(offsets: list[int]) -> None:
         SplitStrings(32, Flat(32)).decode_mini(stored)
 
 
+@pytest.mark.spec("rel-24")
+def test_split_strings_of_chunks_that_overlap_are_damage() -> None:
+    """Each value was copied; one that is asked for several times is."""
+    count = 9
+    buffer = pa.py_buffer(np.array([0, 8], "<u4").tobytes() + b"abcdefgh")
+    zeros, sizes = np.zeros(count, np.int64), np.full(count, 8)
+    stored = MiniChunks(buffer, (zeros, sizes), (sizes, sizes), zeros + 1, HERE)
+    encoding = SplitStrings(32, Flat(32))
+    assert strings(encoding.take_mini(stored, zeros, zeros)) == [b"abcdefgh"] * count
+    with pytest.raises(CorruptFileError, match="72 bytes in 9 rows"):
+        encoding.take_mini(stored, np.arange(count), zeros)
+
+
 @pytest.mark.spec("var-6", "var-7")
 def test_values_of_one_length_need_no_offsets() -> None:
     encoding = SplitStrings(32, Range(32, 0, 2))
