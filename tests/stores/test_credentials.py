@@ -392,6 +392,21 @@ def test_no_error_of_a_file_system_has_a_header_that_a_server_repeats(
     check(printed.lines)
 
 
+@pytest.mark.parametrize(
+    "name", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "FSSPEC_WEBHDFS_PASSWORD", "fsspec_s3_secret"]
+)
+def test_no_error_of_a_file_system_has_a_credential_of_its_environment(
+    name: str, monkeypatch: pytest.MonkeyPatch, printed: Printed
+) -> None:
+    fsspec.register_implementation("wordy", _Wordy, clobber=True)
+    monkeypatch.setenv(name, SECRETS[1])
+    store = open_store("fsspec+wordy://x/y", {"said": f"nobody knows {SECRETS[1]}"})
+    message = failure_of(lambda: list(store.list("")))
+    assert "nobody knows ***" in message
+    check(message)
+    check(printed.lines)
+
+
 class _Repeating(BaseHTTPRequestHandler):
     """Refuses each request, and says which headers it had, or their values alone."""
 

@@ -83,7 +83,10 @@ _SIGNED_BYTES = re.compile(r"(?i)(bytes>)[0-9a-f]{2}(?: [0-9a-f]{2})+")
 """What was signed, as S3 shows it: with the session token, in hexadecimal digits."""
 _SECRET_OPTION = re.compile(r"(?i)(?!.*_file$).*(?:key|secret|token|password|sas)")
 """Names of storage options with credentials, and of variables of the environment."""
-_OF_STORES = ("aws_", "azure_", "google_", "http_proxy", "https_proxy", "all_proxy")
+_OF_STORES = (
+    "aws_", "azure_", "google_", "fsspec_", "hf_", "hugging_face_",
+    "http_proxy", "https_proxy", "all_proxy",
+)  # fmt: skip
 _SHORTEST = 6
 """Characters of credentials that are looked for: shorter texts are in every message."""
 _ANSWERED = ("code", "status", "status_code", "response")

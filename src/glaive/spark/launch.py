@@ -2,7 +2,8 @@
 
 Prevents common problems before the session starts: finds a Java runtime
 (:mod:`glaive.spark.java`), configures local workers to use the current interpreter rather than the
-``python3`` of the system, and binds a local session to the loopback address only.
+``python3`` of the system, and binds a local session to the loopback address only: not the server
+of Spark Connect that one with ``remote="local"`` starts, which asks for a token.
 """
 
 from __future__ import annotations
