@@ -12,6 +12,7 @@ from glaive.io.failures import (
     as_store_errors,
     from_object_store,
     from_system,
+    without_named_secrets,
     without_values,
 )
 from glaive.io.local import LocalStore
@@ -73,3 +74,17 @@ def test_an_error_of_glaive_within_names_what_it_named() -> None:
 )
 def test_credentials_are_in_no_answer_in_whatever_way_they_are_written(said: str) -> None:
     assert without_values(said, ["token1", "token12345&more/+'\\"]) == "no *** here"
+
+
+@pytest.mark.spec("rel-27")
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("no Basic bWU6YWJj here", "no Basic *** here"),
+        ("no Bearer ya29.a-b_c== here", "no Bearer *** here"),
+        ("basic authentication is off", "basic authentication is off"),
+        ("Cookie: a=1; b=2&c=3; d", "Cookie: ***; d"),
+    ],
+)
+def test_the_value_of_a_header_alone_is_in_no_answer(said: str, shown: str) -> None:
+    assert without_named_secrets(said) == shown

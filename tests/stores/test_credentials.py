@@ -376,6 +376,7 @@ class _Wordy(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
     [
         "refused: Authorization: Basic bWU6{0} Host: h",
         "refused: no 'Bearer {0}' for it",
+        "no basic authentication, nor Bearer A1-{0}=",
         "refused: Cookie: a=b; hadoop.auth=u&t=k&s={0}",
         '{{"Set-Cookie": "id={0}; Path=/", "path": "x"}}',
         "403 Client Error for url: http://h/webhdfs/v1/t?op=OPEN&delegation={0}&x=1",

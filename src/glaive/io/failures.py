@@ -77,8 +77,10 @@ _COOKIES = re.compile(
     r"(?i)(cookie[\\\"'\s]{0,9}[:=>][\\\"'\s]{0,9})"
     r"[^\s<>\"'\\;]+(?:;\s{0,9}[^\s<>\"'\\;=]+=[^\s<>\"'\\;]*)*"
 )
-_SENT = re.compile(r"(?i)\b((?:basic|bearer|negotiate)\s+)[\w.~+/:-]{14,}=*")
-"""The value of a header alone: its kind, and more than a word, such as a password in base64."""
+_SENT = re.compile(
+    r"(?i)\b((?:basic|bearer|negotiate)\s+)(?=[\w.~+/:-]*(?-i:[A-Z\d=]))[\w.~+/:-]{6,}=*"
+)
+"""The value of a header alone: its kind and no word of lower case, such as a password in base64."""
 _SIGNED_BYTES = re.compile(r"(?i)(bytes>)[0-9a-f]{2}(?: [0-9a-f]{2})+")
 """What was signed, as S3 shows it: with the session token, in hexadecimal digits."""
 _SECRET_OPTION = re.compile(r"(?i)(?!.*_file$).*(?:key|secret|token|password|sas)")
