@@ -86,6 +86,26 @@ def marked(folder: Path) -> list[str]:
     return sorted(names)
 
 
+def test_an_error_after_the_mark_says_that_all_files_are_there(
+    tmp_path: Path, versions: tuple[OpenedVersion, OpenedVersion]
+) -> None:
+    """Who appends once more would have all rows twice."""
+    folder = tmp_path / "out"
+    mark, aside = folder / "_SUCCESS", tmp_path / "mark"
+
+    def hide() -> None:
+        if mark.is_file():
+            mark.rename(aside)
+            mark.mkdir()  # which nobody can read
+
+    with before_changes(str(folder), hide), pytest.raises(StoreError) as raised:
+        export(versions[1], folder, "append", None)
+    assert "All 3 files of the export are in" in raised.value.__notes__[0]
+    mark.rmdir()
+    aside.rename(mark)
+    assert (values(folder), marked(folder)) == (NEW, visible(folder))
+
+
 @pytest.mark.parametrize("mode", ["errorifexists", "append", "overwrite"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_driver_that_was_taken_for_dead_returns_what_the_next_run_of_the_job_did(

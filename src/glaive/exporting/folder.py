@@ -39,6 +39,7 @@ __all__ = [
     "begin",
     "check_mode",
     "clear",
+    "complete_mark",
     "finish",
     "read_mark",
     "refuse_others",
@@ -243,7 +244,6 @@ def finish(
     # From here on the files stay: there may be a mark.
     with suppress(StoreError):  # the next run removes it
         run.folder.delete([run.claim])
-    _complete_mark(run.folder, names)
 
 
 def _settle(run: ExportRun, names: frozenset[str], replaced: ReplacedFiles) -> list[str]:
@@ -327,7 +327,7 @@ def _write_mark(run: ExportRun, facts: Mapping[str, object], left: Sequence[str]
         folder.put(_DONE, mark(sorted(also.union(_whole(listed, run)))))
 
 
-def _complete_mark(folder: ObjectStore, names: frozenset[str]) -> None:
+def complete_mark(folder: ObjectStore, names: frozenset[str]) -> None:
     """Name files in the mark that an append has written which saw the claim of their run."""
     found = read_mark(folder)
     files = found.get("files")

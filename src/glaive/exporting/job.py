@@ -21,6 +21,7 @@ from glaive.exporting.folder import (
     begin,
     check_mode,
     clear,
+    complete_mark,
     finish,
     read_mark,
 )
@@ -225,6 +226,15 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
         finish(run, names, replaced, {"version": opened.manifest.version, **counts})
     except CommitConflictError as error:
         return _done_elsewhere(run, error, named=job_id is not None)
+    try:
+        complete_mark(folder, names)
+    except StoreError as error:
+        if job_id is None:  # else the next run finds the mark
+            error.add_note(
+                f"All {len(names)} files of the export are in {folder.public_uri}, and stay: to "
+                "append the rows again would have them there twice"
+            )
+        raise
     return counts
 
 
