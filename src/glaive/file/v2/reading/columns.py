@@ -131,6 +131,8 @@ def _node(
         children = tuple(
             _node(child, column_of, stored, layers, wide, sizes) for child in field.children
         )
+    if kind == "map":
+        children = (_as_entries(children[0], arrow.type),)
     members = None
     if field.is_packed and not is_described(field) and column is not None and stored is not None:
         members = _wanted_members(field, stored(field.id))
@@ -147,6 +149,15 @@ def _node(
         column,
         members,
     )
+
+
+def _as_entries(node: Node, kind: Any) -> Node:
+    """The entries of a map with the names that Arrow has for their parts, and keys never null.
+
+    With those of the fields they are not what the map's type says: Arrow ends the process where it
+    meets such a value.
+    """
+    return dataclasses.replace(node, type=pa.struct([kind.key_field, kind.item_field]))
 
 
 def _wanted_members(field: Field, stored: Field) -> Members | None:
