@@ -116,7 +116,7 @@ def may_be_rounded(pushed: Filter) -> bool:
     of the product as its context says: 28, where Spark's decimals have up to 38.
     """
     leaf: Any = pushed.child if isinstance(pushed, Not) else pushed
-    value = getattr(leaf, "value", None)
+    value: Any = getattr(leaf, "value", None)
     values = value if isinstance(leaf, In) else (value,)
     most = getcontext().prec
     return any(isinstance(one, Decimal) and len(one.as_tuple().digits) >= most for one in values)
