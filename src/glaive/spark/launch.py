@@ -179,7 +179,7 @@ def _imports_from_here() -> bool:
     try:
         here = Path.cwd()
         return any(Path(entry or ".").resolve() == here for entry in sys.path)
-    except OSError:  # the working directory was removed
+    except (OSError, RuntimeError, ValueError):  # it was removed; an entry names no folder
         return False
 
 
