@@ -106,6 +106,32 @@ def test_lists_of_different_rows_do_not_share_their_items(tmp_path: Path, versio
             column.take(some)
 
 
+@pytest.mark.parametrize("kind", [pa.list_(pa.uint8()), pa.string()])
+@pytest.mark.spec("rel-24")
+def test_empty_lists_do_not_hide_shared_items(tmp_path: Path, kind: Any) -> None:
+    """An empty list begins where the next one does, whose items were not looked at."""
+    texts = kind == pa.string()
+    item: Any = "a" if texts else [1]
+    lists = [[], [item * 2000], [item]] * 60
+    store = LocalStore(tmp_path)
+    schema = LanceSchema.from_arrow(pa.schema({"a": pa.list_(kind)}))
+    writer = create_writer(store, "a.lance", schema, "0.1")
+    writer.write(pa.table({"a": lists}, schema.to_arrow()))
+    writer.finish()
+    raw = store.get("a.lance").to_pybytes()
+    ends = np.concatenate(([0], np.cumsum([2000, 1] * 60))).astype("<i8" if texts else "<i4")
+    ends += raw.index(b"a" * 2000) if texts else 0
+    changed = ends.copy()
+    changed[::2], changed[1::2] = ends[0], ends[-1]
+    assert raw.count(ends.tobytes()) == 1
+    store.put("a.lance", [raw.replace(ends.tobytes(), changed.tobytes())])
+    file = open_reader(store, "a.lance")
+    column = file.bind(file.schema.fields)
+    assert column.take(np.array([0, 1] * 3))[0].value_lengths().to_pylist() == [0, 1] * 3
+    with pytest.raises(CorruptFileError, match="offsets"):
+        column.take(np.flatnonzero(np.arange(180) % 3 < 2))
+
+
 @pytest.mark.spec("footer-6", "rel-24", "rel-25")
 def test_columns_do_not_share_their_metadata(tmp_path: Path) -> None:
     """Pages of all columns took memory and time by the square of the bytes of the file."""

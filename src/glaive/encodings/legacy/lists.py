@@ -54,8 +54,7 @@ def _check_apart(pages: Pages, spans: Spans, ends: Ends) -> None:
     """Refuse lists of different rows that have the same items: each would be copied."""
     if _ascends(spans.page, ends.firsts, ends.lasts):
         return
-    lists = (np.cumsum(pages.lengths) - pages.lengths)[spans.page] + spans.first
-    _, once = np.unique(lists, return_index=True)
+    once = pages.once(spans)
     if not _ascends(spans.page[once], ends.firsts[once], ends.lasts[once]):
         raise CorruptFileError(
             "offsets", expected="items of one list each", found="others", where=pages.where

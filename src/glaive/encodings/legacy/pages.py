@@ -170,6 +170,16 @@ class Pages:
         """Bytes of all pages in the file, not those of texts, which lie elsewhere in it."""
         return float(self.lengths.sum(dtype=np.float64)) * self.bits / 8
 
+    def once(self, spans: Spans) -> Int64s:
+        """One span for each value that spans begin at, in the order of the pages.
+
+        Those without values are none: they may begin where another one does.
+        """
+        filled = np.flatnonzero(spans.count)
+        before = np.cumsum(self.lengths) - self.lengths
+        begins = (before[spans.page] + spans.first)[filled]
+        return filled[np.unique(begins, return_index=True)[1]]
+
     def check(self, spans: Spans, beyond: int = 0) -> None:
         """Refuse spans that end less than ``beyond`` values before the end of their page."""
         have = self.lengths[spans.page]
