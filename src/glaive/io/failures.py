@@ -68,13 +68,14 @@ _UNANSWERED = re.compile(r"HTTP error|after [1-9]\d* retries|status code: 50[24]
 a proxy that says so."""
 _NAMED_SECRETS = re.compile(
     r"(?i)((?:authorization|cookie|api-?key|accesskeyid|token-\d|[-_](?:token|secret|password|key(?:_base64)?))"
-    r"[\\\"'\s]{0,9}[:=>][\\\"'\s]{0,9}"
+    r"[\\\"'\s]{0,9}[:=>][\\\"'\s\[]{0,9}"
     r"(?:(?:basic|bearer|negotiate|sharedkey|token|aws4-hmac-sha256)\s+(?:credential=)?)?)"
     r"[^\s<>,;&\"'\\]+"
 )
-"""Headers of a request, and storage options, which servers and proxies have in their answers."""
+"""Headers of a request, and storage options, which servers and proxies have in their answers; those
+written in Go have lists of values."""
 _COOKIES = re.compile(
-    r"(?i)(cookie[\\\"'\s]{0,9}[:=>][\\\"'\s]{0,9})"
+    r"(?i)(cookie[\\\"'\s]{0,9}[:=>][\\\"'\s\[]{0,9})"
     r"[^\s<>\"'\\;]+(?:;\s{0,9}[^\s<>\"'\\;=]+=[^\s<>\"'\\;]*)*"
 )
 _SENT = re.compile(
