@@ -133,7 +133,7 @@ def _from_environment() -> Settings:
             if text and not os.path.isabs(text):  # noqa: PTH117  # no other module is needed
                 raise OptionError(
                     f"{variable}: expected an absolute path, found {text!r:.200}, which would be "
-                    "another folder wherever a process starts, such as in a dataset of others"
+                    "another folder wherever a process starts, such as in a stranger's dataset"
                 )
             values[setting.name] = text
         elif setting.type in ("bool", "bool | None"):

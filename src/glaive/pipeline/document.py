@@ -26,7 +26,7 @@ from glaive.pipeline.parameters import (
 from glaive.pipeline.pipeline import Pipeline, dependencies
 from glaive.pipeline.step import Step
 from glaive.pipeline.step_kinds import kind_of, kinds
-from glaive.spark.launch import SECRET
+from glaive.spark.launch import SECRET_SETTING
 
 __all__ = ["load"]
 
@@ -133,7 +133,7 @@ def _credentials(tables: Mapping[str, Any]) -> frozenset[str]:
     secret = [
         value
         for key, value in (conf if isinstance(conf, dict) else {}).items()
-        if SECRET.search(key)
+        if SECRET_SETTING.search(key)
     ]
     filled = parameters_in([tables.get("storage"), settings.get("remote"), secret])
     return filled | hidden_parameters_in(_urls_in(tables))

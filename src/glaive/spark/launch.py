@@ -71,13 +71,13 @@ IN_TEXTS = (
 _SAFE_PATH = "PYTHONSAFEPATH"
 """Variable: Python does not look for modules in the working directory."""
 
-SECRET = re.compile(r"(?i)secret|passw|passphrase|token|key(?!tab)|credential|[._]sas[._]")
+SECRET_SETTING = re.compile(r"(?i)secret|passw|passphrase|token|key(?!tab)|credential|[._]sas[._]")
 """Names of settings of Spark whose values are not shown."""
 
-FETCHED = ("spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles")
+_FETCHED = ("spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles")
 """Settings with places that Java reads as it starts, perhaps with secret settings."""
 
-CONNECTS = frozenset({"SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"})
+_CONNECTS = frozenset({"SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"})
 """Environment variables with which new sessions are of Spark Connect."""
 
 PASSED_ON = (
@@ -146,7 +146,7 @@ def session(
     settings = {key: _text(value) for key, value in conf.items()}
     for key, value in settings.items():
         builder = builder.config(key, value)
-    connects = remote or "spark.remote" in settings or not CONNECTS.isdisjoint(os.environ)
+    connects = remote or "spark.remote" in settings or not _CONNECTS.isdisjoint(os.environ)
     with _importing_as_here(), warnings.catch_warnings():
         if not connects and not submitted:
             _start_java({"spark.master": master or "local[*]", **settings})
@@ -189,8 +189,8 @@ def _start_java(settings: Mapping[str, str]) -> None:
     """
     from pyspark import SparkConf, SparkContext
 
-    plain = {key: value for key, value in settings.items() if not SECRET.search(key)}
-    if len(plain) < len(settings) and plain.keys().isdisjoint(FETCHED):
+    plain = {key: value for key, value in settings.items() if not SECRET_SETTING.search(key)}
+    if len(plain) < len(settings) and plain.keys().isdisjoint(_FETCHED):
         conf = SparkConf(loadDefaults=False).setAll(list(plain.items()))
         SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001  # what its constructor calls
 

@@ -150,8 +150,9 @@ class Rewrite(TableOperation):
         added_ids: list[int] = []
         relocated: list[tuple[frozenset[int], frozenset[int]]] = []
         stable = base.uses(Feature.STABLE_ROW_IDS)
+        replaced = (packed for group in self.groups for packed in FragmentList.of(group.old).packed)
+        check_deletions_stay(base, FragmentList(replaced))
         for group in self.groups:
-            check_deletions_stay(base, group.old)
             mark_file_versions(wire, file_versions(group.new), base.data_format)
             new = [_numbered(wire, message, stable=stable) for message in messages_of(group.new)]
             old = ids_of(group.old)
