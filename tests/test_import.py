@@ -260,13 +260,14 @@ def test_the_version_is_told_the_same_everywhere() -> None:
 
 def test_the_wheel_is_as_large_as_the_guide_says() -> None:
     root = Path(__file__).parent.parent
-    told = re.search(
+    stated = re.search(
         r"The wheel has ([\d.]+) MB", (root / "docs/guide/performance.md").read_text("utf-8")
     )
-    assert told is not None
+    assert stated is not None
     packed = BytesIO()
     with ZipFile(packed, "w", ZIP_DEFLATED) as wheel:
         for path in (root / "src").rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
-                wheel.write(path)
-    assert abs(packed.tell() / 1e6 - float(told[1])) < 0.1
+                # names as in a wheel: where the checkout lies does not count
+                wheel.write(path, path.relative_to(root / "src"))
+    assert abs(packed.tell() / 1e6 - float(stated[1])) < 0.1
