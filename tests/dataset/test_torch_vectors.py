@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import pickle
+import signal
+import time
 from multiprocessing import active_children
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +152,61 @@ def test_a_process_that_reads_ahead_ends_with_its_items_unread() -> None:
     with async_dataset(create, queue_size=1) as items:
         next(iter(items))
     assert not active_children()
+
+
+class Harmful:
+    """What makes a file when it is received."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.file,)
+
+
+class Slow:
+    """Bytes that arrive in two parts, so that a reader can be interrupted in between."""
+
+    def __init__(self, file: Path, harm: Path) -> None:
+        self.file, self.harm = file, harm
+
+    def __iter__(self) -> Any:
+        yield 1
+        ends = (part for part in gc.get_objects() if type(part) is Connection)
+        (ours,) = (part for part in ends if not part.closed)
+        if not self.file.exists():
+            self.file.touch()
+            harmful = pickle.dumps(Harmful(self.harm))  # as bytes of a dataset may be
+            data = len(harmful).to_bytes(4, "big") + harmful
+            os.write(ours.fileno(), len(data).to_bytes(4, "big"))
+            time.sleep(0.5)
+            os.kill(os.getppid(), signal.SIGINT)
+            time.sleep(0.5)
+            os.write(ours.fileno(), data)
+        yield 2
+
+
+@pytest.mark.spec("sec-1")
+def test_the_rest_of_an_item_is_never_taken_for_others(tmp_path: Path) -> None:
+    harm = tmp_path / "harm"
+    with async_dataset(lambda: Slow(tmp_path / "interrupted", harm)) as items:
+        with pytest.raises(KeyboardInterrupt):
+            list(items)
+        assert list(items) == [1, 2]
+        assert list(items) == [1, 2]
+    assert not harm.exists()
+    assert not active_children()
+
+
+def test_a_pass_after_its_process_was_killed_begins_with_another() -> None:
+    with async_dataset(lambda: [1, 2]) as items:
+        assert list(items) == [1, 2]
+        (process,) = active_children()
+        process.kill()
+        process.join()
+        with pytest.raises(JobError, match="the process that reads has ended"):
+            list(items)
+        assert list(items) == [1, 2]
 
 
 def test_an_item_that_no_process_can_be_sent_is_an_error() -> None:

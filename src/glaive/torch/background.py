@@ -6,10 +6,13 @@ such as a cache, is kept.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import Pipe, Process
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from queue import Queue
 from threading import Thread
 from typing import Any
@@ -22,6 +25,9 @@ __all__ = ["AsyncDataset", "async_dataset"]
 
 _POLL_SECONDS = 0.05
 """How often a process that is being ended is looked at."""
+
+_PIECE = 1 << 20
+"""Bytes that are dropped at a time of what such a process has sent."""
 
 
 def _read(
@@ -59,6 +65,20 @@ def _send(items: Queue[tuple[str, Any] | None], ours: Connection) -> None:
                 ours.send(("error", JobError(f"AsyncDataset: an item cannot be sent: {error}")))
 
 
+def _drop(items: Connection) -> None:
+    """Drop some of what was sent, also where it begins in the middle of an item.
+
+    Raises
+    ------
+    EOFError, OSError
+        Nothing more is sent.
+    """
+    if sys.platform == "win32":
+        items.recv_bytes()
+    elif not os.read(items.fileno(), _PIECE):
+        raise EOFError
+
+
 class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not installed for type checks
     """Items of a dataset that another process reads ahead.
 
@@ -80,7 +100,8 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
     Notes
     -----
     What the dataset raises is raised where the items are read. The pass after it begins with
-    another process.
+    another process. So does the pass after one that Ctrl-C, or the handler of another signal, ended
+    in the middle of an item: the rest of that item is never taken for others.
     """
 
     def __init__(
@@ -124,9 +145,14 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
 
     def _next(self, items: Connection) -> tuple[str, Any]:
         try:
-            kind, item = items.recv()
-        except (EOFError, OSError) as error:
-            raise JobError("AsyncDataset: the process that reads has ended") from error
+            data = items.recv_bytes()
+        except BaseException as error:
+            self._end()  # what is left may begin in the middle of an item
+            if isinstance(error, EOFError | OSError):
+                raise JobError("AsyncDataset: the process that reads has ended") from error
+            raise
+        try:
+            kind, item = ForkingPickler.loads(data)
         except Exception as error:  # whatever unpickling an item raises
             kind, item = "error", JobError(f"AsyncDataset: an item cannot be received: {error}")
             item.__cause__ = error
@@ -145,7 +171,7 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
             items.send(None)
             while process.is_alive():
                 while items.poll(_POLL_SECONDS):  # so that it is not stuck in a full pipe
-                    items.recv_bytes()
+                    _drop(items)
         process.join()
         items.close()
 
