@@ -158,3 +158,96 @@ def test_a_handler_or_the_end_of_an_object_reads_amid_other_calls(tmp_path: Path
     )
     assert done.returncode == 0, done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+LEFT_CALLS = """
+import os, sys
+from pathlib import Path
+
+import pyarrow as pa
+import glaive
+from glaive.file import LanceFileWriter
+from glaive.ingestion import ingest
+
+place, parent = sys.argv[1], os.getpid()
+schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+
+def fork(at=7):
+    if at == 7:
+        child = os.fork()
+        if not child:
+            sys.exit(0)  # out of all calls of the parent
+        os.waitpid(child, 0)
+
+
+def batches(change=fork):
+    for at in range(10):
+        change(at)
+        yield pa.record_batch([range(at * 100, at * 100 + 100), ["x" * 100] * 100], schema=schema)
+
+
+def double(batch):
+    fork(int(batch["id"][0].as_py()) // 100)
+    return pa.record_batch({"twice": batch["id"]})
+
+
+def progress(done, _):
+    fork(7 if done == 2 else 0)
+
+
+def append():
+    glaive.write_dataset(batches(), place, schema=schema, mode="append", max_rows_per_file=150)
+
+
+def append_to_one_file():
+    glaive.write_dataset(batches(), place, schema=schema, mode="append")
+
+
+def add_a_column():
+    glaive.dataset(place).add_columns(double, read_columns=["id"])
+
+
+def index():
+    written = iter([0, 7])
+    glaive.dataset(place).create_scalar_index(
+        "id", "BTREE", progress_callback=lambda _: fork(next(written, 0))
+    )
+
+
+def read_files():
+    for at in range(4):
+        Path(f"{place}-{at}.csv").write_text(f"id\\n{at}\\n")
+    ingest(f"{place}-*.csv", f"{place}-2", task_bytes=1, progress=progress)
+    assert glaive.dataset(f"{place}-2").to_table().num_rows == 4
+
+
+def write_a_file():
+    with LanceFileWriter(f"{place}.lance") as writer:
+        for batch in batches():
+            writer.write_batch(batch)
+    assert Path(f"{place}.lance").exists()
+
+
+glaive.write_dataset(batches(lambda _: None), place, schema=schema, max_rows_per_file=100)
+for call in (append, append_to_one_file, add_a_column, index, read_files, write_a_file):
+    call()
+    found = glaive.dataset(place)
+    assert found.to_table().num_rows == found.count_rows("id >= 0"), call.__name__
+assert found.to_table(columns=["twice"]).num_rows == 3000
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")
+@pytest.mark.spec("rel-1")
+def test_a_child_that_leaves_the_calls_of_its_parent_removes_no_file_of_them(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LEFT_CALLS, str(tmp_path / "t")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr

@@ -8,6 +8,10 @@ So may a handler of a signal, and what is done at the end of an object that is g
 both in the middle of other calls, in a thread that may hold locks. These are reentrant, therefore.
 The handler may also wait for other threads, which do without a lock that only spares work
 (:func:`patiently`).
+
+A child that a function or an iterator of a user forked leaves the calls that its parent was in, by
+``sys.exit`` or an error, and each of them cleans up then. The files are those of the parent, which
+goes on with them (:class:`Origin`).
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from threading import RLock
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
-__all__ = ["patiently", "renewed"]
+__all__ = ["Origin", "patiently", "renewed"]
 
 T = TypeVar("T")
 
@@ -29,6 +33,20 @@ _PATIENCE: Final = 1.0
 """Seconds to wait for a lock that only spares work."""
 
 _KNOWN: WeakSet[Any] = WeakSet()
+
+
+class Origin:
+    """The process that began something: a fork of it removes nothing of what was written for it."""
+
+    __slots__ = ("_process",)
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is this process."""
+        return self._process == os.getpid()
 
 
 def renewed(lock: T) -> T:

@@ -20,6 +20,7 @@ from glaive.errors import (
     ObjectNotFoundError,
 )
 from glaive.file.open import create_writer
+from glaive.forks import Origin
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.paths import INDICES, index_file_path
@@ -237,6 +238,7 @@ class SegmentWriter:
         self.file_version = file_version_of(data_format)
         self.id = uuid or new_uuid()
         self.folder = f"{INDICES}/{self.id}" + (f"/{STAGING}" if part else "")
+        self._origin = Origin()
         self._sizes: dict[str, int] = {}
         self._open: dict[str, IndexFileWriter] = {}
 
@@ -301,6 +303,6 @@ class SegmentWriter:
         """
         for file in self._open.values():
             file.abort()
-        if finished:
+        if finished and self._origin.is_here:
             self.store.discard([f"{self.folder}/{name}" for name in self._sizes])
         self._open, self._sizes = {}, {}

@@ -23,6 +23,7 @@ from glaive.errors import (
     OptionError,
     VersionNotFoundError,
 )
+from glaive.forks import Origin
 from glaive.format.fragment_list import unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.columns import parse_columns
@@ -273,14 +274,16 @@ def run_tasks(
     Those of a job with an id stay for its next run.
     """
     results: dict[int, IngestedPieces] = {}
+    origin = Origin()
     try:
         for number, result in driver(plan.tasks):
             results[number] = result
             if progress is not None:
                 progress(len(results), len(plan.tasks))
     except BaseException:
-        for number, result in results.items():
-            _discard(plan.tasks[number], result)
+        if origin.is_here:  # not in a fork that ``progress`` made
+            for number, result in results.items():
+                _discard(plan.tasks[number], result)
         raise
     return [results[number] for number in sorted(results)]
 
@@ -301,6 +304,7 @@ def _threads(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]
 
     workers = max(1, min(worker_count(), len(tasks)))
     waiting: dict[Future[IngestedPieces], int] = {}
+    origin = Origin()
     try:
         with ExitStack() as begun:
 
@@ -321,7 +325,7 @@ def _threads(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]
                 for future in waiting:
                     future.cancel()
     finally:  # those that ran when another one failed have ended now
-        for future, number in waiting.items():
+        for future, number in waiting.items() if origin.is_here else ():
             if future.done() and not future.cancelled() and future.exception() is None:
                 _discard(tasks[number], future.result())
 

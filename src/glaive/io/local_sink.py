@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from glaive.errors import NotForcedError, StoreError
+from glaive.forks import Origin
 from glaive.io.exclusive import take_name
 from glaive.io.failures import from_system
 from glaive.io.stats import IoCounters
@@ -133,11 +134,21 @@ class LocalSink:
     Data is passed directly to the operating system, so its memory may be reused after ``write``.
     """
 
-    __slots__ = ("_counters", "_fd", "_fsync", "_full", "_preallocated", "_temporary", "position")
+    __slots__ = (
+        "_counters",
+        "_fd",
+        "_fsync",
+        "_full",
+        "_origin",
+        "_preallocated",
+        "_temporary",
+        "position",
+    )
 
     def __init__(self, full: str, counters: IoCounters, *, fsync: bool) -> None:
         self._full, self._counters, self._fsync = full, counters, fsync
         self._temporary = temporary_path(full)
+        self._origin = Origin()
         self.position = 0
         self._preallocated = 0
         try:
@@ -197,8 +208,9 @@ class LocalSink:
         """Remove the written data; safe to call twice and after a failure."""
         with suppress(OSError):
             self._close()
-        with suppress(OSError):
-            os.unlink(self._temporary)
+        if self._origin.is_here:
+            with suppress(OSError):
+                os.unlink(self._temporary)
 
     def _close(self) -> None:
         """Close the file, once: after an error, too, its number may be that of another file."""

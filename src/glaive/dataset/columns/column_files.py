@@ -29,6 +29,7 @@ from glaive.dataset.writing.plan import plan_write
 from glaive.dataset.writing.rolling import blob_files, discard_fragments
 from glaive.dataset.writing.source import Rows
 from glaive.errors import SchemaError, UnsupportedFeatureError
+from glaive.forks import Origin
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.paths import data_file_path
@@ -122,6 +123,7 @@ def for_each(
     """
     wanted = range(snapshot.manifest.num_fragments) if positions is None else positions
     done: dict[int, DataFile] = {}
+    origin = Origin()
 
     def write_at(position: int) -> None:
         file = write(position)
@@ -149,7 +151,7 @@ def for_each(
                         task.cancel()
                     raise
     except BaseException:
-        if not keep:
+        if not keep and origin.is_here:
             discard_files(snapshot, done.values())
         raise
     return done

@@ -12,6 +12,7 @@ from glaive.errors import StoreError, UnsupportedFeatureError
 from glaive.events import FILES, emit
 from glaive.file.open import create_writer
 from glaive.file.protocol import FileWriter, WrittenFile
+from glaive.forks import Origin
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.fragment import DataFile, Fragment
 from glaive.format.names import is_blob_file_name
@@ -28,6 +29,7 @@ class RollingWriter:
     def __init__(self, plan: WritePlan) -> None:
         self.plan, self.options = plan, plan.options
         self.fragments: list[Fragment] = []
+        self._origin = Origin()
         self._dictionaries = dict(plan.dictionaries)  # the writer adds those of new columns
         self._location = plan.locations[0]
         self._writer: FileWriter | None = None
@@ -109,11 +111,12 @@ class RollingWriter:
             self.options.progress.complete(FragmentMetadata.of(fragment))
 
     def discard(self) -> None:
-        """Remove all written files."""
+        """Remove all written files; in a fork of the process that writes, none."""
         if self._writer is not None:
             self._writer.abort()
             self._writer = None
-        discard_fragments(self.plan, self.fragments)
+        if self._origin.is_here:
+            discard_fragments(self.plan, self.fragments)
 
 
 def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment], *, own: bool = True) -> None:

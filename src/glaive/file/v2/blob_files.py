@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.file.v2.writing.blob_values import BlobValues
+from glaive.forks import Origin
 from glaive.format.names import is_blob_file_name
 from glaive.format.paths import blob_file_path, blob_folder
 from glaive.io.new_files import NewFiles
@@ -34,6 +35,7 @@ class BlobFiles:
         self._store = store
         self._data_file = data_file
         self._ids: Iterator[int] | None = None
+        self._origin = Origin()
         self._replaced: list[str] = []
         self._done: list[str] = []
         self._pack: AlignedSink | None = None
@@ -98,7 +100,8 @@ class BlobFiles:
         if self._pack is not None:
             self._pack.abort()
             self._pack = None
-        self._store.discard(self._done)
+        if self._origin.is_here:
+            self._store.discard(self._done)
 
     def _next_id(self) -> int:
         """An id that no file has. One listing, unless the name of the data file is a new one."""

@@ -19,6 +19,7 @@ from glaive.arrow.capacity import MAX_OFFSET, weight
 from glaive.arrow.decimals import comparable_decimals
 from glaive.config import settings
 from glaive.dataclass import dataclass
+from glaive.forks import Origin
 from glaive.index.scalar.ordering import is_number, sort_keys
 from glaive.index.scalar.sorting import sorted_batch
 from glaive.index.source import ValueBatch
@@ -111,7 +112,7 @@ def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[li
                 if folder is None:
                     with spilling(_WHAT):
                         folder = Path(mkdtemp(prefix="glaive-sort-"))
-                    stack.callback(_remove, folder)
+                    stack.callback(_remove, folder, Origin())
                 runs.append(_spilled(pending.sorted(), folder / f"{len(runs)}.arrow"))
                 pending = _Pending()
             pending.add(batch)
@@ -120,8 +121,10 @@ def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[li
         yield runs
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: Path, origin: Origin) -> None:
     """Remove a folder as far as the system lets: what stays hides no other error."""
+    if not origin.is_here:
+        return
     try:
         folder.rmdir()  # an empty one: nothing is opened, as is impossible with too many open files
     except OSError:
