@@ -598,3 +598,32 @@ def test_a_folder_whose_name_sqlite_cannot_keep_is_refused_before_anything_is_wr
     with pytest.raises(StoreError, match="names that are not UTF-8"):
         glaive.write_dataset(ROWS, place, manifest_store=f"sqlite://{tmp_path}/m.sqlite")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.spec("rel-2")
+@pytest.mark.parametrize("folder", ["folder", "link"])
+@pytest.mark.parametrize("file", ["m.sqlite", "link/m.sqlite", "folder/m.sqlite"])
+def test_writers_that_reach_a_dataset_by_different_links_have_one_register(
+    tmp_path: Path, file: str, folder: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    other = {"m.sqlite": "link/../m.sqlite", "link/m.sqlite": "folder/m.sqlite"}.get(file, file)
+    glaive.write_dataset(
+        ROWS, tmp_path / folder / "t", manifest_store=f"sqlite://{tmp_path}/{file}"
+    )
+
+    class Second(SqliteManifestStore):
+        """Another writer commits once this one has registered its version."""
+
+        def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
+            first = super().put_if_absent(root, entry)
+            register = f"sqlite://{tmp_path}/{other}"
+            path = tmp_path / "link" / "t"
+            glaive.write_dataset(ROWS, path, mode="append", manifest_store=register)
+            return first
+
+    register = Second(tmp_path / file)
+    glaive.write_dataset(ROWS, tmp_path / "folder" / "t", mode="append", manifest_store=register)
+    opened = glaive.dataset(tmp_path / "folder" / "t", manifest_store=f"sqlite://{tmp_path}/{file}")
+    assert (opened.version, opened.count_rows()) == (3, 30)

@@ -33,7 +33,7 @@ class SqliteManifestStore:
     """Entries in one file, created on the first write. Can be shared by many datasets.
 
     Local datasets are identified by their path relative to the file, so that both can be moved
-    together; others by their URI.
+    together, whichever links lead to them; others by their URI.
 
     Parameters
     ----------
@@ -99,7 +99,8 @@ class SqliteManifestStore:
     def _key(self, root: str) -> str:
         key = root
         if "://" not in root:
-            key = os.path.relpath(root, self.path.parent).replace(os.sep, "/")
+            folder = Path(os.path.realpath(self.path)).parent
+            key = os.path.relpath(os.path.realpath(root), folder).replace(os.sep, "/")
         try:
             key.encode()
         except UnicodeEncodeError:
