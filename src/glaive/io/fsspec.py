@@ -363,17 +363,19 @@ class FsspecReader(RemoteReader):
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Return one buffer per range, in order."""
-        total = self.size
-        check_ranges(self.path, ranges, total)
+        check_ranges(self.path, ranges, self.size)
         joined = coalesce(ranges)
         responses = list(ordered_map(self._fetch, joined.requests, workers=_MAX_CONCURRENT))
-        sizes = [data.size for data in responses]
-        if any(size < request.size for size, request in zip(sizes, joined.requests, strict=True)):
+        pairs = zip(responses, joined.requests, strict=True)
+        # A server without ranges sends the whole file, which begins with what the first bytes are.
+        more = [data.size - one.size for data, one in pairs if data.size < one.size or one.offset]
+        if any(more):
             self._size = None
             check_ranges(self.path, ranges, self.size)
+            much = "fewer" if min(more) < 0 else "more"
             raise StoreError(
-                f"cannot read {self.path}: the store returned fewer bytes than were requested. "
-                "Try again."
+                f"cannot read {self.path}: the store returned {much} bytes than were requested. "
+                "Try again, or copy the dataset to a store that reads ranges."
             )
         self._store.counters.add_read(len(responses), joined.size)
         return split(ranges, joined, responses)
