@@ -54,6 +54,18 @@ class TestOptions:
         del options["aws_region"]
         assert read_options("s3", options, uri="u").config == {"aws_region": "b"}
 
+    def test_keys_without_an_effect_take_little_time_and_few_lines(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        options = {f"aws_access_key_{'x' * (at % 90)}{at}": "" for at in range(20_000)}
+        started = time.monotonic()
+        read_options("s3", {"aws_regoin": "x", "long" * 100_000: "x", **options}, uri="u")
+        assert time.monotonic() - started < 2
+        assert len(caplog.records) < 20
+        assert len(caplog.text) < 5_000
+        assert "did you mean" in caplog.text
+        assert "other keys" in caplog.text
+
     def test_the_client_and_the_repetitions_are_told_apart(self) -> None:
         options = {"TIMEOUT": "3s", "client_max_retries": "7", "Client_Retry_Timeout": "9"}
         connection = read_options("s3", options, uri="u")

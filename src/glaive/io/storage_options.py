@@ -179,6 +179,10 @@ _OF_ENVIRONMENT: Final = ("aws_", "azure_", "google_")
 _MOST_DIGITS: Final = 9
 """Of a number of attempts or seconds."""
 
+_MOST_UNKNOWN: Final = 10
+_LONGEST_UNKNOWN: Final = 100
+"""Keys without an effect that are logged, and characters of one that is compared with others."""
+
 NAMES: frozenset[str] = frozenset().union(_S3, _GS, _AZ, _CLIENT, RETRY_OPTIONS, _ELSEWHERE)
 """All keys that have an effect, in lower case."""
 
@@ -268,6 +272,7 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
     config: dict[str, str] = {}
     client: dict[str, str] = {}
     own: dict[str, str] = {}
+    unknown: list[str] = []
     for key in sorted(options, key=lambda key: _rank(known, key)):
         name, value = key.lower(), options[key]
         full = known.get(name, name)
@@ -279,12 +284,8 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
         elif name in RETRY_OPTIONS:
             own.setdefault(name, value)
         elif name not in NAMES:
-            public = GlaiveError.without_secrets(uri)
-            import logging
-
-            logging.getLogger(__name__).warning(
-                "storage_options for %s: %r has no effect%s", public, key, _close(name)
-            )
+            unknown.append(key)
+    _warn_of(unknown, uri)
     for variable, value in os.environ.items():  # the client reads those of its kind itself
         option = known.get(variable.lower())
         if option not in config and variable.lower().startswith(_OF_ENVIRONMENT):
@@ -328,6 +329,21 @@ def _rank(known: Mapping[str, str], key: str) -> tuple[int, str]:
 def _integer(text: str | None, default: int) -> int:
     digits = "" if text is None else text.strip()
     return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else default
+
+
+def _warn_of(keys: list[str], uri: str) -> None:
+    """Log keys without an effect: a few, as a catalogue may give any number, of any length."""
+    if not keys:
+        return
+    import logging
+
+    public, logger = GlaiveError.without_secrets(uri), logging.getLogger(__name__)
+    for key in keys[:_MOST_UNKNOWN]:
+        close = _close(key.lower()[:_LONGEST_UNKNOWN])
+        logger.warning("storage_options for %s: %.100r has no effect%s", public, key, close)
+    if len(keys) > _MOST_UNKNOWN:
+        more = len(keys) - _MOST_UNKNOWN
+        logger.warning("storage_options for %s: nor have %d other keys", public, more)
 
 
 def _close(name: str) -> str:
