@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.errors import ObjectNotFoundError, OptionError, StoreError
+from glaive.errors import GlaiveError, ObjectNotFoundError, OptionError, StoreError
 from glaive.io.failures import LARGEST, as_store_errors, from_system, not_a_file, too_large
 from glaive.io.location import with_secret
 from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
@@ -80,11 +80,19 @@ class SourceFile:
         """Where it is."""
         return self.folder + self.path
 
+    def __repr__(self) -> str:
+        return f"SourceFile({self.named[0]!r})"
+
     @property
     def named(self) -> tuple[str, str]:
-        """URI and path as texts; bytes that are none are written out."""
-        uri, path = (text.encode(errors="backslashreplace") for text in (self.uri, self.path))
-        return uri.decode(), path.decode()
+        """URI and path as texts, without the key of a signed URL; bytes that are none are written
+        out.
+        """
+        uri, path = GlaiveError.without_secrets(self.uri), self.path
+        if uri != self.uri:
+            path = uri.removeprefix(self.folder) if uri.startswith(self.folder) else "***"
+        uri, path = (text.encode(errors="backslashreplace").decode() for text in (uri, path))
+        return uri, path
 
     @property
     def compression(self) -> Codec | None:

@@ -47,7 +47,7 @@ def format_of(files: Iterable[SourceFile]) -> str:
     by_suffix = {suffix: kind.name for kind in FORMATS.values() for suffix in kind.suffixes}
     found: dict[str | None, str] = {}
     for file in files:
-        found.setdefault(by_suffix.get(file.suffix), file.path)
+        found.setdefault(by_suffix.get(file.suffix), file.named[1])
     if len(found) == 1 and (name := next(iter(found))) is not None:
         return name
     listed = ", ".join(f"{path} ({name or 'unknown'})" for name, path in found.items())
