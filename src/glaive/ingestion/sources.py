@@ -194,7 +194,8 @@ def _files_of(source: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
 
 def _file(source: str, options: Mapping[str, str]) -> SourceFile | None:
     """The source, if it is a file."""
-    if source.endswith("/"):
+    _, mark, rest = source.partition("://")
+    if source.endswith("/") or (mark and "/" not in rest):  # a folder, or a bucket
         return None
     store, name = open_object(source, options)
     if store.is_local and _is_folder(store.full(name)):
