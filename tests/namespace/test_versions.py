@@ -454,6 +454,32 @@ def test_a_catalogue_that_fails_is_no_harm_before_credentials_expire(clock: Stop
         RenewedStore("memory://renewed-1", useless).get("x")
 
 
+def test_who_has_no_newer_credentials_yet_is_not_asked_at_each_request(clock: Stopped) -> None:
+    asked = []
+    given = expiring(clock, 20_000)
+
+    def renew() -> Mapping[str, str]:
+        asked.append("renew")
+        if len(asked) > 2:
+            raise StoreError("down")
+        return given
+
+    store = RenewedStore("memory://renewed-6", ExpiringOptions(given, renew))
+    store.put("x", [b"1"])
+    for _ in range(10):
+        assert store.get("x").to_pybytes() == b"1"
+    assert len(asked) == 1
+    for seconds in range(1, 20):
+        clock.millis += 1_000
+        store.get("x")
+        assert len(asked) <= 1 + seconds
+    assert len(asked) > 5
+    clock.millis += 1_000
+    for _ in range(2):  # they are not valid any more
+        with pytest.raises(StoreError, match="have expired"):
+            store.get("x")
+
+
 def test_options_that_open_no_store_are_asked_for_again(clock: Stopped) -> None:
     asked = []
 

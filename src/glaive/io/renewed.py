@@ -75,7 +75,7 @@ class RenewedStore(WrappedStore):
     """
 
     __slots__ = (
-        "_first", "_folder", "_lock", "_now", "_options", "_uri", "_valid",
+        "_first", "_folder", "_lock", "_next", "_now", "_options", "_uri", "_valid",
     )  # fmt: skip
 
     def __init__(
@@ -86,7 +86,7 @@ class RenewedStore(WrappedStore):
         folder: str = "",
     ) -> None:
         self._uri, self._options, self._lock = uri, options, renewed(RLock())
-        self._folder = folder
+        self._folder, self._next = folder, 0.0
         store = self._opened(options) if store is None else store
         self._now, self._first = (store, 0), store.reached_by
         self._valid = ExpiringOptions(store.options, options.renew)
@@ -123,12 +123,23 @@ class RenewedStore(WrappedStore):
 
     def current(self) -> tuple[ObjectStore, int]:
         """The store with valid options, and how often it was opened again."""
-        if self._left() > self._ahead():
+        if not self._is_due():
             return self._now
         with self._lock:
-            if self._left() <= self._ahead():
-                self._renew()
+            if self._is_due():
+                try:
+                    self._renew()
+                finally:
+                    self._next = _now_millis() + self._left() / 10
             return self._now
+
+    def _is_due(self) -> bool:
+        """Whether to ask for newer options now.
+
+        Who has none yet, as those that keep what they gave, is not asked at each request.
+        """
+        left = self._left()
+        return left <= 0 or (left <= self._ahead() and _now_millis() >= self._next)
 
     def _renew(self) -> None:
         """Open the store with newer options; other threads use them once it is opened."""
@@ -138,7 +149,7 @@ class RenewedStore(WrappedStore):
             newer = ExpiringOptions(given, self._options.renew)
             store = self._opened(newer)
         except GlaiveError as error:
-            if self._left() > 0:  # others are asked for again at the next request
+            if self._left() > 0:  # others are asked for again a little later
                 import logging
 
                 logging.getLogger(__name__).warning(
@@ -201,7 +212,12 @@ class _RenewedReader(WrappedReader):
 
 def _left(options: Mapping[str, str]) -> float:
     """Milliseconds until options expire."""
-    return _millis(options.get(EXPIRES), float("inf")) - now_ns() / 1e6
+    return _millis(options.get(EXPIRES), float("inf")) - _now_millis()
+
+
+def _now_millis() -> float:
+    """Milliseconds since 1970."""
+    return now_ns() / 1e6
 
 
 def _millis(text: str | None, default: float) -> float:
