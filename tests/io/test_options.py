@@ -359,6 +359,7 @@ def test_a_variable_with_a_line_end_is_an_error_unless_an_option_takes_its_place
         ("s3://bucket/x", "aws_endpoint", "http://a b"),
         ("s3://bucket/x", "aws_endpoint", ""),
         ("gs://bucket/x", "google_base_url", "http://["),
+        ("az://c/x", "azure_endpoint", "http:/127.0.0.1:9"),
         ("s3://bucket/x", "region", "eu west"),
     ],
 )

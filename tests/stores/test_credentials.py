@@ -632,6 +632,17 @@ def test_an_option_that_cannot_be_is_named_without_its_value(key: str) -> None:
     check(message)
 
 
+@pytest.mark.parametrize("start", ["", "//", "http:/"])
+@pytest.mark.parametrize("key", ["aws_endpoint", "azure_endpoint", "dynamodb_endpoint"])
+def test_an_address_without_a_scheme_is_named_without_its_password(key: str, start: str) -> None:
+    store = {"azure_endpoint": "az://b/t"}.get(key, "s3://b/t")
+    given = {key: f"{start}me:{SECRETS[0]}@127.0.0.1:9", "aws_region": "us-east-1"}
+    register = "dynamodb://T" if key == "dynamodb_endpoint" else None
+    said = failure_of(lambda: glaive.dataset(store, storage_options=given, manifest_store=register))
+    assert "with http:// or https:// before the host" in said
+    check(said)
+
+
 @pytest.mark.parametrize("key", ["google_service_account", "google_service_account_key"])
 @pytest.mark.parametrize("end", ["", "\n"])
 @pytest.mark.parametrize("write", [str, json.dumps], ids=["JSON", "a text of JSON"])

@@ -27,6 +27,7 @@ __all__ = [
     "RETRY_OPTIONS",
     "Connection",
     "StoreKind",
+    "check_address",
     "full_names",
     "normalise_options",
     "read_options",
@@ -92,7 +93,7 @@ _ELSEWHERE = frozenset(
 """Keys that other parts of this library read."""
 
 
-_ADDRESSES: Final = frozenset({"aws_endpoint", "google_base_url"})
+_ADDRESSES: Final = frozenset({"aws_endpoint", "azure_endpoint", "google_base_url"})
 _ADDRESS: Final = re.compile(
     r"https?://(?:[^\s/?#@]*@)?(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?(?:/\S*)?"
 )
@@ -308,14 +309,25 @@ def _check_line(name: str, value: str, what: str, uri: str | None = None) -> Non
             "read from a file"
         )
     if name in _ADDRESSES:
-        address = _ADDRESS.fullmatch(value)
-        if address is None or int(address[1] or 0) > _MAX_PORT:
-            raise OptionError(
-                f"{what}: expected an address such as http://127.0.0.1:9000 or https://host, with "
-                "http:// or https:// before the host"
-            )
+        check_address(value, what)
     if name in _REGIONS and not _REGION.fullmatch(value):
         raise OptionError(f"{what}: expected a region such as eu-west-1, of letters and digits")
+
+
+def check_address(value: str, what: str) -> None:
+    """Refuse what is no address of a server, without showing it: it may have a password.
+
+    Raises
+    ------
+    OptionError
+        It has no scheme, host or port that a client would take.
+    """
+    address = _ADDRESS.fullmatch(value)
+    if address is None or int(address[1] or 0) > _MAX_PORT:
+        raise OptionError(
+            f"{what}: expected an address such as http://127.0.0.1:9000 or https://host, with "
+            "http:// or https:// before the host"
+        )
 
 
 def _rank(known: Mapping[str, str], key: str) -> tuple[int, str]:

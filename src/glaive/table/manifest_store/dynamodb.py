@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from glaive.errors import MissingDependencyError, OptionError, StoreError
 from glaive.forks import renewed
 from glaive.io.failures import first_line_of
+from glaive.io.storage_options import check_address
 from glaive.table.manifest_store.protocol import ManifestEntry
 
 __all__ = ["DynamoManifestStore"]
@@ -165,6 +166,8 @@ class DynamoManifestStore:
                 given[name] = value
         if "endpoint_url" not in given and os.environ.get("DYNAMODB_ENDPOINT"):
             given["endpoint_url"] = os.environ["DYNAMODB_ENDPOINT"]
+        if "endpoint_url" in given:
+            check_address(given["endpoint_url"], "the endpoint of DynamoDB")
         key = (os.getpid(), *sorted(given.items()))
         with _clients_lock:
             if key not in _clients:
