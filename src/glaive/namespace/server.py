@@ -139,7 +139,7 @@ class RestAdapter:
             self._thread.join()
 
     def stop(self) -> None:
-        """Finish the requests that are under way, and close the port."""
+        """Close the port; requests that are under way go on until the process ends."""
         server, self._server = self._server, None
         if server is not None:
             server.shutdown()
