@@ -126,6 +126,35 @@ def test_parameters_that_fit_and_unknown_extension_types_stay(
     assert found == {NAME.encode(): name.encode(), SAID.encode(): said.encode(), b"unit": b"m"}
 
 
+@pytest.mark.spec("type-8", "sec-1")
+@pytest.mark.parametrize("column", [
+    pa.array(["a", None, "b"]).dictionary_encode(),
+    pa.array([1, None, 2], pa.timestamp("us", "UTC")),
+], ids=["dictionary", "time"])  # fmt: skip
+def test_types_of_other_systems_do_not_end_the_process_in_pandas(
+    column: Any, tmp_path: Path
+) -> None:
+    kind = pa.opaque(column.type, "kind", "acme")
+    named = pa.ExtensionArray.from_storage(kind, column)
+    entries = pa.MapArray.from_arrays([0, 1, 2, 3], pa.array([1, 2, 3]), named)
+    table = pa.table({"c": named, "m": entries})
+    dataset = glaive.write_dataset(table, tmp_path / "a.lance")
+    found = dataset.schema.field("c")
+    assert found.type == column.type
+    assert found.metadata == {
+        b"glaive:extension:name": b"arrow.opaque",
+        b"glaive:extension:metadata": b'{"type_name":"kind","vendor_name":"acme"}',
+    }
+    frame = dataset.to_pandas()
+    assert frame["c"].isna().tolist() == [False, True, False]
+    assert [len(one) for one in frame["m"]] == [1, 1, 1]
+    # It is kept in what is written, and columns of the type are still added.
+    again = glaive.write_dataset(dataset.to_table(), tmp_path / "b.lance")
+    again.insert(table)
+    assert again.to_table()["c"].to_pylist() == [*column.to_pylist(), *column.to_pylist()]
+    assert again.lance_schema.fields[0].option(NAME) == "arrow.opaque"
+
+
 def test_files_keep_what_arrow_is_not_told() -> None:
     said = '{"shape": [3]}'
     (field, *_) = schema(TENSOR, said).to_wire()

@@ -11,7 +11,9 @@ Types of other packages get their parameters only as text or JSON: Arrow calls t
 registered under a name with the bytes of the file, and some classes unpickle them, which runs what
 the bytes say. Names of types whose values are pickles are withheld: their packages unpickle these
 where somebody looks at them. So are those by which Polars has objects of Python: it takes what a
-file says for an address in its memory, and ends the process over that of another one.
+file says for an address in its memory, and ends the process over that of another one. And so is
+Arrow's own type of other systems over dictionaries and times with a zone: pyarrow ends the process
+where such a column, of which any schema may tell, becomes one of pandas.
 
 So are the categories of an ``Enum`` of Polars, which are those of a column's first writer: all
 other values, as of later writers, Polars reads as null.
@@ -39,8 +41,9 @@ _MOST_BRACKETS: Final = 64
 def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict[str, bytes]:
     """The entries, less those of an extension type of Arrow whose parameters do not fit.
 
-    Those of variants, pickles and objects are withheld, and so are those of other types that are
-    neither text nor JSON, and categories of Polars.
+    Those of variants, pickles and objects, and of types that pyarrow cannot give to pandas, are
+    withheld, and so are those of other types that are neither text nor JSON, and categories of
+    Polars.
 
     Parameters
     ----------
@@ -53,8 +56,9 @@ def without_unfit(metadata: Mapping[str, bytes], data_type: pa.DataType) -> dict
     name, said = metadata.get(EXTENSION_NAME, b""), metadata.get(EXTENSION_METADATA, b"")
     check = _CHECKS.get(name)
     if check is not None:
-        fits = check(_parameters(said), data_type)
-        return metadata if fits else _without(metadata, EXTENSION_NAME, EXTENSION_METADATA)
+        if not check(_parameters(said), data_type):
+            return _without(metadata, EXTENSION_NAME, EXTENSION_METADATA)
+        return withheld(metadata) if _is_unshown(data_type) else metadata
     if name.startswith(b"lance.") and not _is_text(said):
         return _without(metadata, EXTENSION_METADATA)  # no type of Lance has such parameters
     if _is_acted_on(name, said) or not (_is_printable(name) and _is_text(said)):
@@ -67,6 +71,13 @@ def _is_acted_on(name: bytes, said: bytes) -> bool:
     if name == _OF_DAFT:  # marks may also be written as escapes
         return b"Python" in said or b"\\" in said
     return name in (_VARIANT, _OF_RAY, *_OF_POLARS)
+
+
+def _is_unshown(data_type: pa.DataType) -> bool:
+    """Whether pyarrow ends the process where an extension type of these values goes to pandas."""
+    types = pa.types
+    zoned = types.is_timestamp(data_type) and bool(data_type.tz)
+    return zoned or types.is_dictionary(data_type)
 
 
 def _without(metadata: Mapping[str, bytes], *keys: str) -> dict[str, bytes]:
