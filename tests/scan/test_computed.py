@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.interop.function_cases import CASES, edges
 import glaive
 from glaive.errors import ColumnNotFoundError, FilterError
 from glaive.expr.functions.registry import functions
+from glaive.format.fields import LanceSchema
 
 ROWS = 12
 DIVISORS = [0, 2, 3, 4] * 3
@@ -175,3 +177,18 @@ def test_every_function_comes_out_of_every_scan(edge_cases: Any, name: str) -> N
         for row, value in zip(found["n"].to_pylist(), found["r"], strict=True):
             if rows.count(row) == 1:
                 assert repr(value) == repr(whole["r"][rows.index(row)]), options
+
+
+def test_nulls_are_nullable_whatever_the_schema_says(tmp_path: Path) -> None:
+    """Arrow has no such type otherwise, but files and manifests may say so."""
+    dataset = glaive.write_dataset(pa.table({"n": pa.nulls(3)}), tmp_path)
+    (fragment,) = dataset.get_fragments()
+    (field,) = dataset.lance_schema.fields
+    strict = LanceSchema((replace(field, nullable=False),))
+    change = glaive.LanceOperation.Overwrite(strict, [fragment.metadata])
+    dataset = glaive.LanceDataset.commit(tmp_path, change)
+    assert not dataset.lance_schema.fields[0].nullable
+    found = dataset.to_table(columns={"r": "coalesce(n, n)", "n": "n"})
+    assert found.schema.types == [pa.null(), pa.null()]
+    dataset.add_columns({"more": "n"})
+    assert dataset.to_table().to_pylist() == [{"n": None, "more": None}] * 3

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 if TYPE_CHECKING:
     from glaive.expr.tree import Node
 
-__all__ = ["may_be_null"]
+__all__ = ["computed_field", "may_be_null"]
+
+
+def computed_field(
+    name: str, kind: pa.DataType, node: Node, column: Callable[[str], bool]
+) -> pa.Field[Any]:
+    """The field of a computed column; nulls may be null, whatever a schema says of the column."""
+    return pa.field(name, kind, pa.types.is_null(kind) or may_be_null(node, column))
 
 
 def may_be_null(node: Node, column: Callable[[str], bool]) -> bool:

@@ -20,7 +20,7 @@ from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.blobs import as_binary, described, has_blobs_v2, logical
 from glaive.format.extension import extended, with_metadata
 from glaive.format.fields import Field, LanceSchema
-from glaive.scan.nullability import may_be_null
+from glaive.scan.nullability import computed_field
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLUMNS
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ class _Maker:
             return
         inputs = {path: self._read(path) for path in value.columns}
         self.outputs.append(Computed(value, inputs))
-        self.arrow.append(pa.field(name, value.type, may_be_null(node, self._may_be_null)))
+        self.arrow.append(computed_field(name, value.type, node, self._may_be_null))
 
     def done(self, inputs: Sequence[str], *, same: bool) -> Projection:
         """The projection, with columns needed beside it; ``same`` if none of it is computed."""

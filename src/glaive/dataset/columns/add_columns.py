@@ -36,7 +36,7 @@ from glaive.errors import (
 from glaive.expr.filters import Value, bind_value
 from glaive.format.fragment import LEGACY, DataFile, Fragment
 from glaive.format.manifest import Manifest
-from glaive.scan.nullability import may_be_null
+from glaive.scan.nullability import computed_field
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID
 from glaive.table.operations.merge import Merge
@@ -269,7 +269,7 @@ def _expressions(
 
     with refuse_half_characters("name of a column"):
         fields = [
-            pa.field(name, value.type, may_be_null(value.expression, nullable))
+            computed_field(name, value.type, value.expression, nullable)
             for name, value in values.items()
         ]
     grown = grow(snapshot.manifest, pa.schema(fields))
