@@ -213,14 +213,22 @@ def _never_null() -> list[pa.Table]:
         fields=[pairs.key_field, pairs.item_field],
     )
     ends = pa.py_buffer(np.array([0, 1, 2], np.int32))
+    deep = pa.map_(pa.string(), pa.struct([strict]))
+    deep_entries = pa.StructArray.from_arrays(
+        [entries.field(0), pa.StructArray.from_arrays([texts], fields=[strict])],
+        fields=[deep.key_field, deep.item_field],
+    )
     return [
         pa.table([texts], schema=pa.schema([strict])),
         pa.table({"s": pa.StructArray.from_arrays([texts], fields=[strict])}),
         pa.table({"m": pa.Array.from_buffers(pairs, 2, [None, ends], children=[entries])}),
+        pa.table({"m": pa.Array.from_buffers(deep, 2, [None, ends], children=[deep_entries])}),
     ]
 
 
-@pytest.mark.parametrize("at", range(3), ids=["dictionary", "member", "value of a map"])
+@pytest.mark.parametrize(
+    "at", range(4), ids=["dictionary", "member", "value of a map", "member in a map"]
+)
 def test_nulls_of_what_is_never_null_are_refused_by_both(tmp_path: Path, at: int) -> None:
     rows = _never_null()[at]
     with pytest.raises(OSError, match="contained null values even though"):

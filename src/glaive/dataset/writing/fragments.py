@@ -123,8 +123,7 @@ def _check(array: Any, field: Field, path: str) -> None:
         parts = [array.field(child.name) for child in field.children]
     else:
         if pa.types.is_map(array.type):  # Arrow does not flatten these
-            kind = array.type
-            array = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+            array = _listed(array, field.children[0])
         parts = [array.flatten()]
     for child, part in zip(field.children, parts, strict=True):
         below = f"{path}.{child.name}"
@@ -134,3 +133,14 @@ def _check(array: Any, field: Field, path: str) -> None:
                 "make it nullable: in a dataset by alter_columns."
             )
         _check(part, child, below)
+
+
+def _listed(array: Any, entries: Field) -> Any:
+    """A map as lists of its entries; a cast would refuse nulls itself."""
+    names = [child.name for child in entries.children]
+    pairs = pa.StructArray.from_arrays([array.keys, array.items], names)
+    kind = pa.list_(pairs.type)
+    own = array.buffers()[:2]
+    return pa.Array.from_buffers(
+        kind, len(array), own, array.null_count, array.offset, children=[pairs]
+    )
