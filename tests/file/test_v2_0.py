@@ -359,3 +359,20 @@ def test_lists_of_lists_are_no_texts_in_two_columns(tmp_path: Path) -> None:
     reader = open_reader(store, "file.lance")
     with pytest.raises(CorruptFileError, match=r"expected values of type uint8, found list"):
         reader.bind(reader.schema.fields).read(0, 2)
+
+
+def test_fields_of_one_column_are_not_taken_for_one_type_by_their_text(tmp_path: Path) -> None:
+    """Types whose texts are equal: a name of a member looks like the border of two members."""
+    one = pa.struct([("a: int32, b", pa.int64())])
+    store = LocalStore(str(tmp_path))
+    field = pa.field("c", one, metadata={"packed": "true"})
+    rows = [{"a: int32, b": 1}, {"a: int32, b": 3}]
+    write(store, pa.Table.from_arrays([pa.array(rows, one)], schema=pa.schema([field])))
+    two = pa.field("d", pa.struct([("a", pa.int32()), ("b", pa.int64())]), metadata=field.metadata)
+    assert str(two.type) == str(one)
+    fields = LanceSchema.from_arrow(pa.schema([field, two])).fields
+    reader = open_reader(store, "file.lance")
+    kept = reader.bind(fields[:1], {fields[0].id: 0})
+    with pytest.raises(CorruptFileError, match=r"found a packed struct of 1 member"):
+        reader.bind(fields, {fields[0].id: 0, fields[1].id: 0})
+    assert kept.read(0, 2)[0].to_pylist() == rows

@@ -92,7 +92,9 @@ class ArraysFile(FileV2):
 
     def __init__(self, container: Container, profile: FormatProfile) -> None:
         super().__init__(container, profile)
-        self._arrays: WeakValueDictionary[tuple[int, str], ArrayColumn] = WeakValueDictionary()
+        # Not by the text of a type: names of members may have in them what separates members.
+        self._arrays: WeakValueDictionary[tuple[int, pa.DataType], ArrayColumn]
+        self._arrays = WeakValueDictionary()
 
     def column_numbers(self) -> dict[int, int]:
         """Column index by field id, in the numbering of the file's own schema."""
@@ -192,7 +194,7 @@ class ArraysFile(FileV2):
 
     def _column(self, index: int, kind: pa.DataType, name: str) -> ArrayColumn:
         """A physical column with its pages, parsed on first use."""
-        key = index, str(kind)
+        key = index, kind
         with self._lock:
             column = self._arrays.get(key)
             if column is None:
