@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.damage import rewritten
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.errors import GlaiveError
+from glaive.errors import CorruptFileError, GlaiveError
 from glaive.file.v2.reading.columns import column_tree
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
@@ -183,6 +185,27 @@ def test_damage_is_told_as_by_the_reader_of_single_files(tmp_path: Path) -> None
         else:
             assert found == [row for one in single if isinstance(one, list) for row in one]
     assert told > 8
+
+
+def test_a_page_that_ends_beyond_all_numbers_is_told_as_by_the_reader_of_single_files(
+    tmp_path: Path,
+) -> None:
+    dataset = store(tmp_path, [table.select(["id", "tags"]) for table in parts()[:10]])
+    fragments = [one.metadata.to_json() for one in dataset.get_fragments()]
+    file = fragments[4]["files"][0]
+    victim = tmp_path / "data" / file["path"]
+
+    def far_away(_: Any, columns: list[Any]) -> None:
+        columns[1].pages[0].buffer_offsets[1] = 2**64 - 1
+
+    victim.write_bytes(rewritten(victim.read_bytes(), far_away))
+    file["file_size_bytes"] = victim.stat().st_size
+    described = [glaive.FragmentMetadata.from_json(json.dumps(one)) for one in fragments]
+    change = glaive.LanceOperation.Overwrite(dataset.lance_schema, described)
+    dataset = LanceDataset.commit(tmp_path, change)
+    assert together(dataset, ["id"]) == [10]
+    with pytest.raises(CorruptFileError, match=r"page buffer 1.*18446744073709551615"):
+        dataset.to_table()
 
 
 def wordy(number: int, rows: int = 2_000) -> pa.Table:

@@ -51,6 +51,9 @@ __all__ = [
 _MOST_EXPANDED = 256 * 1024 * 1024
 """Bytes that items of dictionaries may take in the values of one column, about."""
 
+_MOST_BYTES = 2**63 - 1
+"""Of any file; sums of offset and size may be more than a number of 64 bits."""
+
 _DICTIONARY = 2
 """Number of the buffer with the items of a page."""
 _SIZE = 4
@@ -141,11 +144,13 @@ def _page(raw: bytes) -> SmallPage | None:
     if len(offsets) != len(sizes) or encoding.WhichOneof("location") != "direct":
         return None
     ranges = tuple(map(ByteRange, offsets, sizes))
+    end = max((part.end for part in ranges), default=0)
+    if end > _MOST_BYTES:
+        return None
     layout = parse_page_layout(encoding.direct.encoding, _WHERE)
     if not isinstance(layout, encodings21_pb2.PageLayout) or layout.HasField("blob_layout"):
         return None
     opened = open_page(layout, PageBytes(ranges, None, page.length, _WHERE))
-    end = max((part.end for part in ranges), default=0)
     signature = opened.page_signature() if page.length else None
     dictionary = _dictionary(opened, layout, ranges)
     return SmallPage(page.length, ranges, end, layout, opened, signature, dictionary)
