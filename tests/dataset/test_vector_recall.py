@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,20 @@ def test_indices_built_without_it_have_no_defaults(dataset: LanceDataset) -> Non
     assert reported["search_defaults"] is None
     assert 0.5 < reported["recall"] <= 1
     assert dataset.stats.index_stats("vector_idx", recall_queries=0)["recall"] is None
+
+
+def test_an_index_of_vectors_of_another_length_has_no_recall(
+    dataset: LanceDataset, tmp_path: Path
+) -> None:
+    dataset.create_index("vector", "IVF_FLAT", num_partitions=2)
+    other = glaive.write_dataset(table_of(clustered(300)[:, :8].copy()), str(tmp_path / "o.lance"))
+    other.create_index("vector", "IVF_FLAT", num_partitions=2)
+    folders = [Path(one.uri, "_indices") for one in (dataset, other)]
+    ours, theirs = (next(folder.iterdir()) for folder in folders)
+    copytree(theirs, ours, dirs_exist_ok=True)
+    opened = glaive.dataset(dataset.uri)
+    assert opened.stats.index_stats("vector_idx")["recall"] is None
+    assert recall_of(opened, VECTORS) == 1
 
 
 @pytest.mark.parametrize("recall", [0, 1, -0.5, "much", True])

@@ -15,13 +15,12 @@ import pyarrow as pa
 from glaive.errors import OptionError
 from glaive.format.pb import table_pb2
 from glaive.index.registry import kind_of
-from glaive.index.vector.opened import OpenedVectorIndex
 from glaive.index.vector.parameters import MAX_PARTITIONS
 from glaive.index.vector.search_defaults import SearchDefaults, with_defaults
-from glaive.scan.indices import IndexedSegment, SnapshotIndices
-from glaive.scan.nearest.choice import ChosenIndex
-from glaive.scan.nearest.indexed import SearchedSegment
+from glaive.scan.indices import IndexedSegment, SnapshotIndices, union_of
+from glaive.scan.nearest.choice import ChosenIndex, searched_segments
 from glaive.scan.nearest.recall import RecallSample
+from glaive.scan.nearest.vectors import vector_type
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
@@ -143,25 +142,33 @@ def tune(snapshot: Snapshot, column: str, recall: float, entry: table_pb2.IndexM
 def chosen_index(
     snapshot: Snapshot, entries: Sequence[table_pb2.IndexMetadata]
 ) -> ChosenIndex | None:
-    """Segments of a vector index, to be searched; None where they are none, or have no files."""
+    """Segments of a vector index that searches use; None where there are none.
+
+    Raises
+    ------
+    OptionError
+        The column has no vectors.
+    """
+    from glaive.dataset.indexing.indexed_path import indexed_path
     from glaive.table.index_coverage import covered_fragments
 
-    indices = SnapshotIndices.of(snapshot)
-    live = frozenset(snapshot.manifest.fragment_ids.tolist())
-    searched: list[SearchedSegment] = []
+    manifest = snapshot.manifest
+    live = frozenset(manifest.fragment_ids.tolist())
+    segments: list[IndexedSegment] = []
     for entry in entries:
         kind = kind_of(entry)
         covered = (covered_fragments(entry) or frozenset()) & live
-        if kind is None or kind.name != "vector" or not covered:
-            continue
-        segment = IndexedSegment(entry, kind, covered)
-        opened = indices.open(segment)
-        if isinstance(opened, OpenedVectorIndex):
-            searched.append(SearchedSegment(segment, opened))
+        if kind is not None and kind.name == "vector" and covered:
+            segments.append(IndexedSegment(entry, kind, covered))
+    if not segments:
+        return None
+    column = indexed_path(manifest, entries[0])
+    vectors = vector_type(manifest.schema.find(column)[-1].to_arrow(), column)
+    searched = searched_segments(SnapshotIndices.of(snapshot), segments, vectors)
     if not searched:
         return None
-    fragments = frozenset[int]().union(*(one.segment.fragments for one in searched))
-    return ChosenIndex(entries[0].name, tuple(searched), fragments, searched[0].opened.metric)
+    fragments = union_of(one.segment for one in searched)
+    return ChosenIndex(entries[0].name, searched, fragments, searched[0].opened.metric)
 
 
 def measured_recall(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
@@ -22,7 +22,7 @@ from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.vectors import VectorType
 from glaive.scan.snapshot import Snapshot
 
-__all__ = ["ChosenIndex", "ClosedIndex", "choose_index"]
+__all__ = ["ChosenIndex", "ClosedIndex", "choose_index", "searched_segments"]
 
 
 class ChosenIndex(NamedTuple):
@@ -116,9 +116,36 @@ def _chosen(
     indices: SnapshotIndices, index: LogicalIndex, kind: VectorType, options: NearestOptions
 ) -> ChosenIndex | None:
     """Segments with the wanted distance; those that are not known are scanned instead."""
+    opened = searched_segments(indices, index.segments, kind, options.metric)
+    if not opened:
+        return None
+    _check_graphs(opened, options)
+    fragments = index.fragments
+    if len(opened) < len(index.segments):
+        fragments = union_of(one.segment for one in opened)
+    return ChosenIndex(index.name, opened, fragments, opened[0].opened.metric)
+
+
+def searched_segments(
+    indices: SnapshotIndices,
+    segments: Iterable[IndexedSegment],
+    kind: VectorType,
+    metric: Metric | None = None,
+) -> tuple[SearchedSegment, ...]:
+    """Those of some segments that compare vectors of a type by a distance, opened.
+
+    Parameters
+    ----------
+    metric
+        Kind of distance; by default that of the first of them.
+
+    Raises
+    ------
+    CorruptFileError, DataFileMissingError, NotLanceError
+        A file of a segment is damaged or absent.
+    """
     opened: list[SearchedSegment] = []
-    metric = options.metric
-    for segment in index.segments:
+    for segment in segments:
         try:
             found = indices.open(segment)
         except UnsupportedFeatureError:
@@ -132,16 +159,10 @@ def _chosen(
         metric = metric or found.metric
         if found.metric == metric:
             opened.append(SearchedSegment(segment, found))
-    if not opened or metric is None:
-        return None
-    _check_graphs(opened, options)
-    fragments = index.fragments
-    if len(opened) < len(index.segments):
-        fragments = union_of(one.segment for one in opened)
-    return ChosenIndex(index.name, tuple(opened), fragments, metric)
+    return tuple(opened)
 
 
-def _check_graphs(opened: list[SearchedSegment], options: NearestOptions) -> None:
+def _check_graphs(opened: Iterable[SearchedSegment], options: NearestOptions) -> None:
     if options.ef is None or not any(one.opened.has_graphs for one in opened):
         return
     wanted = (options.k or 1) * (options.refine_factor or 1)
