@@ -1096,7 +1096,7 @@ class LanceDataset:
         Raises
         ------
         OptionError
-            They are of several kinds or columns, or there is none.
+            They are of several kinds or columns, two cover a fragment, or there is none.
         UnsupportedFeatureError
             They cannot be merged: each has a model of its own.
         """
@@ -1115,7 +1115,7 @@ class LanceDataset:
         ------
         OptionError
             Segments overlap, are over another column, or would leave fragments without an
-            index that had one.
+            index that had one; or an index of the name has others, of another column or kind.
         CommitConflictError
             Another writer rewrote the fragments since.
         """

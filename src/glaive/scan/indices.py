@@ -86,7 +86,7 @@ class IndexedSegment:
 
 @dataclass(frozen=True, eq=False)
 class LogicalIndex:
-    """All segments with one name.
+    """All segments with one name, which are over one column and of one kind.
 
     Parameters
     ----------
@@ -111,6 +111,14 @@ class LogicalIndex:
     def fragments(self) -> FragmentIds:
         """Ids of the fragments that any of its segments answers for."""
         return union_of(self.segments)
+
+
+_Identity: TypeAlias = tuple[str, str, tuple[int, ...]]
+
+
+def _identity(entry: table_pb2.IndexMetadata, kind: IndexKind) -> _Identity:
+    """What segments of one index share: those of damaged entries may share their name alone."""
+    return entry.name, kind.name, tuple(entry.fields)
 
 
 def union_of(segments: Iterable[IndexedSegment]) -> FragmentIds:
@@ -145,13 +153,13 @@ class SnapshotIndices:
     @cached_property
     def all(self) -> tuple[LogicalIndex, ...]:
         """Indices of known kinds that answer for a fragment, in the order of the manifest."""
-        by_name: dict[str, list[IndexedSegment]] = {}
+        found: dict[_Identity, list[IndexedSegment]] = {}
         for segment in self._segments:
             if segment.fragments:
-                by_name.setdefault(segment.entry.name, []).append(segment)
+                found.setdefault(_identity(segment.entry, segment.kind), []).append(segment)
         return tuple(
-            LogicalIndex(name, tuple(segments[0].entry.fields), tuple(segments))
-            for name, segments in by_name.items()
+            LogicalIndex(name, fields, tuple(segments))
+            for (name, _, fields), segments in found.items()
         )
 
     @cached_property
@@ -165,13 +173,13 @@ class SnapshotIndices:
             return []
         segments: list[IndexedSegment] = []
         live = frozenset(self.snapshot.manifest.fragment_ids.tolist())
-        answered: dict[str, set[int]] = {}
+        answered: dict[_Identity, set[int]] = {}
         for entry in followed(self.snapshot.manifest.indices):
             covered = covered_fragments(entry)
             kind = None if entry.name == REUSE_INDEX or covered is None else self._kind_of(entry)
             if kind is None or covered is None:
                 continue
-            before = answered.setdefault(entry.name, set())
+            before = answered.setdefault(_identity(entry, kind), set())
             fragments = (covered & live) - before
             if fragments or covered.isdisjoint(live):
                 before |= fragments  # in place: there may be thousands of segments

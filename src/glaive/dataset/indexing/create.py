@@ -222,7 +222,7 @@ def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
     Raises
     ------
     OptionError
-        There are none, or they are of several indices.
+        There are none, they are of several indices, or two cover a fragment.
     UnsupportedFeatureError
         Segments of the kind, or with models of their own, cannot be merged.
     CommitConflictError
@@ -232,9 +232,20 @@ def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
     kinds = {(entry.index_details.type_url, tuple(entry.fields)) for entry in entries}
     if len(kinds) != 1:
         raise OptionError("segments: expected those of one kind, over one column")
-    return Index.from_wire(
-        merge_segments(dataset, brought_up_to(dataset.store, dataset.manifest, entries))
-    )
+    brought = brought_up_to(dataset.store, dataset.manifest, entries)
+    _covered_once(brought)
+    return Index.from_wire(merge_segments(dataset, brought))
+
+
+def _covered_once(entries: Iterable[table_pb2.IndexMetadata]) -> set[int]:
+    """The fragments that segments cover, each in one of them: rows would be found twice."""
+    covered: set[int] = set()
+    for entry in entries:
+        fragments = covered_fragments(entry) or frozenset()
+        if twice := covered & fragments:
+            raise OptionError(f"segments: fragments {sorted(twice)[:10]} are covered twice")
+        covered |= fragments
+    return covered
 
 
 def commit_segments(
@@ -262,18 +273,14 @@ def commit_segments(
     column, name = _one_column(column), _checked_name(name)
     field_id = dataset.manifest.schema.find(column)[-1].id
     entries = []
-    covered: set[int] = set()
     given = _given(segments)
     for entry in given:
         if list(entry.fields) != [field_id]:
             raise OptionError(f"segments: {_uuid(entry)} is not over column {column!r}")
-    for entry in brought_up_to(dataset.store, dataset.manifest, given):
-        fragments = covered_fragments(entry) or frozenset()
-        twice = covered & fragments
-        if twice:
-            raise OptionError(f"segments: fragments {sorted(twice)[:10]} are covered twice")
-        covered |= fragments
-        renamed = with_covered(entry, fragments)
+    brought = brought_up_to(dataset.store, dataset.manifest, given)
+    covered = _covered_once(brought)
+    for entry in brought:
+        renamed = with_covered(entry, covered_fragments(entry) or frozenset())
         renamed.name = name
         entries.append(renamed)
     removed = []

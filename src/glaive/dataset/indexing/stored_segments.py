@@ -92,7 +92,8 @@ def index_segments(
     IndexNotFoundError
         There is no index of a name.
     CorruptFileError
-        Two segments have one folder: the same files would be merged for each of the names.
+        Two segments have one folder: the same files would be merged for each of the names. Or
+        those of one name are over several columns, or of several kinds.
     OptionError
         ``names`` is a single text.
     """
@@ -123,7 +124,14 @@ def index_segments(
         covered = covered_fragments(entry) or frozenset()
         present = positions.of(covered)
         fragments = frozenset(ids[present].tolist())
-        _, segments = by_name.setdefault(entry.name, (kind, []))
+        first_kind, segments = by_name.setdefault(entry.name, (kind, []))
+        if kind is not first_kind or (segments and segments[0].entry.fields != entry.fields):
+            raise CorruptFileError(
+                f"segments of index {entry.name!r}",
+                expected="segments of one kind, over one column; drop the index",
+                found="others",
+                where=manifest.where,
+            )
         segments.append(StoredSegment(entry, fragments, int(rows[present].sum())))
         absent.setdefault(entry.name, np.ones(len(ids), np.bool_))[present] = False
     found = {}

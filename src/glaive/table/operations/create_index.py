@@ -12,6 +12,7 @@ from dataclasses import field, replace
 from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
+from glaive.errors import IndexExistsError
 from glaive.format.fields import LanceSchema
 from glaive.format.index_section import check_entries
 from glaive.format.manifest import Manifest
@@ -27,6 +28,7 @@ from glaive.table.concurrent_changes import (
 from glaive.table.fragment_ids import copy_of, refuse_shared_ids
 from glaive.table.index_coverage import (
     encode_indices,
+    kind_name,
     parts_of,
     prune,
     related_fields,
@@ -141,17 +143,46 @@ class CreateIndex(TableOperation):
         ------
         UnsupportedFeatureError
             Two fragments have the same id, and an index could not tell their rows apart.
+        IndexExistsError
+            Another segment of this name is over another column, or of another kind.
         """
         base = needs_dataset(base, "add an index")
         if self.new:
             refuse_shared_ids(base)
         replaced = {index.uuid.uuid for index in (*self.removed, *self.new)}
         kept = [index for index in base.indices if index.uuid.uuid not in replaced]
+        _refuse_others(self.new, kept)
         if any(index.name == REUSE_INDEX for index in self.new):
             entries = [*kept, *self.new]
         else:
             entries = [*without_relocation(kept, base), *self.new]
         return Draft(copy_of(base), encode_indices(entries), base.num_fragments)
+
+
+def _refuse_others(
+    new: Sequence[table_pb2.IndexMetadata], kept: Sequence[table_pb2.IndexMetadata]
+) -> None:
+    """Raise an ``IndexExistsError`` where segments of one name would be those of two indices.
+
+    Readers take the column and the kind of one segment for those of all.
+    """
+    names = {entry.name for entry in new}
+    first: dict[str, tuple[list[int], str]] = {}
+    for entry in (*kept, *new):
+        if entry.name not in names:
+            continue
+        fields, kind = list(entry.fields), kind_name(entry.index_details.type_url)
+        known_fields, known_kind = first.setdefault(entry.name, (fields, kind))
+        if fields != known_fields:
+            raise IndexExistsError(
+                f"Index name {entry.name!r} already exists with different fields: segments over "
+                "another column would be taken for its own; please specify a different name"
+            )
+        if kind != known_kind and kind and known_kind:  # Old writers leave it out.
+            raise IndexExistsError(
+                f"Index name {entry.name!r} already exists, of another kind: its segments are of "
+                f"{known_kind}, those to be added of {kind}. Choose another name, or drop it first"
+            )
 
 
 def _renamed(entry: table_pb2.IndexMetadata, ids: Mapping[bytes, bytes]) -> table_pb2.IndexMetadata:
