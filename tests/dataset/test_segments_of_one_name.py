@@ -70,6 +70,25 @@ def test_segments_that_cover_a_fragment_twice_are_not_merged(
             dataset.merge_existing_index_segments(given)
 
 
+@pytest.mark.spec("rel-12")
+def test_rows_of_which_two_segments_tell_are_found_once_after_these_are_merged(
+    dataset: glaive.LanceDataset,
+) -> None:
+    for fragments in ((0, 1, 2), (1, 2, 3)):
+        segment = replace(built(dataset, "t", "INVERTED", *fragments), name="x")
+        operation = glaive.LanceOperation.CreateIndex([segment], [])
+        dataset = glaive.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+
+    def rows() -> list[int]:
+        found = glaive.dataset(dataset.uri).to_table(["a"], full_text_query="word3", limit=ROWS)
+        return sorted(found["a"].to_pylist())
+
+    assert rows() == list(range(3, ROWS, 5))
+    glaive.dataset(dataset.uri).optimize.optimize_indices(num_indices_to_merge=2)
+    assert len(glaive.dataset(dataset.uri).describe_indices()[0].segments) == 1
+    assert rows() == list(range(3, ROWS, 5))
+
+
 def of_one_name(dataset: glaive.LanceDataset) -> glaive.LanceDataset:
     """The dataset with the name of the first segment at all, which cover a part of the rows."""
     place = Path(dataset.uri) / "_versions" / Path(dataset.manifest.where).name

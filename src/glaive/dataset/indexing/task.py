@@ -156,11 +156,12 @@ def merge_segments(
     first, manifest = entries[0], dataset.manifest
     kind = _kind_of(first)
     source = _source_like(dataset, kind, first, fragment_ids) if fragment_ids else None
-    live = frozenset(manifest.fragment_ids.tolist())
-    current = [
-        IndexedSegment(entry, kind, (covered_fragments(entry) or frozenset()) & live)
-        for entry in entries
-    ]
+    left = set(manifest.fragment_ids.tolist())
+    current: list[IndexedSegment] = []
+    for entry in entries:
+        fragments = left & (covered_fragments(entry) or frozenset())
+        left -= fragments  # searches, too, ask the first of several segments that cover one
+        current.append(IndexedSegment(entry, kind, frozenset(fragments)))
     covered = frozenset(fragment_ids).union(*(segment.fragments for segment in current))
     with ExitStack() as retained:
         segments = [retained.enter_context(_retained(dataset, segment)) for segment in current]
