@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -87,6 +88,18 @@ def test_rows_of_which_two_segments_tell_are_found_once_after_these_are_merged(
     glaive.dataset(dataset.uri).optimize.optimize_indices(num_indices_to_merge=2)
     assert len(glaive.dataset(dataset.uri).describe_indices()[0].segments) == 1
     assert rows() == list(range(3, ROWS, 5))
+
+
+@pytest.mark.spec("text-parts-2")
+def test_parts_that_have_rows_in_common_are_not_merged(dataset: glaive.LanceDataset) -> None:
+    uuid = str(uuid4())
+    for fragments in ([0, 1], [1, 2]):
+        dataset.create_scalar_index("t", "INVERTED", fragment_ids=fragments, index_uuid=uuid)
+    with pytest.raises(OptionError, match=r"several parts of .* have the same rows"):
+        dataset.merge_index_metadata(uuid, "INVERTED")
+    dataset.create_scalar_index("t", "INVERTED", fragment_ids=[0], index_uuid=uuid)
+    dataset.merge_index_metadata(uuid, "INVERTED")
+    assert not list(Path(dataset.uri, "_indices", uuid).glob("staging/*"))
 
 
 def of_one_name(dataset: glaive.LanceDataset) -> glaive.LanceDataset:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from glaive.arrow.buffers import spread
 from glaive.errors import UnsupportedFeatureError
+from glaive.index.row_set import RowSet
 from glaive.index.segment import Segment, batches
 from glaive.index.text.columns import numbers_of
 from glaive.index.text.lists_read import (
@@ -86,6 +87,17 @@ class StoredPartition:
     def positions(self) -> int:
         """Positions of all lists."""
         return int(self._lengths.sum()) if self._form.params.with_position else 0
+
+    def rows(self) -> RowSet:
+        """Rows of the documents.
+
+        Raises
+        ------
+        CorruptFileError
+            The file of the documents is damaged.
+        """
+        rows = self._documents.read(["_rowid"])
+        return RowSet.of(numbers_of(self._documents, rows, "_rowid", pa.uint64()).view(np.uint64))
 
     def content(self) -> PartitionContent:
         """All of it, decoded; lists are in the order of their tokens.

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import BuiltSegment
+from glaive.index.row_set import RowSet
 from glaive.index.segment import STAGING, Segment, SegmentWriter
 from glaive.index.source import IndexSource
 from glaive.index.text.building import build_partitions, write_metadata
@@ -54,7 +55,7 @@ def merge_parts(parts: StagedSegment, out: SegmentWriter) -> list[str]:
     Raises
     ------
     OptionError
-        There is no part.
+        There is no part, or several have the same rows, which would be found twice.
     UnsupportedFeatureError
         Parts were built with different parameters.
     CorruptFileError, DataFileMissingError
@@ -69,11 +70,20 @@ def merge_parts(parts: StagedSegment, out: SegmentWriter) -> list[str]:
         )
     form = read_format(parts, ordered[0])
     stored: list[StoredPartition] = []
+    rows: list[RowSet] = []
     for name in ordered:
         if read_format(parts, name) != form:
             raise UnsupportedFeatureError(
                 f"{parts.where}: {name} was built with other parameters than {ordered[0]}"
             )
-        stored += stored_partitions(parts, form, name)
+        partitions = list(stored_partitions(parts, form, name))
+        if partitions:
+            rows.append(RowSet.union([partition.rows() for partition in partitions]))
+        stored += partitions
+    if rows and RowSet.union(rows).count != sum(one.count for one in rows):
+        raise OptionError(
+            f"index_uuid: several parts of {parts.where} have the same rows. Build parts over "
+            "fragments of their own, under another id"
+        )
     write_metadata(out, form, merge_partitions(stored, iter(()), form, MERGE_MEMORY, out))
     return [f"{parts.folder}/{name}" for name in parts.sizes()]
