@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -31,6 +30,7 @@ from glaive.hdfs import check_hdfs_client
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_named_secrets, without_values
 from glaive.io.fsspec_chain import is_of_this_machine
+from glaive.io.fsspec_entries import checked, meta_of, named_files
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed
 from glaive.io.location import split_secret, with_secret
 from glaive.io.object_path import check_object_path
@@ -41,7 +41,7 @@ from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import repeating
 from glaive.io.stats import IoCounters
 from glaive.io.storage_options import DOWNLOAD_RETRIES
-from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, byte_views, described
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, byte_views
 from glaive.io.temporary import is_temporary
 from glaive.types import ByteRange
 
@@ -235,11 +235,9 @@ class FsspecStore(ObjectStore):
         entries = self.reading(prefix, "list", read)
         self.counters.add_read(1, 0)
         cut = len(self._root) + 1
-        files = [entry for entry in entries if entry.get("type") != "directory"]
-        for entry in sorted(files, key=lambda entry: str(entry["name"])):
-            name = self._system._strip_protocol(entry["name"])  # noqa: SLF001  # documented for subclasses; there is no public name
+        for name, entry in named_files(self._system, entries, self.full(prefix)):
             if name != key and is_temporary(name.rpartition("/")[2]) == unfinished:
-                yield described(self, name[cut:], int(entry.get("size") or 0), _time(entry))
+                yield meta_of(self, name[cut:], entry)
 
     def head(self, path: str) -> ObjectMeta:
         """Size and time of an object. One request."""
@@ -251,11 +249,13 @@ class FsspecStore(ObjectStore):
 
         entry = self.reading(path, "look up", read)
         self.counters.add_read(1, 0)
-        if entry.get("type") == "directory":
+        with checked(self.full(path)):
+            is_folder = entry.get("type") == "directory"
+        if is_folder:
             refused = StoreError(f"cannot look up {self.full(path)}: it is a directory.")
             refused.errno = errno.EISDIR
             raise refused
-        return described(self, path, int(entry.get("size") or 0), _time(entry))
+        return meta_of(self, path, entry)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects one by one; missing ones are no error.
@@ -328,7 +328,8 @@ class FsspecStore(ObjectStore):
                 return {}
 
         entry = self.reading(path, "look up", read)
-        return bool(entry.get("islink")) or entry.get("type") == "link"
+        with checked(self.full(path)):
+            return bool(entry.get("islink")) or entry.get("type") == "link"
 
 
 def _reopened(uri: str, options: Mapping[str, str], folder: str) -> FsspecStore:
@@ -387,14 +388,3 @@ class FsspecReader(RemoteReader):
             lambda: self._system.cat_file(self._key, start=request.offset, end=request.end),
         )
         return aligned(data, request.offset)
-
-
-def _time(entry: Mapping[str, Any]) -> datetime | None:
-    for key in ("mtime", "LastModified", "last_modified", "modified", "created"):
-        time = entry.get(key)
-        if isinstance(time, datetime):
-            return time if time.tzinfo else time.replace(tzinfo=UTC)
-        if isinstance(time, int | float):
-            with suppress(OverflowError, ValueError, OSError):  # an archive may have any number
-                return datetime.fromtimestamp(time, UTC)
-    return None

@@ -1,7 +1,8 @@
-"""Through fsspec, what comes in the place of a range is not taken for the range."""
+"""What file systems of fsspec answer, some of it as a server said it, is looked at."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,9 +34,23 @@ class Whole(Distant):
         return path.removeprefix("whole://")
 
 
+class Saying(Distant):
+    """A file system that says of every file what its server says of it."""
+
+    protocol = "saying"
+    said: ClassVar[Any] = {}
+
+    def info(self, path: str, **_: Any) -> Any:
+        return self.said
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        return [self.said]
+
+
 @pytest.fixture(autouse=True)
 def _known() -> None:
-    fsspec.register_implementation("whole", Whole, clobber=True)
+    for system in (Whole, Saying):
+        fsspec.register_implementation(system.protocol, system, clobber=True)
 
 
 @pytest.mark.spec("rel-23")
@@ -58,3 +73,40 @@ def test_the_first_bytes_may_come_with_all_others(tmp_path: Path) -> None:
     reader = open_store(f"fsspec+whole://{tmp_path}").open("it")
     (first,) = reader.read([ByteRange(0, 4)])
     assert first.to_pybytes() == b"0123"
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        "/t/x",
+        {"name": "/t/x", "size": "much"},
+        {"name": "/t/x", "size": "9" * 5000},
+        {"name": "/t/x", "size": [1]},
+        {"name": "/t/x", "size": float("inf")},
+        {"name": "/t/x", "size": 1 << 63},
+    ],
+    ids=lambda said: str(said)[:40],
+)
+@pytest.mark.parametrize("ask", ["head", "list", "size"])
+def test_what_is_no_answer_about_a_file_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, said: Any, ask: str
+) -> None:
+    monkeypatch.setattr(Saying, "said", said)
+    store = open_store("fsspec+saying:///t")
+    asked: dict[str, Callable[[], Any]] = {
+        "head": lambda: store.head("x"),
+        "list": lambda: list(store.list("")),
+        "size": lambda: store.open("x").tail(1),
+    }
+    with pytest.raises(StoreError, match="cannot"):
+        asked[ask]()
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.parametrize("name", [None, 5, ["/t/x"]])
+def test_a_name_that_is_no_text_is_an_error(monkeypatch: pytest.MonkeyPatch, name: Any) -> None:
+    monkeypatch.setattr(Saying, "said", {"name": name, "size": 1})
+    with pytest.raises(StoreError, match="no name or size"):
+        list(open_store("fsspec+saying:///t").list(""))
