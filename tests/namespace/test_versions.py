@@ -19,6 +19,7 @@ from tests.namespace.calls import ROWS, call
 
 import glaive
 from glaive.clock import Clock, replaced_clock
+from glaive.dataset.namespaces import find_table
 from glaive.errors import (
     CommitError,
     CorruptFileError,
@@ -30,6 +31,7 @@ from glaive.errors import (
 )
 from glaive.format.paths import VERSIONS
 from glaive.io.access import open_named
+from glaive.io.catalogue import ask_for_table
 from glaive.io.renewed import ExpiringOptions, RenewedStore
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.io.wrapped import WrappedStore
@@ -407,6 +409,22 @@ def clock() -> Iterator[Stopped]:
 
 def expiring(clock: Stopped, millis_left: int) -> dict[str, str]:
     return {"expires_at_millis": str(clock.millis + millis_left)}
+
+
+@pytest.mark.spec("rel-27")
+def test_no_representation_has_the_key_in_a_location_of_a_catalogue(clock: Stopped) -> None:
+    location = "https://host/t?sig=MARKED"
+    options = {"expires_at_millis": str(clock.millis + 90_000), "aws_session_token": "MARKED"}
+    described = {"location": location, "storage_options": options, "managed_versioning": True}
+    client = Answering(describe_table=described)
+    answer = ask_for_table(client, ["t"], None)
+    assert answer.location == location
+    renewing = answer.storage_options
+    assert isinstance(renewing, ExpiringOptions)
+    found = find_table(client, ["t"], None, None)
+    shown = repr((answer, renewing.renew, found, found.manifest_store))
+    assert "CatalogueManifestStore" in shown
+    assert "MARKED" not in shown
 
 
 def test_a_catalogue_is_asked_again_before_credentials_expire(clock: Stopped) -> None:

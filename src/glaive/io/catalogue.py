@@ -67,7 +67,7 @@ class TableAnswer:
     """
 
     path: tuple[str, ...]
-    location: str
+    location: str = field(repr=False)  # a URL may have a key
     storage_options: Mapping[str, str] | None = field(repr=False)
     managed: bool
 
@@ -78,7 +78,7 @@ class _Renewal:
 
     client: Any
     table_id: tuple[str, ...]
-    location: str
+    location: str = field(repr=False)  # a URL may have a key
     own: Mapping[str, str] | None = field(repr=False)
 
     def __call__(self) -> Mapping[str, str]:

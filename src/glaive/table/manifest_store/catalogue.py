@@ -6,6 +6,7 @@ The catalogue gives each number once, and moves the manifest that a writer has s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Any
 
 from glaive.dataclass import dataclass
@@ -57,7 +58,7 @@ class CatalogueManifestStore:
 
     client: Any
     table_id: tuple[str, ...]
-    root: str
+    root: str = field(repr=False)  # a URL may have a key
 
     owns_manifests = True
     """The catalogue moves staged manifests to their place; nobody else does."""
