@@ -168,6 +168,7 @@ import pyarrow as pa
 import glaive
 from glaive.file import LanceFileWriter
 from glaive.ingestion import ingest
+from glaive.torch.batch_cache import BatchCache
 
 place, parent = sys.argv[1], os.getpid()
 schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -181,10 +182,10 @@ def fork(at=7):
         os.waitpid(child, 0)
 
 
-def batches(change=fork):
+def batches(change=fork, value="x" * 100):
     for at in range(10):
         change(at)
-        yield pa.record_batch([range(at * 100, at * 100 + 100), ["x" * 100] * 100], schema=schema)
+        yield pa.record_batch([range(at * 100, at * 100 + 100), [value] * 100], schema=schema)
 
 
 def double(batch):
@@ -222,6 +223,20 @@ def read_files():
     assert glaive.dataset(f"{place}-2").to_table().num_rows == 4
 
 
+def merge():
+    uri = f"{place}-3"
+    glaive.write_dataset(batches(lambda _: None, "old"), uri, schema=schema)
+    builder = glaive.dataset(uri).merge_insert("id").when_matched_update_all()
+    builder.memory_limit(1 << 12).execute(batches(), schema=schema)
+    assert glaive.dataset(uri).count_rows("v = 'old'") == 0
+
+
+def keep_batches():
+    found = BatchCache(batches)
+    first = [batch for batch in found]
+    assert [batch for batch in found] == first
+
+
 def write_a_file():
     with LanceFileWriter(f"{place}.lance") as writer:
         for batch in batches():
@@ -230,7 +245,8 @@ def write_a_file():
 
 
 glaive.write_dataset(batches(lambda _: None), place, schema=schema, max_rows_per_file=100)
-for call in (append, append_to_one_file, add_a_column, index, read_files, write_a_file):
+columns = (append, append_to_one_file, add_a_column, index)
+for call in (*columns, read_files, merge, keep_batches, write_a_file):
     call()
     found = glaive.dataset(place)
     assert found.to_table().num_rows == found.count_rows("id >= 0"), call.__name__
@@ -240,7 +256,7 @@ assert found.to_table(columns=["twice"]).num_rows == 3000
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")
 @pytest.mark.spec("rel-1")
-def test_a_child_that_leaves_the_calls_of_its_parent_removes_no_file_of_them(
+def test_a_child_that_leaves_the_calls_of_its_parent_changes_none_of_their_files(
     tmp_path: Path,
 ) -> None:
     done = subprocess.run(

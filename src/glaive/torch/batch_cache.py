@@ -13,6 +13,7 @@ from weakref import finalize
 
 import pyarrow as pa
 
+from glaive.forks import Origin
 from glaive.io.failures import as_store_errors
 
 __all__ = ["BatchCache"]
@@ -21,7 +22,8 @@ __all__ = ["BatchCache"]
 class BatchCache:
     """Iterate over it: the first complete pass writes a file, later ones read it.
 
-    A pass that ends early leaves no file; the next one begins again.
+    A pass that ends early leaves no file; the next one begins again. A child that is forked amid a
+    pass leaves the file of its parent as it is.
 
     Parameters
     ----------
@@ -57,13 +59,14 @@ class BatchCache:
             number, name = tempfile.mkstemp(dir=self._folder, suffix=".arrow")
         file: Any = os.fdopen(number, "wb")
         path, stream = Path(name), pa.PythonFile(file, mode="w")
-        complete = False
+        origin, complete = Origin(), False
         try:
             writer: pa.RecordBatchStreamWriter | None = None
             for batch in self._read():
                 with as_store_errors(name, "write"):
                     writer = writer or pa.ipc.new_stream(stream, batch.schema)
                     writer.write(batch)
+                    file.flush()  # a child that ends would write what waits, too
                 yield batch
             with as_store_errors(name, "write"):
                 if writer is not None:
@@ -72,7 +75,7 @@ class BatchCache:
             complete = writer is not None
         finally:
             _end(file)
-            if not complete:
+            if not complete and origin.is_here:
                 path.unlink(missing_ok=True)
         if complete:
             self._file = path

@@ -2,6 +2,9 @@
 
 The file is in the system's temporary folder (``TMPDIR``) and has no name, so that it is removed
 however the process ends. Its format is Arrow's stream format, uncompressed.
+
+Nothing waits in a buffer while rows are asked for: a child that is forked there, and ends, would
+write it into the file of its parent.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ class SpilledRows:
         with spilling(_ROWS):
             self._file: Any = tempfile.TemporaryFile(prefix="glaive-")  # noqa: SIM115  # closed by close()
         self._writer: Any = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema)
+        with spilling(_ROWS):
+            self._file.flush()
         self._map: pa.Buffer | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -46,6 +51,7 @@ class SpilledRows:
         """
         with spilling(_ROWS):
             self._writer.write_batch(batch)
+            self._file.flush()
 
     def finish(self) -> pa.Table:
         """All rows, as views of the file; no more can be written.

@@ -69,6 +69,7 @@ class BoxCollector:
         records[BOXES], records[ROW] = boxes, rows
         with spilling(_WHAT):
             self._file.write(records.tobytes())
+            self._file.flush()  # a child that is forked later, and ends, would write the rest, too
         self._count += len(records)
         self._bounds[:2] = np.minimum(self._bounds[:2], boxes[:, :2].min(axis=0))
         self._bounds[2:] = np.maximum(self._bounds[2:], boxes[:, 2:].max(axis=0))

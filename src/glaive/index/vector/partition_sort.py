@@ -122,6 +122,7 @@ class PartitionSort(AbstractContextManager["PartitionSort"]):
                 self._file = TemporaryFile(prefix="glaive-")  # noqa: SIM115  # closed by __exit__
             self._runs.append(_Run(starts, None, self._file.tell()))
             self._file.write(as_buffer(records.view(np.uint8)))
+            self._file.flush()  # a child that is forked later, and ends, would write the rest, too
 
     def groups(self) -> Iterator[SortedPartitions]:
         """All partitions in order, some at a time; a large partition alone."""
