@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -275,6 +277,39 @@ def test_a_folder_is_converted_with_the_members_of_structs_in_all_its_files(
     assert call("convert", str(folder), target, "--from", kind).exit_code == 0
     rows = [{"s": {"x": 1, "y": None}}, {"s": {"x": 2, "y": "late"}}]
     assert glaive.dataset(target).to_table().to_pylist() == rows
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        (pa.array([date(2024, 1, 1)]), pa.array([1_700_000_000], pa.timestamp("s"))),
+        (pa.array([1.5], pa.float32()), pa.array([0.1])),
+        (pa.array([[Decimal("1.5")]]), pa.array([[0.123]])),
+        (pa.array([[0.5]]), pa.array([[Decimal("12345678901234567.89")]])),
+        (pa.array([True]), pa.array([5])),
+        (pa.array([{"a": 1}]), pa.array([{"a": "7", "b": 2}])),
+    ],
+)
+def test_files_of_a_folder_whose_values_would_be_changed_are_not_converted(
+    call: Call, tmp_path: Path, kind: str, first: pa.Array, later: pa.Array
+) -> None:
+    folder, target = tmp_path / "files", tmp_path / "t.lance"
+    folder.mkdir()
+    for name, values in (("a", first), ("b", later)):
+        rows = pa.table({"id": [1], "x": values})
+        if kind == "parquet":
+            pq.write_table(rows, folder / f"{name}.{kind}")
+        else:
+            with pa.ipc.new_file(folder / f"{name}.{kind}", rows.schema) as writer:
+                writer.write_table(rows)
+    result = call("convert", str(folder), str(target), "--from", kind)
+    assert result.exit_code == 1
+    assert f"b.{kind}: column x has " in result.stderr
+    assert not target.exists()
+    words = ("--from", kind, "--columns", "id")
+    assert call("convert", str(folder), str(target), *words).exit_code == 0
+    assert glaive.dataset(target).to_table().to_pydict() == {"id": [1, 1]}
 
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])

@@ -260,3 +260,12 @@ def test_files_whose_values_the_columns_of_the_first_cannot_hold_are_not_convert
 
     with pytest.raises(SchemaError, match=rf"1\.parquet has {found} in the column 'a', the first"):
         LanceTable.convertFrom(spark, "parquet", tmp_path, uri)
+
+
+def test_parquet_files_whose_values_would_be_rounded_are_no_table(
+    spark: SparkSession, uri: str, tmp_path: Path
+) -> None:
+    for name, values in (("a", pa.array([1.5], pa.float32())), ("b", pa.array([0.1]))):
+        pq.write_table(pa.table({"x": values}), tmp_path / f"{name}.parquet")
+    with pytest.raises(SchemaError, match=r"b\.parquet: the column 'x' has values of double"):
+        LanceTable.convertFrom(spark, "parquet", tmp_path, uri)

@@ -66,7 +66,8 @@ def command(
 
     Batch by batch, in one process without Spark; JSON is read whole. Files of a folder give their
     rows once each, also where links lead to them, but not those in folders behind links; the result
-    has the columns of all of them. A name that JSON has only beyond a megabyte is an error.
+    has the columns of all of them. A name that JSON has only beyond a megabyte is an error, and so
+    is a type of Parquet or Arrow whose values that of the first file does not hold as they are.
     Values of blobs are converted, too: to bytes, and to blobs where TARGET is a Lance dataset.
     """
     have, want = source_kind or _kind(source, "--from"), target_kind or _kind(target, "--to")
@@ -144,6 +145,7 @@ def _reader(
     import pyarrow.dataset as pads
 
     from glaive.arrow.invalid_values import damaged_text
+    from glaive.cli.convert_columns import columns_of
 
     files: Any = pads.dataset
     found = _files_of(source)
@@ -155,7 +157,7 @@ def _reader(
         check_files(found)
     as_read = _csv_of(found) if kind == "csv" else kind
     try:
-        given = _columns_of(found, as_read)
+        given = columns_of(found, as_read, columns)
         scanner = files(found, schema=given, format=as_read).scanner(columns=columns)
         schema = scanner.projected_schema
         _ = schema.names
@@ -186,60 +188,6 @@ def _csv_of(found: list[str]) -> Any:
 
     quoted = checked_quotes(map(local_file, found))
     return pads.CsvFileFormat(parse_options=csv.ParseOptions(newlines_in_values=quoted))
-
-
-def _columns_of(found: list[str], kind: Any) -> pa.Schema:
-    """The columns of the first file, then those that only others have."""
-    import pyarrow as pa
-    import pyarrow.dataset as pads
-
-    files: Any = pads.dataset
-    first: pa.Schema = files(found[:1], format=kind).schema
-    fields = list(first)
-    places = {field.name: at for at, field in enumerate(fields)}
-    for path in found[1:]:
-        known = len(fields)
-        for field in files([path], format=kind).schema:
-            at = places.get(field.name)
-            if at is None:
-                fields.append(field.with_nullable(True))
-            else:
-                fields[at] = _joined(fields[at], field)
-        places |= {fields[at].name: at for at in range(known, len(fields))}
-    metadata: Any = first.metadata
-    return pa.schema(fields, metadata)
-
-
-def _joined(first: pa.Field, other: pa.Field) -> pa.Field:
-    """A column with the members that its structs have in either of two files."""
-    import pyarrow as pa
-
-    kind = first.type
-    if kind == other.type or not (pa.types.is_null(kind) or pa.types.is_nested(kind)):
-        return first
-    unify: Any = pa.unify_schemas
-    try:
-        both = unify(
-            [pa.schema([one.with_type(_may_lack(one.type))]) for one in (first, other)],
-            promote_options="permissive",
-        )
-    except pa.ArrowException:  # values are cast to the first type, or refused
-        return first
-    found: pa.Field = both.field(0)
-    return found
-
-
-def _may_lack(kind: Any) -> Any:
-    """A type whose structs have members that may be null, as those are that a file lacks."""
-    import pyarrow as pa
-
-    if pa.types.is_struct(kind):
-        return pa.struct(
-            [member.with_type(_may_lack(member.type)).with_nullable(True) for member in kind]
-        )
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_may_lack(kind.value_type)))
-    return kind
 
 
 def _json_batches(found: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -19,6 +19,7 @@ from glaive.arrow.nesting import check_schema
 from glaive.arrow.own_memory import in_own_memory
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataset.writing.lost_members import lost_members_of
+from glaive.dataset.writing.lost_values import lost_values, lost_values_of
 from glaive.dataset.writing.models import is_model, pydantic_to_schema, rows_of_models
 from glaive.errors import GlaiveError, OptionError, SchemaError
 
@@ -145,6 +146,7 @@ def _stream(data: Any) -> tuple[pa.Schema, Iterator[Rows]] | None:
 
 def _from_items(data: Iterable[Any], schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Rows]]:
     """Rows of an iterable of batches, or of mappings."""
+    typed = schema is not None
     rest = iter(data)
     first = next(rest, None)
     if first is None:
@@ -164,8 +166,31 @@ def _from_items(data: Iterable[Any], schema: pa.Schema | None) -> tuple[pa.Schem
         columns = pydantic_to_schema(model) if schema is None else schema
         return columns, _model_rows(chain([first], rest), model, columns)
     if not isinstance(first, pa.RecordBatch | pa.Table):
-        return _from_frames(first, rest)
-    return first.schema, _checked(first, rest)
+        schema, rows = _from_frames(first, rest)
+    else:
+        schema, rows = first.schema, _checked(first, rest)
+    return schema, rows if typed else _as_exact(rows, schema)
+
+
+def _as_exact(rows: Iterator[Rows], schema: pa.Schema) -> Iterator[Rows]:
+    """The rows, if none of their values is changed to fit the types of the first ones.
+
+    Raises
+    ------
+    SchemaError
+        One would be.
+    """
+    for position, item in enumerate(rows):
+        if not item.schema.equals(schema):
+            for field in item.schema:
+                at = schema.get_field_index(field.name)
+                lost = None if at < 0 else lost_values(field.type, schema.field(at).type)
+                if lost is not None:
+                    raise SchemaError(
+                        f"column {field.name!r}: item {position} of the {_GIVEN} has {lost}. All "
+                        "items get the types of the first one: cast the column, or give schema="
+                    )
+        yield item
 
 
 def _hugging_face(data: Any) -> tuple[pa.Schema, Iterator[Rows]]:
@@ -233,6 +258,12 @@ def _as_first(frame: Any, schema: pa.Schema, what: str) -> pa.Table:
             raise SchemaError(
                 f"column {name!r}: {what} has a member {lost!r}, which {wanted} lacks. All frames "
                 "need the members that the first one has."
+            )
+        lost = lost_values_of(frame[name], wanted)
+        if lost is not None:
+            raise SchemaError(
+                f"column {name!r}: {what} has {lost}. All frames get the types of the first one: "
+                "cast the column first."
             )
     try:
         return pa.Table.from_pandas(frame, schema=schema)

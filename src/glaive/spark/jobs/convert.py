@@ -12,6 +12,7 @@ import pyarrow as pa
 from glaive.dataclass import dataclass
 from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.fragments import write_fragments
+from glaive.dataset.writing.lost_values import lost_values
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import WritePlan, plan_write
 from glaive.errors import NotFoundError, NotLanceError, SchemaError
@@ -74,6 +75,13 @@ class Conversion:
                     f"{self.source.full(path)} has {brought} in the column {column!r}, the first "
                     f"file has {first}. Convert such files separately"
                 )
+            for field in found:
+                lost = lost_values(field.type, wanted.field(field.name).type)
+                if lost is not None:
+                    raise SchemaError(
+                        f"{self.source.full(path)}: the column {field.name!r} has {lost}. "
+                        "Convert such files separately"
+                    )
             yield from file.iter_batches(_BATCH_ROWS)
 
 
