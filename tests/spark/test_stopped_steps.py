@@ -12,7 +12,13 @@ from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
 import glaive
 import glaive.spark
-from glaive.errors import DatasetExistsError, DatasetNotFoundError, JobError, OptionError
+from glaive.errors import (
+    CommitConflictError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+    JobError,
+    OptionError,
+)
 from glaive.pipeline import load, run
 
 pytestmark = pytest.mark.spark
@@ -124,6 +130,36 @@ def test_rows_that_a_cluster_lost_between_two_commits_are_not_computed_again(
         run(load(tmp_path / "p.toml"), lambda: spark, run_id="r")
     assert put_aside(tmp_path) == [b'{"id":1,"n":200}']
     assert numbers(tmp_path, "t") == []
+
+
+@pytest.mark.parametrize("may_be_lost", [False, True])
+def test_a_step_that_replaces_what_it_reads_keeps_rows_that_others_added_meanwhile(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_be_lost: bool
+) -> None:
+    """Where Spark keeps the rows of a step, its plan does not say what they were made from."""
+    monkeypatch.setattr("glaive.spark.lance_table.merge_keys.may_be_lost", lambda _: may_be_lost)
+    vectors = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2))
+    rows = pa.table({"id": [1, 2], "n": [10, 200], "v": vectors})
+    table = glaive.write_dataset(rows, tmp_path / "t.lance")
+    query = "SELECT id, max(n) AS n, first(v) AS v FROM t GROUP BY id"
+    keys = f'kind = "sql"\nmode = "overwrite"\nquery = "{query}"\n'
+    (tmp_path / "p.toml").write_text(f"{STEP}{keys}")
+    write = glaive.spark.write
+
+    def overtaken(*args: Any, **options: Any) -> Any:
+        made = write(*args, **options)
+        if str(args[1]).endswith("rejected.lance"):
+            table.insert(rows.slice(0, 1))
+        return made
+
+    monkeypatch.setattr(glaive.spark, "write", overtaken)
+    with pytest.raises(CommitConflictError, match="were made from version 1"):
+        run(load(tmp_path / "p.toml"), lambda: spark, run_id="r")
+    assert numbers(tmp_path, "t") == [10, 10, 200]
+    assert run(load(tmp_path / "p.toml"), lambda: spark, run_id="r").state == "done"
+    assert numbers(tmp_path, "t") == [10]
+    again = glaive.dataset(tmp_path / "t.lance").schema
+    assert again.field("v").type == vectors.type
 
 
 def test_a_branch_that_was_published_may_have_other_rows_when_the_run_goes_on(

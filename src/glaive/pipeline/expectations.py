@@ -79,6 +79,7 @@ class ExpectingStep(Step):
         before, or the other way around. Once the job of the step has made its version, the frame
         is not computed: the query may give other rows since.
         """
+        from glaive.spark.frame_sources import checkpointed
         from glaive.spark.lance_table.merge_keys import may_be_lost
 
         expectations = self.expectations()
@@ -98,7 +99,7 @@ class ExpectingStep(Step):
                     "on_violation"
                 ) from error
             return
-        kept = frame.localCheckpoint() if may_be_lost(context.spark) else frame.persist()
+        kept = checkpointed(frame) if may_be_lost(context.spark) else frame.persist()
         try:
             yield self._without_others(kept, expectations, context)
         finally:

@@ -18,7 +18,7 @@ from glaive.spark.streams.options import stream_options
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["frame_sources", "planned_bytes"]
+__all__ = ["checkpointed", "frame_sources", "planned_bytes"]
 
 NAMES = ("lance", "glaive")
 """Names of the source."""
@@ -29,6 +29,35 @@ PYTHON_TABLE = "org.apache.spark.sql.execution.datasources.v2.python.PythonTable
 
 FUNCTION = "org.apache.spark.sql.catalyst.plans.logical.MapInArrow"
 """A function over the rows of a frame, such as a :class:`ScanFunction`."""
+
+ROWS = "org.apache.spark.sql.execution.LogicalRDD"
+"""Rows that are kept in the cluster, such as those of a checkpoint."""
+
+MAX_REMEMBERED = 1 << 10
+_CHECKPOINTS: dict[str, list[Options]] = {}
+"""What the newest checkpoints of this process read, by the names of their rows: plans of frames
+over them say nothing of it.
+"""
+
+
+def checkpointed(frame: DataFrame) -> DataFrame:
+    """A local checkpoint of a frame, of which it is known what it reads: :func:`frame_sources`."""
+    sources = frame_sources(frame)
+    kept: Any = frame.localCheckpoint()
+    root = kept._plan if _is_of_client(kept) else kept._jdf.queryExecution().analyzed()  # noqa: SLF001  # no public way
+    if len(_CHECKPOINTS) >= MAX_REMEMBERED:
+        del _CHECKPOINTS[next(iter(_CHECKPOINTS))]
+    _CHECKPOINTS[_name_of(root)] = sources
+    made: DataFrame = kept
+    return made
+
+
+def _name_of(rows: Any) -> str:
+    """What the rows of a checkpoint are called: no others of this process."""
+    if "_relation_id" in vars(rows):  # with Spark Connect; objects of Java have all attributes
+        return f"{rows._relation_id}"  # noqa: SLF001  # no public way
+    rdd = rows.rdd()
+    return f"{rdd.sparkContext().applicationId()} {rdd.id()}"
 
 
 def frame_sources(frame: DataFrame) -> list[Options]:
@@ -68,6 +97,8 @@ def _of_jvm(frame: Any) -> Iterator[Options]:
             options = options_of(node.functionExpr().name())
             if options is not None:
                 yield options
+        elif kind == ROWS:
+            yield from _CHECKPOINTS.get(_name_of(node), ())
         # Queries of expressions, such as those of IN, are no children.
         for below in (node.subqueries(), node.children()):
             waiting += [below.apply(at) for at in reversed(range(below.size()))]
@@ -95,7 +126,13 @@ def _pinned(table: Any) -> Options | None:
 
 
 def _of_client(plan: Any) -> Iterator[Options]:
-    from pyspark.sql.connect.plan import CachedRelation, DataSource, LogicalPlan, MapPartitions
+    from pyspark.sql.connect.plan import (
+        CachedRelation,
+        CachedRemoteRelation,
+        DataSource,
+        LogicalPlan,
+        MapPartitions,
+    )
 
     waiting, seen = [plan], set()
     while waiting:
@@ -115,6 +152,8 @@ def _of_client(plan: Any) -> Iterator[Options]:
                 yield function.reader.options
         elif isinstance(node, CachedRelation):
             yield from _of_message(members["_plan"])
+        elif isinstance(node, CachedRemoteRelation):
+            yield from _CHECKPOINTS.get(_name_of(node), ())
         for member in members.values():
             parts = member if isinstance(member, list | tuple) else [member]
             waiting += [part for part in parts if isinstance(part, LogicalPlan)]
