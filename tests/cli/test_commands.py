@@ -312,6 +312,26 @@ def test_files_of_a_folder_whose_values_would_be_changed_are_not_converted(
     assert glaive.dataset(target).to_table().to_pydict() == {"id": [1, 1]}
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_values_in_names_of_folders_are_not_lost_on_the_way(
+    call: Call, tmp_path: Path, kind: str
+) -> None:
+    folder, target = tmp_path / "files", tmp_path / "t.lance"
+    rows = pa.table({"id": [1, 2], "day": ["a", "b"]})
+    kinds = {"partitioning": ["day"], "partitioning_flavor": "hive", "format": kind}
+    pads.write_dataset(rows, folder, **kinds)
+    result = call("convert", str(folder), str(target), "--from", kind)
+    assert result.exit_code == 1
+    assert "values of the column 'day' are only in names of folders" in result.stderr
+    assert not target.exists()
+    words = ("--from", kind, "--columns", "id")
+    assert call("convert", str(folder), str(target), *words).exit_code == 0
+    pads.write_dataset(rows.append_column("x", rows["day"]), tmp_path / "x=1", format=kind)
+    again = ("--from", kind, "--overwrite")
+    assert call("convert", str(tmp_path / "x=1"), str(target), *again).exit_code == 0
+    assert glaive.dataset(target).count_rows() == 2
+
+
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
 def test_members_that_are_never_null_may_be_in_some_files_of_a_folder_alone(
     call: Call, tmp_path: Path, kind: str

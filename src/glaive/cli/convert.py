@@ -67,7 +67,8 @@ def command(
     Batch by batch, in one process without Spark; JSON is read whole. Files of a folder give their
     rows once each, also where links lead to them, but not those in folders behind links; the result
     has the columns of all of them. A name that JSON has only beyond a megabyte is an error, and so
-    is a type of Parquet or Arrow whose values that of the first file does not hold as they are.
+    is a type of Parquet or Arrow whose values that of the first file does not hold as they are, and
+    a folder such as day=1 whose files have no column day, unless --columns says which to convert.
     Values of blobs are converted, too: to bytes, and to blobs where TARGET is a Lance dataset.
     """
     have, want = source_kind or _kind(source, "--from"), target_kind or _kind(target, "--to")
@@ -152,6 +153,7 @@ def _reader(
     if not found:
         raise click.ClickException(f"{source} has no files")
     from glaive.ingestion.formats.json_nesting import check_files
+    from glaive.ingestion.partition_folders import refuse_partition_folders
 
     if kind == "json":
         check_files(found)
@@ -163,6 +165,9 @@ def _reader(
         _ = schema.names
     except UnicodeDecodeError as error:
         raise FormatError(f"{source}: a name is not UTF-8: {error}") from None
+    if columns is None and Path(source).is_dir():
+        below = (os.path.relpath(path, source) for path in found)
+        refuse_partition_folders(below, schema.names, source)
     # Arrow's datasets decode row groups of Parquet as a whole, some of them ahead, and pass over
     # names of JSON that come late in a file.
     batches: Iterable[pa.RecordBatch]
