@@ -89,3 +89,23 @@ def test_frames_of_pandas_keep_their_values(tmp_path: Path) -> None:
             SchemaError, match="column 'x': frame 1 of the data to write has values"
         ):
             glaive.write_dataset(iter(frames), tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    "within",
+    [lambda one: one, lambda one: [None, one], lambda one: {"d": one}, lambda one: [{"d": one}]],
+    ids=["alone", "in lists", "in structs", "in both"],
+)
+def test_times_do_not_become_days_because_a_day_comes_first(tmp_path: Path, within: Any) -> None:
+    mixed = [within(value) for value in (date(2024, 1, 1), None, NOON)]
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": pandas.Series(mixed, dtype=object)})
+    for rows in ({"x": mixed}, [{"x": value} for value in mixed], frame):
+        with pytest.raises(SchemaError, match="column 'x' has days and times"):
+            glaive.write_dataset(rows, tmp_path / "t")
+    midnight = NOON.replace(hour=0, minute=0)
+    frame = pandas.DataFrame({"x": pandas.Series([date(2024, 1, 1), midnight, pandas.NaT])})
+    assert glaive.write_dataset(frame, tmp_path / "days").count_rows("x is null") == 1
+    days = [within(date(2024, 1, 1)), within(midnight)]
+    both = {"x": days, "t": [NOON, None], "s": [{"d": date(2024, 1, 1), "t": NOON}, None]}
+    assert glaive.write_dataset(both, tmp_path / "t").count_rows() == 2

@@ -6,14 +6,17 @@ Who names the type to store asks for that; who gives rows whose types differ doe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime, time
 from typing import Any
 
 import pyarrow as pa
 
 from glaive.dataset.writing.lost_members import lost_member
+from glaive.errors import SchemaError
 from glaive.expr.coerce import is_list, is_number, is_string, plain
 
-__all__ = ["lost_values", "lost_values_of"]
+__all__ = ["lost_values", "lost_values_of", "refuse_lost_times"]
 
 
 def lost_values(given: Any, wanted: Any) -> str | None:
@@ -42,6 +45,57 @@ def lost_values_of(values: Any, wanted: Any) -> str | None:
     except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
         return None
     return lost_values(given, wanted)
+
+
+def refuse_lost_times(columns: Mapping[str, Any], made: pa.Schema) -> None:
+    """Refuse times of Python that Arrow has made days, as those of a column that begins with days.
+
+    Parameters
+    ----------
+    columns
+        Lists of values, or series of pandas with objects; others are passed over.
+    made
+        The types that Arrow found for them.
+
+    Raises
+    ------
+    SchemaError
+        There is such a time.
+    """
+    for field in made:
+        values: Any = columns.get(field.name)
+        is_listed = (
+            isinstance(values, list | tuple) or f"{getattr(values, 'dtype', '')}" == "object"
+        )
+        if not is_listed or not _has_days(field.type):
+            continue
+        kinds = set(map(type, values))  # nearly always of days alone
+        if not any(issubclass(kind, (datetime, list, tuple, Mapping)) for kind in kinds):
+            continue
+        if any(_is_time(one, field.type) for one in values):
+            raise SchemaError(
+                f"column {field.name!r} has days and times: {field.type} would drop the time of "
+                "day. Make all of them datetime.datetime, or all datetime.date"
+            )
+
+
+def _has_days(kind: Any) -> bool:
+    return pa.types.is_date(kind) or any(
+        _has_days(kind.field(at).type) for at in range(kind.num_fields)
+    )
+
+
+def _is_time(value: Any, kind: Any) -> bool:
+    """Whether a value, or one within it, is no midnight, and the type has a day there."""
+    if isinstance(value, datetime):
+        is_missing = f"{value}" == "NaT"  # of pandas, a datetime by its class
+        is_day = not is_missing and value.tzinfo is None and value.time() == time.min
+        return bool(pa.types.is_date(kind) and not (is_missing or is_day))
+    if isinstance(value, Mapping) and pa.types.is_struct(kind):
+        return any(_is_time(value.get(one.name), one.type) for one in kind if _has_days(one.type))
+    if isinstance(value, list | tuple) and is_list(kind, fixed=True):
+        return any(_is_time(one, kind.value_type) for one in value)
+    return False
 
 
 def _changed(given: Any, wanted: Any) -> tuple[Any, Any] | None:

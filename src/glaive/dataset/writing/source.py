@@ -19,7 +19,7 @@ from glaive.arrow.nesting import check_schema
 from glaive.arrow.own_memory import in_own_memory
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataset.writing.lost_members import lost_members_of
-from glaive.dataset.writing.lost_values import lost_values, lost_values_of
+from glaive.dataset.writing.lost_values import lost_values, lost_values_of, refuse_lost_times
 from glaive.dataset.writing.models import is_model, pydantic_to_schema, rows_of_models
 from glaive.errors import GlaiveError, OptionError, SchemaError
 
@@ -93,10 +93,15 @@ def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[R
         with _converting():
             columns = {name: _as_vectors(values) for name, values in data.items()}
             table = pa.Table.from_pydict(columns, schema=schema)
+        if schema is None:
+            refuse_lost_times(columns, table.schema)
         return table.schema, iter([table])
     if _is_pandas(data):
         with _converting():
             frame = pa.Table.from_pandas(data, schema=schema)
+        if schema is None:
+            given: Any = data
+            refuse_lost_times(given, frame.schema)
         return frame.schema, iter([frame])
     stream = _stream(data)
     if stream is not None:
@@ -336,7 +341,9 @@ def _from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     names = dict.fromkeys(chain.from_iterable(rows))  # of all rows, in order of appearance
     columns = {name: [row.get(name) for row in rows] for name in names}
     with _converting():
-        return pa.table(columns)
+        table = pa.table(columns)
+    refuse_lost_times(columns, table.schema)
+    return table
 
 
 def _checked(first: Rows, rest: Iterator[Any]) -> Iterator[Rows]:
