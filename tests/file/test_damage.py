@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.damage import damaged, page_message, rewritten
+from tests.damage import damaged, data_size, page_message, rewritten
 from tests.interop.cases import COLUMNS, table
 from tests.interop.more_cases import more_table
 from tests.interop.nested20 import filled
 
+from glaive.arrow.conditions import IsNull
 from glaive.errors import (
     CorruptFileError,
     GlaiveError,
@@ -270,6 +271,86 @@ def test_indices_of_2_0_may_be_null_as_well_as_items(tmp_path: Path) -> None:
     _read_everything(tmp_path, whole)
     changed = rewritten(whole, lambda _, columns: page_message(columns[0].pages[0], damage))
     _read_everything(tmp_path, changed)
+
+
+def _with_null_numbers(folder: Path, written: pa.Table, numbers_of: Any) -> bytes:
+    """A file of 2.0 in which every fourth number that a page has for its values is null."""
+    store = LocalStore(str(folder))
+    writer = create_writer(store, "file.lance", LanceSchema.from_arrow(written.schema), "2.0")
+    writer.write(written)
+    writer.finish()
+    raw = bytearray((folder / "file.lance").read_bytes())
+    at = data_size(raw)
+    flags = np.packbits(np.arange(written.num_rows) % 4 > 0, bitorder="little").tobytes()
+
+    def damage(message: Any) -> None:
+        numbers = numbers_of(message)
+        plain = numbers.nullable.no_nulls.values.SerializeToString()
+        numbers.Clear()
+        numbers.nullable.some_nulls.values.ParseFromString(plain)
+        validity = numbers.nullable.some_nulls.validity.flat
+        validity.bits_per_value = 1
+        validity.buffer.buffer_index = 3
+
+    def change(_: Any, columns: list[Any]) -> None:
+        (page,) = columns[0].pages
+        while len(page.buffer_sizes) < 3:
+            page.buffer_offsets.append(0)
+            page.buffer_sizes.append(0)
+        page.buffer_offsets.append(at)
+        page.buffer_sizes.append(len(flags))
+        page_message(page, damage)
+
+    whole = bytearray(rewritten(bytes(raw), change, copies=2))
+    whole[at : at + len(flags)] = flags
+    return bytes(whole)
+
+
+@pytest.mark.spec("arr-dict-1")
+@pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "fetched"])
+def test_a_text_of_2_0_whose_index_is_null_is_null_in_every_way(
+    tmp_path: Path, mapped: bool
+) -> None:
+    texts = pa.array(["a", "b", None] * 400)
+    content = _with_null_numbers(
+        tmp_path, pa.table({"c": texts}), lambda message: message.dictionary.indices
+    )
+    store: Any = LocalStore(str(tmp_path)) if mapped else open_store(f"memory://{tmp_path.name}")
+    store.put("damaged.lance", [content])
+    reader = open_reader(store, "damaged.lance")
+    columns = reader.bind(reader.schema.fields)
+    expected = [text if at % 4 else None for at, text in enumerate(texts.to_pylist())]
+    (array,) = columns.read(0, 1200)
+    assert array.to_pylist() == expected
+    picked = [6, 4, 0]
+    (array,) = columns.take(np.array(picked))
+    assert array.to_pylist() == [expected[at] for at in picked]
+    found = columns.columns[0].find(IsNull(), 0, 1200)
+    if found is not None:
+        assert found.tolist() == [at for at, text in enumerate(expected) if text is None]
+
+
+@pytest.mark.spec("ends-4")
+@pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "fetched"])
+@pytest.mark.parametrize("kind", ["text", "list"])
+def test_ends_of_2_0_that_are_null_are_damage(tmp_path: Path, kind: str, mapped: bool) -> None:
+    texts = [f"text {at}" for at in range(1200)]
+    values: Any = pa.array(texts if kind == "text" else [[one] for one in texts])
+    content = _with_null_numbers(
+        tmp_path,
+        pa.table({"c": values}),
+        lambda message: message.binary.indices if kind == "text" else message.list.offsets,
+    )
+    store: Any = LocalStore(str(tmp_path)) if mapped else open_store(f"memory://{tmp_path.name}")
+    store.put("damaged.lance", [content])
+    reader = open_reader(store, "damaged.lance")
+    columns = reader.bind(reader.schema.fields)
+    # Row 5 begins where row 4 ends, which is null.
+    ways: list[Any] = [lambda: columns.read(0, 1200), lambda: columns.take(np.array([5]))]
+    for way in ways:
+        with pytest.raises(CorruptFileError, match="ends of values: expected none that is null"):
+            way()
+    assert columns.take(np.array([6]))[0].to_pylist() == values[6:7].to_pylist()
 
 
 @pytest.mark.parametrize("items", [2**31, 2**61 + 1, 2**64 - 1])

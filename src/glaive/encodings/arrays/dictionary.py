@@ -140,7 +140,7 @@ class Dictionary(ArrayEncoding):
             entries = predicate.test_entries(items)
             flags = np.append(entries.nulls, entries.flags)
             evaluated = source.kept[_Evaluated] = _Evaluated(predicate, flags)
-        indices: Any = self.indices.read(source, start, stop)
+        indices = _of_text(self.indices.read(source, start, stop))
         test = test_of_flags(indices.type.bit_width, evaluated.flags)
         return RowBits(match_array(indices, test, source.where))
 
@@ -169,6 +169,7 @@ class Dictionary(ArrayEncoding):
         return join([indices, items], finish)
 
     def _text(self, indices: Any, items: _Text, where: Where) -> pa.Array:
+        indices = _of_text(indices)
         count, bits = len(indices), indices.type.bit_width
         values = indices.buffers()[1].slice(indices.offset * bits // 8)
         try:
@@ -247,6 +248,11 @@ class _Text:
         if own is not None:
             valid[1:] = own
         return cls(Strings(as_buffer(np.concatenate((ends[:1], ends))), bits, data), valid)
+
+
+def _of_text(indices: Any) -> Any:
+    """Indices into the items of strings: of those that are null the one that stands for a null."""
+    return indices.fill_null(0) if indices.null_count else indices
 
 
 def _index_bits(message: Any) -> int:

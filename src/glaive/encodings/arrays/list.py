@@ -47,7 +47,7 @@ def read_ends(
     where = source.where
     return and_then(
         ends.read(source, start - skip, stop),
-        lambda stored: decode_end_offsets(_words(stored), skip, adjustment, bits, where),
+        lambda stored: decode_end_offsets(_words(stored, where), skip, adjustment, bits, where),
     )
 
 
@@ -59,14 +59,18 @@ def take_ends(
     steps = [ends.take(source, rows), ends.take(source, before)]
 
     def pair(taken: list[Any]) -> Spans:
-        stored, previous = map(_words, taken)
+        stored, previous = (_words(array, source.where) for array in taken)
         return pair_end_offsets(previous, stored, rows > 0, adjustment, source.where)
 
     return join(steps, pair)
 
 
-def _words(array: Any) -> Any:
-    """Stored ends as unsigned numbers, without a copy."""
+def _words(array: Any, where: Where) -> Any:
+    """Stored ends as unsigned numbers, without a copy; none of them is null."""
+    if array.null_count:
+        raise CorruptFileError(
+            "ends of values", expected="none that is null", found=f"{array.null_count}", where=where
+        )
     words = np.frombuffer(array.buffers()[1] or b"", np.uint64)
     return words[array.offset : array.offset + len(array)]
 
