@@ -273,6 +273,31 @@ def test_indices_of_2_0_may_be_null_as_well_as_items(tmp_path: Path) -> None:
     _read_everything(tmp_path, changed)
 
 
+def test_values_of_2_0_with_a_bitmap_around_their_dictionary_stay_in_order(tmp_path: Path) -> None:
+    """The type says that the items are in order: it is that of arrays with nulls, too."""
+    keys = pa.array([1, 0, 1, 0], pa.int8())
+    written = pa.table({"k": pa.DictionaryArray.from_arrays(keys, pa.array(["p", "r"]))})
+    store = LocalStore(str(tmp_path))
+    writer = create_writer(store, "file.lance", LanceSchema.from_arrow(written.schema), "2.0")
+    writer.write(written)
+    writer.finish()
+
+    def wrap(message: Any) -> None:
+        values = message.SerializeToString()
+        message.Clear()
+        message.nullable.some_nulls.values.ParseFromString(values)
+        message.nullable.some_nulls.validity.flat.bits_per_value = 1
+
+    def change(descriptor: Any, columns: list[Any]) -> None:
+        descriptor.schema.fields[0].logical_type = "dict:string:int8:true"
+        page_message(columns[0].pages[0], wrap)
+
+    _read_everything(tmp_path, rewritten((tmp_path / "file.lance").read_bytes(), change))
+    (array,) = LanceFileReader(str(tmp_path / "damaged.lance")).read_all().to_table().columns
+    assert array.type.ordered
+    assert array.to_pylist() == ["r", None, None, None]  # the bits of the first index
+
+
 def _with_null_numbers(folder: Path, written: pa.Table, numbers_of: Any) -> bytes:
     """A file of 2.0 in which every fourth number that a page has for its values is null."""
     store = LocalStore(str(folder))

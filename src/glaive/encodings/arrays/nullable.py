@@ -130,9 +130,8 @@ def _with_validity(parts: list[Any]) -> Any:
     values, flags = parts
     kind, count = values.type, len(values)
     if pa.types.is_dictionary(kind):
-        return pa.DictionaryArray.from_arrays(
-            _with_validity([values.indices, flags]), values.dictionary
-        )
+        indices = _with_validity([values.indices, flags])
+        return pa.DictionaryArray.from_arrays(indices, values.dictionary, ordered=kind.ordered)
     if values.null_count:
         return pc.if_else(flags, values, pa.scalar(None, kind))
     bitmap = flags.buffers()[1]
