@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -329,19 +330,27 @@ def test_other_columns_and_nulls_where_none_belong_are_refused(tmp_path: Path) -
     writer.abort()
 
 
+def with_metadata(raw: bytes, change: Callable[[Any], None]) -> bytes:
+    """The file after a change of the message at its end."""
+    footer = LegacyFooter.parse(pa.py_buffer(raw), len(raw), where="a")
+    size = int.from_bytes(raw[footer.position : footer.position + 4], "little")
+    metadata = file_pb2.Metadata.FromString(raw[footer.position + 4 :][:size])
+    change(metadata)
+    message = metadata.SerializeToString()
+    head = raw[: footer.position] + len(message).to_bytes(4, "little") + message
+    return head + footer.build()
+
+
+def without_schema(metadata: Any) -> None:
+    metadata.manifest_position = 0
+
+
 @pytest.mark.spec("legacy-4")
 def test_a_file_without_a_schema_is_read_through_its_dataset(tmp_path: Path) -> None:
     rows = pa.table({"a": [1, 2, 3]})
     write(LocalStore(tmp_path), rows)
     path = tmp_path / "a.lance"
-    raw = path.read_bytes()
-    footer = LegacyFooter.parse(pa.py_buffer(raw), len(raw), where="a")
-    size = int.from_bytes(raw[footer.position : footer.position + 4], "little")
-    metadata = file_pb2.Metadata.FromString(raw[footer.position + 4 :][:size])
-    metadata.manifest_position = 0
-    message = metadata.SerializeToString()
-    head = raw[: footer.position] + len(message).to_bytes(4, "little") + message
-    path.write_bytes(head + footer.build())
+    path.write_bytes(with_metadata(path.read_bytes(), without_schema))
     file = opened(LocalStore(tmp_path))
     with pytest.raises(UnsupportedFeatureError, match="no schema of its own"):
         _ = file.schema
@@ -401,3 +410,29 @@ def test_values_that_a_type_does_not_have_are_refused(
     with pytest.raises(SchemaError, match=rf"column 'a' for .*a\.lance: {found}"):
         writer.finish()
     writer.abort()
+
+
+def test_pages_whose_statistics_claim_the_same_place_are_read_after_these(tmp_path: Path) -> None:
+    import glaive
+
+    rows = range(40)
+    members = pa.array([{"x": f"x {row}"} for row in rows])
+    texts = [f"text {row:02}" for row in rows]
+    table = pa.table({"text": texts, "struct": members, "number": rows})
+    dataset = glaive.write_dataset(
+        table, tmp_path, data_storage_version="0.1", max_rows_per_group=10
+    )
+    (path,) = (tmp_path / "data").iterdir()
+
+    def claim(metadata: Any) -> None:
+        metadata.statistics.page_table_position = metadata.page_table_position
+
+    path.write_bytes(with_metadata(path.read_bytes(), claim))
+    dataset = glaive.dataset(tmp_path)
+    found = dataset.to_table(columns=["text"], filter="text >= 'text 00'")  # by the statistics
+    assert set(found["text"].to_pylist()) <= set(texts)
+    for name in ("struct", "number"):
+        assert dataset.to_table(columns=[name])[name] == table[name]
+        assert dataset.take([35, 4], columns=[name])[name].to_pylist() == (
+            table[name].take([35, 4]).to_pylist()
+        )

@@ -69,7 +69,7 @@ class LegacyFile:
         self._bytes = FileBytes(whole, footer.position)
         self._schema: LanceSchema | None = None
         self._bounds: dict[int, PageBounds | None] = {}
-        self._tables: dict[tuple[int, int], Int64s] = {}
+        self._tables: dict[tuple[int, int, int], Int64s] = {}
         self._items: dict[int, float] = {}
         self._lock = renewed(RLock())
 
@@ -197,12 +197,12 @@ class LegacyFile:
             if column_of.get(field.id, -1) >= 0
         }
         table = self.page_table_position
-        self._load_tables(table, len(self.batches) - 1, numbers.values())
+        rows_of = self._load_tables(table, len(self.batches) - 1, numbers.values())
 
         def items(field: Field) -> Fetch[pa.Array] | pa.Array:
             return self.dictionary_items(numbers[field.id], field)
 
-        where, pages = Where(self.path), self._opener(table, numbers)
+        where, pages = Where(self.path), self._opener(rows_of, numbers)
         bound = [
             LegacyField(
                 field,
@@ -217,25 +217,31 @@ class LegacyFile:
 
     def page_table(self, numbers: Iterable[int]) -> dict[int, Int64s]:
         """Rows of the page table: a (position, length) pair per batch."""
-        wanted, table = set(numbers), self.page_table_position
-        self._load_tables(table, len(self.batches) - 1, wanted)
-        return {number: self._tables[table, number] for number in wanted}
+        return self._load_tables(self.page_table_position, len(self.batches) - 1, numbers)
 
-    def _load_tables(self, table: int, batches: int, numbers: Iterable[int]) -> None:
-        """Read the rows of a page table that are not loaded yet; one request."""
+    def _load_tables(self, table: int, batches: int, numbers: Iterable[int]) -> dict[int, Int64s]:
+        """Rows of a page table; one request for all that are not loaded yet.
+
+        A damaged file may say of two tables, with other numbers of batches, that they are in one
+        place.
+        """
+        keys = {number: (table, batches, number) for number in numbers}
         with patiently(self._lock):
-            wanted = sorted({number for number in numbers if (table, number) not in self._tables})
-            if not wanted or not batches:
+            wanted = sorted(number for number, key in keys.items() if key not in self._tables)
+            if wanted and not batches:
                 empty = np.zeros((0, 2), np.int64)
-                self._tables.update({(table, number): empty for number in wanted})
-                return
-            size = _ENTRY * batches
-            first, last = wanted[0], wanted[-1]
-            raw = self._read(table + first * size, (last - first + 1) * size, "page table")
-            rows = as_array(raw, "<i8").reshape(-1, batches, 2)
-            self._tables.update({(table, number): rows[number - first] for number in wanted})
+                self._tables.update({keys[number]: empty for number in wanted})
+            elif wanted:
+                size = _ENTRY * batches
+                first, last = wanted[0], wanted[-1]
+                raw = self._read(table + first * size, (last - first + 1) * size, "page table")
+                rows = as_array(raw, "<i8").reshape(-1, batches, 2)
+                self._tables.update({keys[number]: rows[number - first] for number in wanted})
+            return {number: self._tables[key] for number, key in keys.items()}
 
-    def _opener(self, table: int, numbers: Mapping[int, int], note: str | None = None) -> Opener:
+    def _opener(
+        self, tables: Mapping[int, Int64s], numbers: Mapping[int, int], note: str | None = None
+    ) -> Opener:
         sizes: dict[int, float] = {}
 
         def pages(field: Field, bits: int, more: int) -> Pages | None:
@@ -243,7 +249,7 @@ class LegacyFile:
             if number is None:
                 return None
             where = Where(self.path, number, field.name, note=note)
-            found = self._pages(self._tables[table, number], bits, more, where)
+            found = self._pages(tables[number], bits, more, where)
             self._count_bytes(sizes, number, found)
             return found
 
@@ -364,9 +370,9 @@ class LegacyFile:
         numbers = self._statistics_rows
         table = int(self._metadata.statistics.page_table_position)
         leaves = [leaf for leaf in statistics.walk() if leaf.id in numbers]
-        self._load_tables(table, 1, [numbers[leaf.id] for leaf in leaves])
+        tables = self._load_tables(table, 1, [numbers[leaf.id] for leaf in leaves])
 
-        pages = self._opener(table, numbers, "statistics")
+        pages = self._opener(tables, numbers, "statistics")
         rows = Spans(*np.array([[0], [0], [len(self.batches) - 1]], np.int64))
         node = open_node(statistics, pages, _no_items, Where(self.path, note="statistics"))
         return run_fetch(self.reader, node.read(rows))
