@@ -109,3 +109,17 @@ def test_times_do_not_become_days_because_a_day_comes_first(tmp_path: Path, with
     days = [within(date(2024, 1, 1)), within(midnight)]
     both = {"x": days, "t": [NOON, None], "s": [{"d": date(2024, 1, 1), "t": NOON}, None]}
     assert glaive.write_dataset(both, tmp_path / "t").count_rows() == 2
+
+
+def test_a_column_in_which_all_are_missing_fits_one_of_flags(tmp_path: Path) -> None:
+    """Pandas, and readers of text in pieces, call it one of floats."""
+    pandas = pytest.importorskip("pandas")
+    frames = [pandas.DataFrame({"x": [value]}) for value in (True, float("nan"))]
+    rows = glaive.write_dataset(iter(frames), tmp_path / "t").to_table()
+    assert rows["x"].to_pylist() == [True, None]
+
+
+def test_a_batch_of_nulls_fits_any_type_that_arrow_casts_to(tmp_path: Path) -> None:
+    batches = [pa.table({"x": [True]}), pa.table({"x": pa.nulls(2, pa.float64())})]
+    rows = glaive.write_dataset(iter(batches), tmp_path / "t").to_table()
+    assert rows["x"].to_pylist() == [True, None, None]

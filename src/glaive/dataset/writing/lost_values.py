@@ -39,12 +39,17 @@ def lost_values(given: Any, wanted: Any) -> str | None:
 
 
 def lost_values_of(values: Any, wanted: Any) -> str | None:
-    """The same for a column of pandas; None where its type says nothing, as of objects."""
+    """The same for a column of pandas; None where its type says nothing.
+
+    That of objects does not, nor does that of a column in which all are missing: pandas calls such
+    a column one of floats, whatever it would have.
+    """
     try:
         given = pa.Array.from_pandas(values.iloc[:0]).type
     except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
         return None
-    return lost_values(given, wanted)
+    lost = lost_values(given, wanted)
+    return None if lost is None or values.isna().all() else lost
 
 
 def refuse_lost_times(columns: Mapping[str, Any], made: pa.Schema) -> None:

@@ -190,7 +190,7 @@ def _as_exact(rows: Iterator[Rows], schema: pa.Schema) -> Iterator[Rows]:
             for field in item.schema:
                 at = schema.get_field_index(field.name)
                 lost = None if at < 0 else lost_values(field.type, schema.field(at).type)
-                if lost is not None:
+                if lost is not None and item.column(field.name).null_count < item.num_rows:
                     raise SchemaError(
                         f"column {field.name!r}: item {position} of the {_GIVEN} has {lost}. All "
                         "items get the types of the first one: cast the column, or give schema="
