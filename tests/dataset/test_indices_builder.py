@@ -65,6 +65,18 @@ def test_models_come_back_from_files(dataset: Any, tmp_path: Path) -> None:
         PqModel.load(str(tmp_path / "ivf.lance"))
 
 
+@pytest.mark.parametrize("said", ["many", "²", "1" * 5000])
+def test_what_a_codebook_says_of_itself_is_a_number_of_few_digits(
+    tmp_path: Path, said: str
+) -> None:
+    place = str(tmp_path / "pq.lance")
+    numbers = pa.array(np.zeros(256 * DIMENSION, np.float32))
+    codebook = pa.FixedSizeListArray.from_arrays(numbers, DIMENSION)
+    PqModel(said, codebook).save(place)  # type: ignore[arg-type]  # as a stranger may write it
+    with pytest.raises(CorruptFileError, match="metadata of a codebook"):
+        PqModel.load(place)
+
+
 def test_an_index_out_of_steps_is_the_index_that_one_call_builds(
     dataset: Any, tmp_path: Path
 ) -> None:

@@ -112,9 +112,11 @@ class PqModel:
         parts, bits = (
             _text({b"num_bits": b"8", **said}, key, uri) for key in ("num_subvectors", "num_bits")
         )
-        if not (parts.isdecimal() and bits.isdecimal()):
+        # Python makes no number of thousands of digits.
+        if not all(one.isascii() and one.isdecimal() and len(one) < 10 for one in (parts, bits)):
+            found = f"{parts}, {bits}"[:80]
             raise CorruptFileError(
-                "metadata of a codebook", expected="numbers", found=f"{parts}, {bits}", where=uri
+                "metadata of a codebook", expected="numbers", found=found, where=uri
             )
         return cls(int(parts), codebook, num_bits=int(bits))
 
