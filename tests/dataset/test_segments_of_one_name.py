@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ def dataset(tmp_path: Path) -> glaive.LanceDataset:
     """Four fragments of ten rows."""
     numbers = list(range(ROWS))
     columns = {"a": numbers, "b": [one * 7 % ROWS for one in numbers]}
-    table = pa.table({**columns, "t": [f"word{one % 5}" for one in numbers]})
+    table = pa.table({**columns, "t": [f"word{one % 5} running" for one in numbers]})
     return glaive.write_dataset(table, tmp_path / "t", max_rows_per_file=10)
 
 
@@ -88,6 +89,22 @@ def test_rows_of_which_two_segments_tell_are_found_once_after_these_are_merged(
     glaive.dataset(dataset.uri).optimize.optimize_indices(num_indices_to_merge=2)
     assert len(glaive.dataset(dataset.uri).describe_indices()[0].segments) == 1
     assert rows() == list(range(3, ROWS, 5))
+
+
+@pytest.mark.spec("text-search-6")
+@pytest.mark.parametrize("stem", [True, False])
+def test_rows_of_text_segments_with_other_parameters_are_read(
+    dataset: glaive.LanceDataset, stem: bool
+) -> None:
+    for fragments, stems in (([0, 1], stem), ([2], not stem)):
+        options: dict[str, Any] = {"fragment_ids": fragments, "stem": stems}
+        segment = dataset.create_index_uncommitted("t", "INVERTED", name="new", **options)
+        dataset.commit_existing_index_segments("x", "t", [segment])
+    found = {
+        query: dataset.to_table(["a"], full_text_query=query, limit=ROWS).num_rows
+        for query in ("running", "runs", "word3")
+    }
+    assert found == {"running": ROWS, "runs": ROWS if stem else 0, "word3": ROWS // 5}
 
 
 @pytest.mark.spec("text-parts-2")

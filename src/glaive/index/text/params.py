@@ -134,6 +134,11 @@ class TextParams:
             raise OptionError(problem)
         return params
 
+    @property
+    def tokenizing(self) -> Self:
+        """The same without what does not change tokens: how postings are stored."""
+        return replace(self, with_position=False, block_size=128)
+
     @classmethod
     def from_json(cls, text: str, where: object) -> Self:
         """The parameters that an index stores; missing ones have their defaults.

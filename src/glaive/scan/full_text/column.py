@@ -25,7 +25,13 @@ from glaive.index.text.params import TextParams
 from glaive.index.text.term_search import SearchedPartition
 from glaive.index.text.tokenizers.tokenizer import Tokenizer
 from glaive.named_tuple import NamedTuple
-from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices
+from glaive.scan.indices import (
+    FragmentIds,
+    IndexedSegment,
+    LogicalIndex,
+    SnapshotIndices,
+    union_of,
+)
 from glaive.scan.snapshot import Snapshot
 from glaive.types import UInt8s
 
@@ -108,27 +114,29 @@ class TextColumn:
 
     @cached_property
     def segments(self) -> Sequence[tuple[IndexedSegment, OpenedInverted]]:
-        """The segments of its index, opened: those that answer for no row count for scores."""
+        """The segments of its index, opened: those that answer for no row count for scores.
+
+        Without those that were built with other parameters than the first: they have other tokens,
+        so that their rows are read, as those of no segment.
+        """
         indices = SnapshotIndices.of(self.snapshot)
         known = () if self.index is None else self.index.segments
         opened: list[Any] = [(one, indices.open(one)) for one in (*known, *self._emptied)]
-        return opened
+        return [pair for pair in opened if self._documents(*pair) == self._documents(*opened[0])]
+
+    def _documents(self, segment: IndexedSegment, opened: OpenedInverted) -> tuple[object, ...]:
+        """What the documents of a segment are, and how they become tokens."""
+        return opened.params.tokenizing, not self.plain and _is_by_element(segment)
 
     @cached_property
     def by_element(self) -> bool:
         """Whether the elements of lists are documents, by its index."""
-        if not self.segments or self.plain:
-            return False
-        from glaive.index.text.text_format import LIST_ELEMENT, details_by_name
+        return bool(self.segments) and not self.plain and _is_by_element(self.segments[0][0])
 
-        entry = self.segments[0][0].entry
-        said = details_by_name(entry.index_details.value, f"details of index {entry.name!r}")
-        return said.get("document_granularity") == LIST_ELEMENT
-
-    @property
+    @cached_property
     def covered(self) -> FragmentIds:
         """Fragments that the index knows."""
-        return frozenset() if self.index is None else self.index.fragments
+        return union_of(segment for segment, _ in self.segments) if self.segments else frozenset()
 
     @cached_property
     def statistics(self) -> TextStatistics:
@@ -225,6 +233,15 @@ def _emptied(snapshot: Snapshot, field_id: int, index: LogicalIndex | None) -> l
 
 def _is_over(segment: IndexedSegment, field_id: int) -> bool:
     return segment.kind.name == _KIND and list(segment.entry.fields) == [field_id]
+
+
+def _is_by_element(segment: IndexedSegment) -> bool:
+    """Whether the elements of lists are the documents of a segment."""
+    from glaive.index.text.text_format import LIST_ELEMENT, details_by_name
+
+    entry = segment.entry
+    said = details_by_name(entry.index_details.value, f"details of index {entry.name!r}")
+    return said.get("document_granularity") == LIST_ELEMENT
 
 
 def _path_of(snapshot: Snapshot, field_id: int) -> str | None:
