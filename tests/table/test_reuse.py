@@ -113,9 +113,9 @@ def test_a_map_that_its_file_does_not_hold_whole_is_damage(offset: int, more: in
     """Fewer bytes are a map, too: one of fewer rows."""
     content = moved().inline.SerializeToString()
     details = DETAILS()
-    details.external.path, details.external.offset = "details", 3
+    details.external.path, details.external.offset = "details.binpb", 3
     details.external.size = len(content)
-    STORE.put(f"_indices/{UUID(int=0)}/details", [b"abc", content])
+    STORE.put(f"_indices/{UUID(int=0)}/details.binpb", [b"abc", content])
     assert stored_relocations(STORE, manifest(details)) == stored_relocations(
         STORE, manifest(moved())
     )

@@ -335,14 +335,15 @@ class SingleFile(NamedTuple):
     def from_wire(cls, wire: table_pb2.DataFragment, max_size: int) -> SingleFile | None:
         """The file of a fragment; None unless it has a single such file of at most a size.
 
-        None too if its name leads elsewhere: whoever opens it reports that.
+        None too if its name leads elsewhere, or is none of a data file: whoever opens it reports
+        that.
         """
         if len(wire.files) != 1:
             return None
         file = wire.files[0]
         if not 0 < file.file_size_bytes <= max_size or file.HasField("base_id"):
             return None
-        if not is_file_name(file.path):
+        if not (is_file_name(file.path) and file.path.endswith(".lance")):
             return None
         version = storage_version(file.file_major_version, file.file_minor_version)
         return cls(

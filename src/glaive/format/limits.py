@@ -22,6 +22,7 @@ __all__ = [
     "MAX_FRAGMENT_ID",
     "MAX_FRAGMENT_ROWS",
     "check_base_paths",
+    "check_ending",
     "check_file_name",
     "is_file_name",
 ]
@@ -78,6 +79,23 @@ def check_file_name(name: str, subject: str, where: object) -> str:
         found=f"{name!r:.300}",
         where=where,
     )
+
+
+def check_ending(name: str, ending: str, subject: str, where: object) -> None:
+    """Check that a name ends as those do that writers give to such files.
+
+    A folder of a dataset may be a link to any other one of this machine, whose files have other
+    names.
+
+    Raises
+    ------
+    CorruptFileError
+        It does not.
+    """
+    if not name.endswith(ending):
+        raise CorruptFileError(
+            subject, expected=f"a name that ends in {ending}", found=f"{name!r:.300}", where=where
+        )
 
 
 def check_base_paths(bases: Iterable[table_pb2.BasePath], where: object) -> None:

@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from glaive.dataclass import dataclass
 from glaive.entropy import random_bytes
-from glaive.format.limits import check_file_name
+from glaive.format.limits import check_ending, check_file_name
 
 __all__ = [
     "DATA",
@@ -157,9 +157,10 @@ def transaction_path(name: str) -> str:
     Raises
     ------
     CorruptFileError
-        The name leads out of the folder of transactions.
+        The name leads out of the folder of transactions, or does not end in ``.txn``.
     """
     checked = check_file_name(name, "name of a transaction file", "a manifest")
+    check_ending(checked, ".txn", "name of a transaction file", "a manifest")
     return f"{TRANSACTIONS}/{checked}"
 
 

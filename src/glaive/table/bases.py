@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from glaive.errors import CorruptFileError, GlaiveError
 from glaive.format.fragment import DataFile
-from glaive.format.limits import check_file_name
+from glaive.format.limits import check_ending, check_file_name
 from glaive.format.manifest import Manifest
-from glaive.format.paths import data_file_path
+from glaive.format.paths import DATA, data_file_path
 from glaive.format.pb import table_pb2
 from glaive.io.access import open_named
 from glaive.io.location import Location
@@ -34,18 +34,13 @@ def locate_data_file(
     store: ObjectStore, manifest: Manifest, file: DataFile
 ) -> tuple[ObjectStore, str]:
     """Store and path of a data file, which must not lead out; errors as for :func:`base_of`."""
-    if file.base_id is None:
-        return store, data_file_path(file.path, where=manifest.where)
-    base, is_root = base_of(store, manifest, file.base_id)
     name = check_file_name(file.path, "path of a data file", manifest.where)
-    if not name.endswith(".lance"):  # base paths may lead anywhere on this machine
-        raise CorruptFileError(
-            f"data file below base path {file.base_id}",
-            expected="a name that ends in .lance",
-            found=f"{name!r:.300}",
-            where=manifest.where,
-        )
-    return base, data_file_path(name) if is_root else name
+    # Base paths, and links in the place of folders, may lead anywhere on this machine.
+    check_ending(name, ".lance", "path of a data file", manifest.where)
+    if file.base_id is None:
+        return store, f"{DATA}/{name}"
+    base, is_root = base_of(store, manifest, file.base_id)
+    return base, f"{DATA}/{name}" if is_root else name
 
 
 def locate_in_base(

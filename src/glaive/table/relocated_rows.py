@@ -21,7 +21,12 @@ from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.bitmaps import bitmap_of
 from glaive.format.fragment import Fragment
 from glaive.format.index_section import check_covered
-from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, check_file_name
+from glaive.format.limits import (
+    MAX_FRAGMENT_ID,
+    MAX_FRAGMENT_ROWS,
+    check_ending,
+    check_file_name,
+)
 from glaive.format.manifest import Manifest
 from glaive.format.paths import INDICES
 from glaive.format.pb import table_pb2
@@ -338,6 +343,7 @@ def _content(
         store, _ = base_of(store, manifest, entry.base_id)
     part = details.external
     name = check_file_name(part.path, "path of the remapping table", where)
+    check_ending(name, ".binpb", "path of the remapping table", where)
     path = f"{INDICES}/{UUID(bytes=entry.uuid.uuid)}/{name}"
     data = store.get(path)
     if part.offset > data.size or part.size > data.size - part.offset:

@@ -65,7 +65,7 @@ class DataFile:
     Parameters
     ----------
     path
-        Below ``data``.
+        Below ``data``; ends in ``.lance``.
     fields
         Ids of the fields in it; -2 for columns that were replaced.
     column_indices
@@ -153,8 +153,10 @@ class DataFile:
         """
         path = str(self.path)
         name = f"data file {path!r:.60}"
-        if not is_file_name(path):
-            raise OptionError(f"{name}: expected a path below the folder of data files")
+        if not (is_file_name(path) and path.endswith(".lance")):  # no other one is opened
+            raise OptionError(
+                f"{name}: expected a path below the folder of data files that ends in .lance"
+            )
         fields, columns = (
             tuple(
                 checked_integer(number, f"{attribute} of {name}", MAX_FIELD_ID, -MAX_FIELD_ID)
