@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glaive.errors import StoreError
+from glaive.file import LanceFileWriter
 from glaive.io.cache import ByteCache
 from glaive.io.local import LocalStore
 from glaive.io.sink import AlignedSink
@@ -125,3 +131,21 @@ def test_threads_share_a_cache() -> None:
         thread.join()
     assert cache.size == len(cache) == 50
     assert cache.hits + cache.misses == 8000
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with a name")
+@pytest.mark.parametrize("kind", [os.mkfifo, Path.mkdir], ids=["pipe", "folder"])
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path, kind: Any) -> None:
+    """As root, whoever measures writes to /dev/null would have a file there from then on."""
+    kind(tmp_path / "it")
+    before, store = os.lstat(tmp_path / "it"), LocalStore(str(tmp_path))
+    with pytest.raises(StoreError, match="cannot write"):
+        store.put("it", [b"x"])
+    sink = store.create("it")
+    sink.write([b"x"])
+    with pytest.raises(StoreError, match="cannot write"):
+        sink.finish()
+    with pytest.raises(StoreError, match="cannot write"), LanceFileWriter(tmp_path / "it") as file:
+        file.write_batch(pa.table({"x": [1]}))
+    assert os.lstat(tmp_path / "it").st_ino == before.st_ino
+    assert os.listdir(tmp_path) == ["it"]

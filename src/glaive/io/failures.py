@@ -150,11 +150,11 @@ def as_store_errors(path: str, doing: str) -> Iterator[None]:
         raise from_system(plain, path, doing) from None
 
 
-def not_a_file(path: str, mode: int) -> StoreError:
+def not_a_file(path: str, mode: int, doing: str = "read") -> StoreError:
     """Describe a directory, a pipe or a device where a file was expected."""
     actual = "a directory" if S_ISDIR(mode) else "a pipe, a socket or a device"
     return StoreError(
-        f"cannot read {path}: it is {actual} where a file was expected. Check the path."
+        f"cannot {doing} {path}: it is {actual} where a file was expected. Check the path."
     )
 
 

@@ -8,11 +8,12 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 from glaive.errors import NotForcedError, StoreError
 from glaive.forks import Origin
 from glaive.io.exclusive import take_name
-from glaive.io.failures import from_system
+from glaive.io.failures import from_system, not_a_file
 from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, PutMode, byte_views
 from glaive.io.temporary import temporary_path
@@ -119,13 +120,25 @@ def put_small(full: str, data: bytes, mode: PutMode) -> None:
             if mode == "create":
                 take_name(temporary, full)
             else:
-                os.replace(temporary, full)
+                _replace(temporary, full)
         except BaseException:
             with suppress(OSError):
                 os.unlink(temporary)
             raise
     except OSError as error:
         raise from_system(error, full, "write") from None
+
+
+def _replace(temporary: str, full: str) -> None:
+    """Give a file its name, in the place of another one, but not of ``/dev/null`` or a pipe."""
+    try:
+        mode = os.lstat(full).st_mode
+    except FileNotFoundError:
+        pass
+    else:
+        if not (S_ISREG(mode) or S_ISLNK(mode) or S_ISDIR(mode)):
+            raise not_a_file(full, mode, "write")
+    os.replace(temporary, full)
 
 
 class LocalSink:
@@ -187,12 +200,15 @@ class LocalSink:
             if mode == "create":
                 take_name(self._temporary, self._full)
             else:
-                os.replace(self._temporary, self._full)
+                _replace(self._temporary, self._full)
             if self._fsync:
                 self._force_name()
         except OSError as error:
             self.abort()
             raise self._failed(error, self._full) from None
+        except StoreError:
+            self.abort()
+            raise
         self._counters.add_write(1, self.position)
 
     def _force_name(self) -> None:
