@@ -148,4 +148,4 @@ def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path, kind: Any) -> No
     with pytest.raises(StoreError, match="cannot write"), LanceFileWriter(tmp_path / "it") as file:
         file.write_batch(pa.table({"x": [1]}))
     assert os.lstat(tmp_path / "it").st_ino == before.st_ino
-    assert os.listdir(tmp_path) == ["it"]
+    assert [path.name for path in tmp_path.iterdir()] == ["it"]
