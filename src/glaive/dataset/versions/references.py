@@ -14,7 +14,7 @@ reference            meaning
 from __future__ import annotations
 
 from glaive.dataclass import dataclass
-from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.errors import CorruptFileError, DatasetNotFoundError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
 from glaive.table.branches import read_branch
@@ -55,6 +55,8 @@ def resolve(store: ObjectStore, manifest: Manifest, reference: object) -> Refere
         There is no such version, tag or branch.
     OptionError
         The argument is no reference.
+    CorruptFileError
+        The version in the directory of a branch is not of this branch.
     """
     current = branch_of(manifest)
     if reference is None:
@@ -105,6 +107,14 @@ def _on_branch(
         target = open_latest(store) if version is None else open_version(store, version)
     except DatasetNotFoundError as error:
         raise DatasetNotFoundError(f"branch {branch or MAIN!r} has no versions: {error}") from error
+    named = branch_of(target)
+    if branch is not None and named != branch:  # its tags would be looked for elsewhere
+        raise CorruptFileError(
+            "branch of a version",
+            expected=repr(branch),
+            found=f"{named or MAIN!r:.100}",
+            where=target.where,
+        )
     return Referenced(branch, store, target)
 
 
