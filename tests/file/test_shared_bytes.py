@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.damage import rewritten
+from tests.damage import page_message, rewritten
 
 from glaive.errors import CorruptFileError
 from glaive.file.open import create_writer, open_reader
 from glaive.file.v2.reading import reader
+from glaive.file.v2.reading.joined import join_columns
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 
@@ -48,6 +49,48 @@ def test_pages_do_not_share_their_bytes(tmp_path: Path) -> None:
     shared = open_reader(store, "a.lance")
     with pytest.raises(CorruptFileError, match="those of the file"):
         shared.bind(shared.schema.fields[1:2])
+
+
+@pytest.mark.spec("rel-42")
+def test_codes_of_two_pages_are_decoded_with_the_symbols_of_each_also_with_other_files(
+    tmp_path: Path,
+) -> None:
+    """Both have the same codes: a take from several files found their page by where they lie."""
+    store, texts = LocalStore(tmp_path), {}
+    schema = LanceSchema.from_arrow(pa.schema({"a": pa.string()}))
+    for name, words in (("one", ["alpha", "bravo", "charlie"]), ("two", ["11-22-33", "zz-top"])):
+        texts[name] = [" ".join(words * 4) + str(at) for at in range(3000)]
+        writer = create_writer(store, name, schema, "2.1")
+        writer.write(pa.table({"a": texts[name]}))
+        writer.finish()
+    symbols: list[Any] = []
+
+    def share(descriptor: Any, columns: list[Any]) -> None:
+        pages = columns[0].pages
+        pages.add().CopyFrom(pages[0])
+        pages[1].priority = 3000
+        page_message(
+            pages[1],
+            lambda message: message.mini_block_layout.value_compression.CopyFrom(symbols[0]),
+        )
+        descriptor.length = 6000
+
+    def keep(_: Any, columns: list[Any]) -> None:
+        page_message(
+            columns[0].pages[0],
+            lambda message: symbols.append(message.mini_block_layout.value_compression),
+        )
+
+    rewritten(store.get("two").to_pybytes(), keep)
+    store.put("one", [rewritten(store.get("one").to_pybytes(), share, copies=2)])
+    columns = [open_reader(store, name).bind(schema.fields).columns[0] for name in ("one", "two")]
+    assert columns[0].read(0, 3000).to_pylist() == texts["one"]
+    joined = join_columns(columns)
+    assert joined is not None
+    rows = np.arange(0, 9000, 7)
+    expected = pa.concat_arrays([column.read(0, column.num_rows) for column in columns])
+    whole = expected.cast(pa.binary())
+    assert joined.take(rows).cast(pa.binary()).equals(whole.take(pa.array(rows)))
 
 
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.2"])

@@ -181,8 +181,18 @@ def _joined(
             joined += neighbours
             continue
         for first in range(0, len(neighbours), MAX_PAGES):
-            joined.append(signature.join(_parts(neighbours[first : first + MAX_PAGES])))
+            some = neighbours[first : first + MAX_PAGES]
+            parts = _parts(some)
+            joined += some if _share_bytes(parts) else [signature.join(parts)]
     return joined
+
+
+def _share_bytes(parts: PageParts[Any]) -> bool:
+    """Whether pages have bytes in common: where a chunk lies says which page it is of."""
+    starts, sizes = parts.starts[parts.sizes > 0], parts.sizes[parts.sizes > 0]
+    order = np.argsort(starts)
+    starts, sizes = starts[order], sizes[order]
+    return bool((starts[1:] - starts[:-1] < sizes[:-1]).any())
 
 
 def _separate(pages: Sequence[PageReader]) -> list[PageReader]:
