@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.dataset.test_claimed_rows import rewrite
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
+from glaive.format.manifest import encode_manifest
+from glaive.format.pb import table_pb2
 from glaive.io.cache import ByteCache
 from glaive.io.counting import CountingStore
 from glaive.io.uri import open_store
@@ -236,3 +239,79 @@ def test_a_copy_that_took_the_place_of_a_dataset_is_searched_as_it_is(tmp_path: 
     shutil.rmtree(place)
     shutil.move(copy, place)
     assert found_after("id > 6") == [0, 1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.spec("rel-42")
+def test_versions_that_call_other_places_by_one_id_have_the_rows_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """Deletions and indices of the first one that was read stood for those of the others."""
+    place = tmp_path / "t.lance"
+    for folder, start, deleted in (
+        ("t.lance", 0, "id = 5"),
+        ("one", 0, "id = 3"),
+        ("two", 9, "id = 20"),
+    ):
+        made = glaive.write_dataset(pa.table({"id": range(start, start + 20)}), tmp_path / folder)
+        made.create_scalar_index("id", "BTREE")
+        glaive.dataset(tmp_path / folder).delete(deleted)
+    for folder in ("one", "two"):
+        for part in ("_deletions/*", "_indices/*"):
+            (own,), (other,) = place.glob(part), (tmp_path / folder).glob(part)
+            other.rename(other.with_name(own.name))
+        _lead_elsewhere(place, tmp_path / folder)
+        glaive.dataset(place).update_config({"now": folder})
+
+    def found(version: int, session: glaive.Session | None = None) -> list[list[Any]]:
+        opened = glaive.dataset(place, version=version, session=session)
+        tables = opened.to_table(), opened.to_table(filter="id in (7, 8, 9, 10)")
+        return [table["id"].to_pylist() for table in tables]
+
+    session, versions = glaive.Session(), (3, 4)
+    apart = [found(version) for version in versions]
+    assert [set(range(20)) - set(rows) for rows, _ in apart] == [{3}, {11}]
+    assert apart[0][1] != apart[1][1]  # an index is believed
+    assert [found(version, session) for version in versions] == apart
+
+
+def _lead_elsewhere(place: Path, base: Path) -> None:
+    """Have the newest version look for deletions and indices below a base path."""
+
+    def change(wire: Any, fragments: list[Any]) -> None:
+        del wire.base_paths[:]
+        wire.base_paths.add(id=1, path=str(base), is_dataset_root=True)
+        fragments[0].deletion_file.base_id = 1
+
+    rewrite(place, change)
+    manifest = glaive.dataset(place).manifest
+    section = table_pb2.IndexSection.FromString(manifest.index_section or b"")
+    section.indices[0].base_id = 1
+    pieces = encode_manifest(
+        manifest.complete_wire,
+        transaction=manifest.transaction or b"",
+        index_section=section.SerializeToString(),
+    )
+    Path(manifest.where).write_bytes(b"".join(map(bytes, map(memoryview, pieces))))
+
+
+@pytest.mark.spec("rel-42")
+def test_deletions_are_compared_with_the_rows_of_each_fragment_that_has_their_file(
+    tmp_path: Path,
+) -> None:
+    """They were kept for a fragment with more rows, and those that this one lacks not noticed."""
+    place, session = tmp_path / "t.lance", glaive.Session()
+    few = glaive.write_dataset(pa.table({"id": range(10)}), tmp_path / "few")
+    glaive.write_dataset(pa.table({"id": range(20)}), place).delete("id = 3 or id = 15")
+    glaive.dataset(place).update_config({"a": "b"})
+    (file,) = few.get_fragments()[0].data_files()
+    shutil.copy(tmp_path / "few" / "data" / file.path, place / "data" / file.path)
+
+    def fewer(_: Any, fragments: list[Any]) -> None:
+        fragments[0].physical_rows = 10
+        fragments[0].files[0].path = file.path
+        fragments[0].files[0].file_size_bytes = file.file_size_bytes
+
+    rewrite(place, fewer)
+    assert glaive.dataset(place, version=2, session=session).to_table().num_rows == 18
+    with pytest.raises(CorruptFileError, match="offsets below 10"):
+        glaive.dataset(place, session=session).to_table()

@@ -71,17 +71,16 @@ class IndexedSegment:
 
     def kept_under(self, snapshot: Snapshot) -> tuple[str, bytes]:
         """What all keys of it in a session begin with; it is the first one, opened."""
-        uri, folder, entry = snapshot.store.uri, self._folder, self.entry
-        reached_by = snapshot.reached_by(entry.base_id if entry.HasField("base_id") else None)
+        entry = self.entry
+        root, reached_by = _place_of(entry, snapshot)
         # Damaged entries of several kinds may name one segment.
         kind = f"{self.kind.name} {entry.index_version} ".encode() + entry.index_details.value
-        return (f"{uri}/{folder}" if folder else uri), self.uuid + reached_by + kind
+        return f"{root}/{INDICES}/{UUID(bytes=self.uuid)}", self.uuid + reached_by + kind
 
-    @cached_property
-    def _folder(self) -> str:
-        """Within the dataset; empty for a segment that is elsewhere."""
-        outside = self.entry.HasField("base_id")
-        return "" if outside else f"{INDICES}/{UUID(bytes=self.uuid)}"
+
+def _place_of(entry: table_pb2.IndexMetadata, snapshot: Snapshot) -> tuple[str, bytes]:
+    """Where the root or base path is that the segment of an entry is in; see ``kept_under``."""
+    return snapshot.kept_under(entry.base_id if entry.HasField("base_id") else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,8 +199,9 @@ class SnapshotIndices:
             names = tuple(Segment.of(snapshot.store, snapshot.manifest, entry).sizes())
             return names, sum(map(len, names))
 
-        key = (snapshot.store.uri, entry.uuid.uuid + snapshot.reached_by(), "files")
         try:
+            root, reached_by = _place_of(entry, snapshot)
+            key = (root, entry.uuid.uuid + reached_by, "files")
             kind = kind_of(entry, snapshot.session.keep_index(key, load))
         except CorruptFileError:
             return None  # It is in no place that the manifest has: its fragments are scanned.
@@ -253,7 +253,7 @@ class SnapshotIndices:
     def version(self) -> str:
         """What keys of things that only this version has begin with, beside a segment's."""
         snapshot, manifest = self.snapshot, self.snapshot.manifest
-        return repr((manifest.where, snapshot.store.uri, snapshot.reached_by(), manifest.identity))
+        return repr((manifest.where, *snapshot.kept_under(), manifest.identity))
 
     def _open(self, segment: IndexedSegment, name: tuple[str, bytes]) -> OpenedIndex:
         """Open a segment, and keep it under a name."""

@@ -58,8 +58,10 @@ class Snapshot:
         """The same version with a session of its own; see :meth:`Session.apart`."""
         return Snapshot(self.store, self.manifest, self.session.apart(comparing=comparing))
 
-    def reached_by(self, base_id: int | None = None) -> bytes:
-        """What files below the root or a base path are reached by, for keys of the session.
+    def kept_under(self, base_id: int | None = None) -> tuple[str, bytes]:
+        """Where the root or a base path is, and what it is reached by, for keys of the session.
+
+        Other versions may call another place by the same id.
 
         Raises
         ------
@@ -68,7 +70,8 @@ class Snapshot:
         CorruptFileError
             There is no such base path.
         """
-        return locate_in_base(self.store, self.manifest, "", base_id)[0].reached_by
+        place = locate_in_base(self.store, self.manifest, "", base_id)[0]
+        return place.uri, place.reached_by
 
     # ------------------------------------------------------------------ rows
 
@@ -228,17 +231,13 @@ class Snapshot:
             live = LiveRows(deleted, fragment.physical_rows)
             return live, live.nbytes
 
-        place = self._place_of(file, fragment.id)
-        key = (place, self.reached_by(file.base_id), fragment.id, *_parts_of(file))
+        root, reached_by = self.kept_under(file.base_id)
+        number, rows = fragment.id, fragment.physical_rows
+        path = deletion_file_path(number, file.read_version, file.number, bitmap=file.bitmap)
+        # Damaged fragments with other rows may have the same file.
+        key = (f"{root}/{path}", reached_by, number, rows, *_parts_of(file))
         live: LiveRows = self.session.keep(key, load)
         return live
-
-    def _place_of(self, file: DeletionFile, fragment_id: int) -> str:
-        """Path of a deletion file in the root of the dataset; else that root."""
-        if file.base_id is not None:
-            return self.store.uri
-        path = deletion_file_path(fragment_id, file.read_version, file.number, bitmap=file.bitmap)
-        return f"{self.store.uri}/{path}"
 
     def places_of(self, addresses: NDArray[np.uint64]) -> tuple[Int64s, Int64s]:
         """Position of the fragment, and physical row, of addresses in fragments that there are."""
