@@ -267,3 +267,41 @@ def test_a_child_that_leaves_the_calls_of_its_parent_changes_none_of_their_files
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
+
+
+LEFT_SINK = """
+import os, sys
+import tests.distant
+from glaive.io.uri import open_store
+
+store = open_store(f"fsspec+distant://{sys.argv[1]}")
+sink = store.create("x")
+sink.write([b"it waits, "])
+try:
+    child = os.fork()
+    if not child:
+        sys.exit(0)
+except BaseException:
+    sink.abort()
+    raise
+os.waitpid(child, 0)
+sink.write([b"and is written once"])
+sink.finish()
+print(store.get("x").to_pybytes())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")
+@pytest.mark.spec("rel-1")
+def test_a_child_that_gives_up_an_upload_of_its_parent_neither_ends_nor_removes_it(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("fsspec", reason="install the extra 'fsspec'")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LEFT_SINK, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout.strip() == "b'it waits, and is written once'", done.stderr

@@ -48,6 +48,13 @@ class Origin:
         """Whether it is this process."""
         return self._process == os.getpid()
 
+    @staticmethod
+    def leave(file: object) -> None:
+        """Never end a file of the parent, in a fork: its end would write what waits in it."""
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(file))  # also when the interpreter ends
+
 
 def renewed(lock: T) -> T:
     """The lock, which is free in every child that is forked while a thread holds it.

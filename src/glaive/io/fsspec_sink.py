@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from glaive.errors import StoreError
+from glaive.forks import Origin
 from glaive.io.failures import (
     credentials_in,
     from_object_store,
@@ -116,7 +117,7 @@ def _waits_elsewhere(file: Any) -> bool:
 class FsspecSink(RemoteSink):
     """An object being written; visible when finished."""
 
-    __slots__ = ("_commit", "_discard", "_key", "_store")
+    __slots__ = ("_commit", "_discard", "_key", "_origin", "_store")
 
     def __init__(
         self,
@@ -130,6 +131,7 @@ class FsspecSink(RemoteSink):
         super().__init__(file, full)
         self._store, self._key = store, key
         self._commit, self._discard = commit, discard
+        self._origin = Origin()
 
     def finish(self) -> int:
         """Make the object visible; returns its size in bytes."""
@@ -145,7 +147,9 @@ class FsspecSink(RemoteSink):
     def abort(self) -> None:
         """Leave nothing behind if the file system can discard the object."""
         file, self._file = self._file, None
-        if file is not None:
+        if file is not None and not self._origin.is_here:
+            self._origin.leave(file)
+        elif file is not None:
             with suppress(Exception):
                 file.close()
             with suppress(Exception):
