@@ -7,6 +7,8 @@ import os
 import pickle
 import signal
 import time
+from contextlib import suppress
+from itertools import islice
 from multiprocessing import active_children
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -152,6 +154,23 @@ def test_a_process_that_reads_ahead_ends_with_its_items_unread() -> None:
     with async_dataset(create, queue_size=1) as items:
         next(iter(items))
     assert not active_children()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")
+def test_a_forked_child_takes_no_items_of_its_parent() -> None:
+    create: Any = lambda: list(range(100))  # noqa: E731  # a function for this once
+    with async_dataset(create, queue_size=2) as items:
+        read = [*islice(begun := iter(items), 50)]
+        child = os.fork()
+        if not child:
+            with suppress(JobError):
+                next(begun)
+                os._exit(1)
+            failed = list(items) != list(range(100))
+            items.close()
+            os._exit(failed)
+        assert os.waitpid(child, 0)[1] == 0
+        assert [*read, *begun] == list(range(100))
 
 
 class Harmful:

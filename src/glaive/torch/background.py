@@ -20,6 +20,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from glaive.errors import JobError, OptionError
+from glaive.forks import Origin
 
 __all__ = ["AsyncDataset", "async_dataset"]
 
@@ -95,13 +96,15 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
     OptionError
         On iteration, if it was closed.
     JobError
-        On iteration, if the process has ended, or an item cannot be sent or received.
+        On iteration, if the process has ended, or an item cannot be sent or received. Or this
+        process was forked in the middle of the pass, which is that of its parent.
 
     Notes
     -----
     What the dataset raises is raised where the items are read. The pass after it begins with
     another process. So does the pass after one that Ctrl-C, or the handler of another signal, ended
-    in the middle of an item: the rest of that item is never taken for others.
+    in the middle of an item: the rest of that item is never taken for others. A process that is
+    forked begins with another one, too.
     """
 
     def __init__(
@@ -113,10 +116,13 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self._items: Connection | None = None
         self._closed = False
         self._midway = False
+        self._origin = Origin()
 
     def __iter__(self) -> Iterator[Any]:
         if self._closed:
             raise OptionError("AsyncDataset: it is closed; make another one")
+        if not self._origin.is_here:
+            self._end()
         items = self._items = self._items or self._start()
         while self._midway:  # the rest of a pass that was left
             self._midway = self._next(items)[0] == "item"
@@ -135,6 +141,7 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         arguments = (self.dataset_creator, ours, theirs, self.queue_size)
         self._process = Process(target=_read, args=arguments, daemon=True)
         self._process.start()
+        self._origin = Origin()
         theirs.close()
         return ours
 
@@ -144,6 +151,8 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self._end()
 
     def _next(self, items: Connection) -> tuple[str, Any]:
+        if not self._origin.is_here:
+            raise JobError("AsyncDataset: the process was forked in this pass; begin another one")
         try:
             data = items.recv_bytes()
         except BaseException as error:
@@ -166,6 +175,9 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self._process = self._items = None
         self._midway = False
         if process is None or items is None:
+            return
+        if not self._origin.is_here:  # both go on for the parent
+            items.close()
             return
         with suppress(EOFError, OSError):  # it has ended
             items.send(None)
