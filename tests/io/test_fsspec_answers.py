@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -47,9 +49,19 @@ class Saying(Distant):
         return [self.said]
 
 
+class Unsized(Distant):
+    """A file system whose listings have no sizes, as those of web servers."""
+
+    protocol = "unsized"
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        listed = super().ls(path, detail)
+        return [one | {"size": None} for one in listed] if detail else listed
+
+
 @pytest.fixture(autouse=True)
 def _known() -> None:
-    for system in (Whole, Saying):
+    for system in (Whole, Saying, Unsized):
         fsspec.register_implementation(system.protocol, system, clobber=True)
 
 
@@ -86,6 +98,8 @@ def test_the_first_bytes_may_come_with_all_others(tmp_path: Path) -> None:
         {"name": "/t/x", "size": [1]},
         {"name": "/t/x", "size": float("inf")},
         {"name": "/t/x", "size": 1 << 63},
+        {"name": "/t/x", "size": None},
+        {"name": "/t/x"},
     ],
     ids=lambda said: str(said)[:40],
 )
@@ -97,7 +111,7 @@ def test_what_is_no_answer_about_a_file_is_an_error(
     store = open_store("fsspec+saying:///t")
     asked: dict[str, Callable[[], Any]] = {
         "head": lambda: store.head("x"),
-        "list": lambda: list(store.list("")),
+        "list": lambda: [one.size for one in store.list("")],
         "size": lambda: store.open("x").tail(1),
     }
     with pytest.raises(StoreError, match="cannot"):
@@ -110,3 +124,37 @@ def test_a_name_that_is_no_text_is_an_error(monkeypatch: pytest.MonkeyPatch, nam
     monkeypatch.setattr(Saying, "said", {"name": name, "size": 1})
     with pytest.raises(StoreError, match="no name or size"):
         list(open_store("fsspec+saying:///t").list(""))
+
+
+@pytest.mark.spec("rel-14")
+def test_files_of_a_listing_without_sizes_are_not_empty(tmp_path: Path) -> None:
+    written = glaive.write_dataset(pa.table({"a": [1]}), tmp_path / "t")
+    written.tags.create("first", 1)
+    glaive.write_dataset(pa.table({"a": [2]}), written.uri, mode="append")
+    seen = glaive.dataset(f"fsspec+unsized://{tmp_path}/t")
+    assert [one["version"] for one in seen.versions()] == [1, 2]
+    assert [*seen.tags.list()] == ["first"]
+    kept = seen.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
+    assert (kept.old_versions, kept.warnings) == (0, ())
+    assert seen.checkout_version("first").count_rows() == 1
+
+
+def test_files_of_a_listing_without_sizes_are_ingested(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a\n1\n2\n")
+    source = f"fsspec+unsized://{tmp_path}/*.csv"
+    assert glaive.ingest(source, tmp_path / "t", schema="a bigint").rows == 2
+
+
+def test_a_size_that_a_listing_lacks_is_asked_for_once_and_where_it_is_needed(
+    tmp_path: Path,
+) -> None:
+    for name, content in {"kept": b"12", "deleted": b"123"}.items():
+        (tmp_path / name).write_bytes(content)
+    store = open_store(f"fsspec+unsized://{tmp_path}")
+    deleted, kept = store.list("")
+    requests = store.counters.snapshot().read_iops
+    assert (kept.stated_size, kept.size, kept.size, kept.stated_size) == (None, 2, 2, 2)
+    assert store.counters.snapshot().read_iops == requests + 1
+    assert pickle.loads(pickle.dumps(kept)).size == 2
+    (tmp_path / "deleted").unlink()
+    assert deleted.size == 0

@@ -30,7 +30,7 @@ from glaive.hdfs import check_hdfs_client
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_named_secrets, without_values
 from glaive.io.fsspec_chain import is_of_this_machine
-from glaive.io.fsspec_entries import checked, meta_of, named_files
+from glaive.io.fsspec_entries import checked, listed_of, meta_of, named_files
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed
 from glaive.io.location import split_secret, with_secret
 from glaive.io.object_path import check_object_path
@@ -237,7 +237,7 @@ class FsspecStore(ObjectStore):
         cut = len(self._root) + 1
         for name, entry in named_files(self._system, entries, self.full(prefix)):
             if name != key and is_temporary(name.rpartition("/")[2]) == unfinished:
-                yield meta_of(self, name[cut:], entry)
+                yield listed_of(self, name[cut:], entry)
 
     def head(self, path: str) -> ObjectMeta:
         """Size and time of an object. One request."""

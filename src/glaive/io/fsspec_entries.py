@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from glaive.errors import StoreError
-from glaive.io.store import ObjectMeta, ObjectStore, described
+from glaive.errors import ObjectNotFoundError, StoreError
+from glaive.io.remote import described
+from glaive.io.store import ObjectMeta, ObjectStore
 
-__all__ = ["checked", "meta_of", "named_files"]
+__all__ = ["UnsizedFile", "checked", "listed_of", "meta_of", "named_files"]
 
 
 @contextmanager
@@ -54,11 +55,67 @@ def meta_of(store: ObjectStore, path: str, entry: Any) -> ObjectMeta:
     Raises
     ------
     StoreError
+        There is no size, or one that no file has.
+    """
+    with checked(store.full(path)):
+        size, time = entry.get("size"), _time(entry)
+        size = None if size is None else int(size)
+    if size is None:  # not 0: empty files are those that a writer left
+        raise StoreError(
+            f"cannot look up {store.full(path)}: the file system does not say how many bytes it "
+            "has. Copy it to a store that does."
+        )
+    return described(store, path, size, time)
+
+
+class UnsizedFile(ObjectMeta):
+    """A file of a listing without sizes, as web servers have: who needs the size asks for it."""
+
+    __slots__ = ("_ask", "_size")
+
+    _ask: Callable[[str], ObjectMeta]
+    _size: int | None
+
+    def __init__(
+        self, path: str, modified: datetime | None, ask: Callable[[str], ObjectMeta]
+    ) -> None:
+        given = {"path": path, "modified": modified, "_ask": ask, "_size": None}
+        for name, part in given.items():
+            object.__setattr__(self, name, part)  # a frozen class
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ObjectMeta, (self.path, self.size, self.modified))
+
+    @property
+    def size(self) -> int:
+        """Bytes; 0 if the file was deleted since. One request, the first time."""
+        if self._size is None:
+            try:
+                size = self._ask(self.path).size
+            except ObjectNotFoundError:
+                size = 0
+            object.__setattr__(self, "_size", size)
+            return size
+        return self._size
+
+    @property
+    def stated_size(self) -> int | None:
+        """The size, once somebody has asked for it."""
+        return self._size
+
+
+def listed_of(store: ObjectStore, path: str, entry: Any) -> ObjectMeta:
+    """The same for an entry of a listing, which may have no size.
+
+    Raises
+    ------
+    StoreError
         The size is none that a file has.
     """
     with checked(store.full(path)):
-        size, time = int(entry.get("size") or 0), _time(entry)
-    return described(store, path, size, time)
+        if entry.get("size") is None:
+            return UnsizedFile(path, _time(entry), store.head)
+    return meta_of(store, path, entry)
 
 
 def _text(name: Any) -> str:

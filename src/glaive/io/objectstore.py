@@ -22,11 +22,11 @@ from glaive.io.object_deletes import delete_objects
 from glaive.io.object_path import check_object_path
 from glaive.io.ranges import MAX_REQUEST, aligned, coalesce, split
 from glaive.io.refusals import refusals
-from glaive.io.remote import RemoteReader, RemoteSink
+from glaive.io.remote import RemoteReader, RemoteSink, described
 from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import is_transient, pause, repeating
 from glaive.io.stats import IoCounters
-from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, byte_views, described
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, byte_views
 from glaive.types import ByteRange
 
 __all__ = ["ObjectReader", "ObjectSink", "ObjectStoreAdapter"]

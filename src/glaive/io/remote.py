@@ -1,15 +1,17 @@
-"""What readers and sinks of remote objects have in common: no map, and errors to translate."""
+"""What readers, sinks and listings of remote objects share: no map, and errors to translate."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from glaive.errors import StoreError
-from glaive.io.store import BytesLike, byte_views
+from glaive.io.failures import LARGEST, too_large
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, byte_views
 from glaive.types import ByteRange
 
-__all__ = ["RemoteReader", "RemoteSink"]
+__all__ = ["RemoteReader", "RemoteSink", "described"]
 
 
 class RemoteReader:
@@ -59,3 +61,10 @@ class RemoteSink:
     def failed(self, error: BaseException, path: str, doing: str) -> StoreError:
         """Translate an error of the library."""
         raise NotImplementedError
+
+
+def described(store: ObjectStore, path: str, size: int, modified: datetime | None) -> ObjectMeta:
+    """What a server states of an object; of a size that no file has it is an error."""
+    if size > LARGEST:
+        raise too_large(store.full(path), size)
+    return ObjectMeta(path, size, modified)

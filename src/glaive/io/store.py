@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError, StoreError
-from glaive.io.failures import LARGEST, too_large
 from glaive.io.stats import IoCounters
 from glaive.types import ByteRange
 
@@ -31,7 +30,6 @@ __all__ = [
     "RangeReader",
     "Sink",
     "byte_views",
-    "described",
 ]
 
 PutMode = Literal["create", "overwrite"]
@@ -56,6 +54,11 @@ class ObjectMeta:
     path: str
     size: int
     modified: datetime | None = None
+
+    @property
+    def stated_size(self) -> int | None:
+        """The size, if it is known without another request."""
+        return self.size
 
 
 @runtime_checkable
@@ -387,10 +390,3 @@ class ObjectStore(ABC):
         a name that only writers of datasets use.
         """
         return self.link_out(path) if self.is_link(path) else None
-
-
-def described(store: ObjectStore, path: str, size: int, modified: datetime | None) -> ObjectMeta:
-    """What a server states of an object; of a size that no file has it is an error."""
-    if size > LARGEST:
-        raise too_large(store.full(path), size)
-    return ObjectMeta(path, size, modified)

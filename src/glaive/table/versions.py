@@ -391,7 +391,7 @@ def _manifests(metas: Iterable[ObjectMeta]) -> Iterator[tuple[ManifestLocation, 
     for meta in metas:
         name = parse_manifest_name(_name(meta.path))
         if name is not None:
-            yield ManifestLocation(name.version, meta.path, name.scheme, meta.size), meta
+            yield ManifestLocation(name.version, meta.path, name.scheme, meta.stated_size), meta
 
 
 def _mixed(store: ObjectStore, one: ManifestLocation, other: ManifestLocation) -> CorruptFileError:
