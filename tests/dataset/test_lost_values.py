@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -35,6 +36,7 @@ KEPT = {
     "coded": (pa.array(["x"]), pa.array(["y"]).dictionary_encode()),
     "unit": (pa.array([NOON]), pa.array([NOON], pa.timestamp("ms"))),
     "null": (pa.array([1]), pa.nulls(1)),
+    "midnight": (pa.array([NOON]), pa.array([date(2024, 1, 1)])),
     "shown": (pa.array(["x"]), pa.array([7])),
 }
 
@@ -123,3 +125,54 @@ def test_a_batch_of_nulls_fits_any_type_that_arrow_casts_to(tmp_path: Path) -> N
     batches = [pa.table({"x": [True]}), pa.table({"x": pa.nulls(2, pa.float64())})]
     rows = glaive.write_dataset(iter(batches), tmp_path / "t").to_table()
     assert rows["x"].to_pylist() == [True, None, None]
+
+
+def test_times_do_not_become_days_by_whatever_name_and_in_whatever_holds_them(
+    tmp_path: Path,
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    mixed = [date(2024, 1, 1), NOON]
+    held = {
+        "a name that is a number": pandas.DataFrame({0: mixed}),
+        "an index": pandas.DataFrame({"x": [1, 2]}, index=pandas.Index(mixed, name="day")),
+        "arrays of objects": {"x": [np.array(mixed, dtype=object)]},
+        "views of a mapping": {"x": dict(enumerate(mixed)).values()},
+    }
+    for name, rows in held.items():
+        with pytest.raises(SchemaError, match="has days and times"):
+            glaive.write_dataset(rows, tmp_path / name)
+    days = pandas.DataFrame({0: [date(2024, 1, 1)]}, index=pandas.Index([date(2024, 1, 1)]))
+    assert glaive.write_dataset(days, tmp_path / "t").count_rows() == 1
+    typed = {"x": pa.chunked_array([mixed[:1]]), "y": np.array(mixed[:1], dtype="datetime64[D]")}
+    assert glaive.write_dataset(typed, tmp_path / "typed").count_rows() == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ([date(2024, 1, 1)], [NOON]),
+        ([date(2024, 1, 1)], [date(2024, 1, 1), None, NOON]),
+        (np.array([1.5], np.float32), [0.1, None]),
+        ([np.array([1.5], np.float32)], [np.array([0.1])]),
+    ],
+    ids=["times", "some times", "numbers", "vectors"],
+)
+def test_objects_of_later_frames_keep_their_values(tmp_path: Path, first: Any, later: Any) -> None:
+    pandas = pytest.importorskip("pandas")
+    objects = pandas.Series(later, dtype=object)
+    for name in ("x", 0):
+        frames = [pandas.DataFrame({name: first}), pandas.DataFrame({name: objects})]
+        with pytest.raises(SchemaError, match=f"column '{name}': frame 1 of the data to write has"):
+            glaive.write_dataset(iter(frames), tmp_path / "t")
+    same = [pandas.DataFrame({"x": pandas.Series(list(first), dtype=object)}) for _ in range(2)]
+    assert glaive.write_dataset(iter(same), tmp_path / "t").count_rows() == 2
+
+
+def test_levels_of_the_index_of_later_frames_keep_their_values(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frames = [
+        pandas.DataFrame({"x": [1]}, index=pandas.Index(values, name="i"))
+        for values in (np.array([1.5], np.float32), np.array([0.1]))
+    ]
+    with pytest.raises(SchemaError, match="column 'i': frame 1"):
+        glaive.write_dataset(iter(frames), tmp_path / "t")

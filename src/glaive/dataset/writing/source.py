@@ -19,7 +19,12 @@ from glaive.arrow.nesting import check_schema
 from glaive.arrow.own_memory import in_own_memory
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataset.writing.lost_members import lost_members_of
-from glaive.dataset.writing.lost_values import lost_values, lost_values_of, refuse_lost_times
+from glaive.dataset.writing.lost_values import (
+    lost_values,
+    lost_values_of,
+    refuse_lost_times,
+    series_of,
+)
 from glaive.dataset.writing.models import is_model, pydantic_to_schema, rows_of_models
 from glaive.errors import GlaiveError, OptionError, SchemaError
 
@@ -94,14 +99,13 @@ def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[R
             columns = {name: _as_vectors(values) for name, values in data.items()}
             table = pa.Table.from_pydict(columns, schema=schema)
         if schema is None:
-            refuse_lost_times(columns, table.schema)
+            refuse_lost_times(lambda: columns, table.schema)
         return table.schema, iter([table])
     if _is_pandas(data):
         with _converting():
             frame = pa.Table.from_pandas(data, schema=schema)
         if schema is None:
-            given: Any = data
-            refuse_lost_times(given, frame.schema)
+            refuse_lost_times(lambda: dict(series_of(data)), frame.schema)
         return frame.schema, iter([frame])
     stream = _stream(data)
     if stream is not None:
@@ -247,24 +251,25 @@ def _from_frames(first: Any, rest: Iterator[Any]) -> tuple[pa.Schema, Iterator[R
 
 def _as_first(frame: Any, schema: pa.Schema, what: str) -> pa.Table:
     """A frame of pandas with the columns of the first one, of which Arrow leaves others out."""
-    is_counted = type(frame.index).__name__ == "RangeIndex"
-    levels = [] if is_counted else [name for name in frame.index.names if name is not None]
-    given = [f"{name}" for name in (*frame.columns, *levels)]
+    series = series_of(frame)
+    given = [name for name, _ in series]
     expected = [name for name in schema.names if not name.startswith(_INDEX)]
     if not set(expected) <= set(given) <= set(schema.names):
         raise SchemaError(
             f"{what} has the columns {', '.join(given)}, expected {', '.join(expected)}, those of "
             "the first. Rename, add or drop columns first."
         )
-    for name in {*frame.columns}.intersection(expected):
+    for name, values in series:
+        if name not in expected:
+            continue
         wanted = schema.field(name).type
-        lost = lost_members_of(frame[name], wanted)
+        lost = lost_members_of(values, wanted)
         if lost is not None:
             raise SchemaError(
                 f"column {name!r}: {what} has a member {lost!r}, which {wanted} lacks. All frames "
                 "need the members that the first one has."
             )
-        lost = lost_values_of(frame[name], wanted)
+        lost = lost_values_of(values, wanted)
         if lost is not None:
             raise SchemaError(
                 f"column {name!r}: {what} has {lost}. All frames get the types of the first one: "
@@ -342,7 +347,7 @@ def _from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     columns = {name: [row.get(name) for row in rows] for name in names}
     with _converting():
         table = pa.table(columns)
-    refuse_lost_times(columns, table.schema)
+    refuse_lost_times(lambda: columns, table.schema)
     return table
 
 
