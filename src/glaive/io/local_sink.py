@@ -206,9 +206,6 @@ class LocalSink:
         except OSError as error:
             self.abort()
             raise self._failed(error, self._full) from None
-        except StoreError:
-            self.abort()
-            raise
         self._counters.add_write(1, self.position)
 
     def _force_name(self) -> None:
