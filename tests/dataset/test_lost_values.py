@@ -176,3 +176,10 @@ def test_levels_of_the_index_of_later_frames_keep_their_values(tmp_path: Path) -
     ]
     with pytest.raises(SchemaError, match="column 'i': frame 1"):
         glaive.write_dataset(iter(frames), tmp_path / "t")
+
+
+def test_a_column_that_a_later_batch_has_twice_is_an_error(tmp_path: Path) -> None:
+    twice = pa.Table.from_arrays([pa.array([1.5]), pa.array([2.5])], ["x", "x"])
+    for later in (twice, *twice.to_batches()):
+        with pytest.raises(SchemaError):
+            glaive.write_dataset(iter([pa.table({"x": [True]}), later]), tmp_path / "t")

@@ -191,10 +191,10 @@ def _as_exact(rows: Iterator[Rows], schema: pa.Schema) -> Iterator[Rows]:
     """
     for position, item in enumerate(rows):
         if not item.schema.equals(schema):
-            for field in item.schema:
+            for number, field in enumerate(item.schema):
                 at = schema.get_field_index(field.name)
                 lost = None if at < 0 else lost_values(field.type, schema.field(at).type)
-                if lost is not None and item.column(field.name).null_count < item.num_rows:
+                if lost is not None and item.column(number).null_count < item.num_rows:
                     raise SchemaError(
                         f"column {field.name!r}: item {position} of the {_GIVEN} has {lost}. All "
                         "items get the types of the first one: cast the column, or give schema="
