@@ -217,6 +217,39 @@ def test_the_rest_of_an_item_is_never_taken_for_others(tmp_path: Path) -> None:
     assert not active_children()
 
 
+class Stuck:
+    """A dataset whose second item does not come."""
+
+    def __iter__(self) -> Any:
+        yield 1
+        time.sleep(600)
+        yield 2
+
+
+class LateError(Exception):
+    """An alarm."""
+
+
+@pytest.mark.parametrize("alarmed", [True, False])
+def test_an_item_that_does_not_come_is_not_waited_for(alarmed: bool) -> None:
+    def late(*_: Any) -> None:
+        raise LateError
+
+    before, began = signal.signal(signal.SIGALRM, late), time.monotonic()
+    try:
+        with async_dataset(Stuck) as items:
+            passing = iter(items)
+            assert next(passing) == 1
+            if alarmed:
+                signal.setitimer(signal.ITIMER_REAL, 0.5)
+                with pytest.raises(LateError):
+                    next(passing)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - began < 120
+    assert not active_children()
+
+
 def test_a_pass_after_its_process_was_killed_begins_with_another() -> None:
     with async_dataset(lambda: [1, 2]) as items:
         assert list(items) == [1, 2]

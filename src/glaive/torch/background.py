@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import Pipe, Process
@@ -26,6 +27,9 @@ __all__ = ["AsyncDataset", "async_dataset"]
 
 _POLL_SECONDS = 0.05
 """How often a process that is being ended is looked at."""
+
+_PATIENCE = 5.0
+"""Seconds that such a process has for the item that it is about to read."""
 
 _PIECE = 1 << 20
 """Bytes that are dropped at a time of what such a process has sent."""
@@ -146,7 +150,10 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         return ours
 
     def close(self) -> None:
-        """End the process; what it has read ahead is dropped."""
+        """End the process, in the middle of an item where that takes more than some seconds.
+
+        What it has read ahead is dropped.
+        """
         self._closed = True
         self._end()
 
@@ -179,11 +186,14 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         if not self._origin.is_here:  # both go on for the parent
             items.close()
             return
+        limit = time.monotonic() + _PATIENCE
         with suppress(EOFError, OSError):  # it has ended
             items.send(None)
-            while process.is_alive():
+            while process.is_alive() and time.monotonic() < limit:
                 while items.poll(_POLL_SECONDS):  # so that it is not stuck in a full pipe
                     _drop(items)
+        process.join(max(0.0, limit - time.monotonic()))
+        process.terminate()  # it waits for an item, maybe for ever
         process.join()
         items.close()
 
