@@ -183,3 +183,15 @@ def test_a_column_that_a_later_batch_has_twice_is_an_error(tmp_path: Path) -> No
     for later in (twice, *twice.to_batches()):
         with pytest.raises(SchemaError):
             glaive.write_dataset(iter([pa.table({"x": [True]}), later]), tmp_path / "t")
+
+
+def test_times_that_a_function_returns_among_days_do_not_become_days(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    dataset = glaive.write_dataset({"i": [0, 1]}, tmp_path / "t")
+
+    def computed(batch: pa.RecordBatch) -> Any:
+        return pandas.DataFrame({"x": [date(2024, 1, 1), NOON][: batch.num_rows]})
+
+    with pytest.raises(SchemaError, match="column 'x' has days and times"):
+        dataset.add_columns(computed, read_columns=["i"])
+    assert glaive.dataset(tmp_path / "t").schema.names == ["i"]

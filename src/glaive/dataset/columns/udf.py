@@ -15,6 +15,7 @@ from glaive.arrow.chunked import join_batches
 from glaive.dataclass import dataclass
 from glaive.dataset.columns.checkpoint_file import checkpoint_file, read_batch
 from glaive.dataset.fragments.data_files import DataFile
+from glaive.dataset.writing.lost_values import refuse_lost_times, series_of
 from glaive.dataset.writing.source import refuse_objects
 from glaive.errors import CapacityError, OptionError, SchemaError
 from glaive.format import fragment as stored
@@ -99,11 +100,12 @@ def as_batch(result: Any, schema: pa.Schema | None, rows: int | None) -> pa.Reco
     Raises
     ------
     SchemaError
-        It has other columns than ``schema``, another number of rows, objects of polars, or is not
-        tabular.
+        It has other columns than ``schema``, another number of rows, days and times in one column,
+        objects of polars, or is not tabular.
     """
     if type(result).__module__.startswith("pandas."):
-        result = pa.RecordBatch.from_pandas(result, preserve_index=False)
+        frame, result = result, pa.RecordBatch.from_pandas(result, preserve_index=False)
+        refuse_lost_times(lambda: dict(series_of(frame)), result.schema)
     elif not isinstance(result, pa.RecordBatch | pa.Table) and hasattr(
         result, "__arrow_c_stream__"
     ):
