@@ -69,18 +69,18 @@ class IndexedSegment:
         """Of the segment."""
         return self.entry.uuid.uuid
 
+    @cached_property
+    def stated(self) -> bytes:
+        """All that the manifest says of it: others of a damaged version may have its uuid."""
+        return self.entry.SerializeToString(deterministic=True)
+
     def kept_under(self, snapshot: Snapshot) -> tuple[str, bytes]:
         """What all keys of it in a session begin with; it is the first one, opened."""
         entry = self.entry
-        root, reached_by = _place_of(entry, snapshot)
+        root, reached_by = snapshot.place_of_index(entry)
         # Damaged entries of several kinds may name one segment.
         kind = f"{self.kind.name} {entry.index_version} ".encode() + entry.index_details.value
         return f"{root}/{INDICES}/{UUID(bytes=self.uuid)}", self.uuid + reached_by + kind
-
-
-def _place_of(entry: table_pb2.IndexMetadata, snapshot: Snapshot) -> tuple[str, bytes]:
-    """Where the root or base path is that the segment of an entry is in; see ``kept_under``."""
-    return snapshot.kept_under(entry.base_id if entry.HasField("base_id") else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +200,7 @@ class SnapshotIndices:
             return names, sum(map(len, names))
 
         try:
-            root, reached_by = _place_of(entry, snapshot)
+            root, reached_by = snapshot.place_of_index(entry)
             key = (root, entry.uuid.uuid + reached_by, "files")
             kind = kind_of(entry, snapshot.session.keep_index(key, load))
         except CorruptFileError:

@@ -22,6 +22,7 @@ from glaive.table.bases import locate_data_file, locate_in_base
 from glaive.types import Int64s, Where
 
 if TYPE_CHECKING:
+    from glaive.format.pb import table_pb2
     from glaive.scan.deletions import LiveRows
     from glaive.table.rowids import RowIdIndex
 
@@ -72,6 +73,10 @@ class Snapshot:
         """
         place = locate_in_base(self.store, self.manifest, "", base_id)[0]
         return place.uri, place.reached_by
+
+    def place_of_index(self, entry: table_pb2.IndexMetadata) -> tuple[str, bytes]:
+        """The same of the root or base path that has the files of an index."""
+        return self.kept_under(entry.base_id if entry.HasField("base_id") else None)
 
     # ------------------------------------------------------------------ rows
 

@@ -179,7 +179,7 @@ class TextColumn:
         partition: OpenedPartition | JoinedPartitions,
         among: RowSet | None,
     ) -> SearchedPartition:
-        key = ("text rows", segment.entry.uuid.uuid, partition.number)
+        key = ("text rows", segment.stated, partition.number)
         rows: _PartitionRows | None = self.snapshot.memo.get(key)
         if rows is None:
             rows = self.snapshot.memo[key] = self._rows(segment, partition)

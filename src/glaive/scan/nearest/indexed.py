@@ -301,7 +301,7 @@ class IndexSearch:
             pair = known.get(number)
             if pair is None:
                 name, version = self.indices.name_of(segment), self.indices.version
-                pair = (*name, opened.key(number)), (version, segment.uuid, number)
+                pair = (*name, opened.key(number)), (version, segment.stated, number)
                 known[number] = pair
             keys += pair
         found: list[Any] = self.indices.snapshot.session.index_cache.get_all(keys)
@@ -320,7 +320,7 @@ class IndexSearch:
     def _located(self, segment: IndexedSegment, loaded: LoadedPartition) -> RowPlaces:
         """Where the rows of a partition are."""
         located = locate_rows(self.indices, segment, loaded.rows)
-        key = (self.indices.version, segment.uuid, loaded.number)
+        key = (self.indices.version, segment.stated, loaded.number)
         self.indices.snapshot.session.index_cache.put(key, located, located.nbytes)
         return located
 
