@@ -139,3 +139,21 @@ def test_no_row_that_passes_is_left_out(
         parts = pruned(column, condition)
         for row in np.flatnonzero(np.asarray(condition.mask(read))).tolist():
             assert any(a <= row < b for a, b in parts)
+
+
+@pytest.mark.spec("stats-1", "rel-42")
+def test_statistics_are_of_the_pages_that_a_field_is_read_from(tmp_path: Path) -> None:
+    """A damaged manifest leads one field to the pages of another: a filter missed all rows."""
+    names = {"few": list(range(12)), "many": list(range(100, 112))}
+    schema = LanceSchema.from_arrow(pa.schema([(name, pa.int64()) for name in names]))
+    store = LocalStore(str(tmp_path))
+    writer = LegacyFileWriter(store, "a.lance", schema, rows_per_batch=BATCH)
+    writer.write(pa.table(names))
+    writer.finish()
+    file = open_reader(store, "a.lance")
+    low = pa.scalar(110, pa.int64())
+    usual, _ = file.bind(schema.fields).columns
+    assert pruned(usual, InRange(low=low)) == []
+    led, _ = file.bind(schema.fields, {0: 1, 1: 0}).columns
+    assert led.read(10, 12).to_pylist() == [110, 111]
+    assert pruned(led, InRange(low=low)) == [(0, 12)]

@@ -209,7 +209,7 @@ class LegacyFile:
                 open_node(field, pages, items, where),
                 self.batches,
                 self.reader,
-                partial(self.page_bounds, field.id),
+                partial(self._bounds_of, field.id, numbers.get(field.id, -1)),
             )
             for field in fields
         ]
@@ -344,6 +344,12 @@ class LegacyFile:
                 bounds = PageBounds(np.asarray(nulls.cast(pa.int64())), low, high)
             self._bounds[field_id] = bounds
         return self._bounds[field_id]
+
+    def _bounds_of(self, field_id: int, number: int) -> PageBounds | None:
+        """The same, unless a damaged manifest leads the field to the pages of another one."""
+        bounds, has_schema = self.page_bounds(field_id), self._metadata.manifest_position
+        own = self._own_fields.get(number) if bounds is not None and has_schema else None
+        return bounds if own is not None and own.id == field_id else None
 
     @cached_property
     def _statistics_schema(self) -> LanceSchema:
