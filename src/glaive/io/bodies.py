@@ -6,24 +6,17 @@ one that goes on after the last byte it owes is left: its bytes are not waited f
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import obstore
 
-from glaive.config import settings
-from glaive.io.pool import submitted
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+from glaive.io.side_by_side import side_by_side
 
 __all__ = ["LARGEST_OBJECT", "body_of_object", "body_of_ranges", "body_of_tail"]
 
 LARGEST_OBJECT: Final = 1 << 62
 """Bytes of an object at most, far more than any store takes."""
-_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
-"""Threads that make one request each and wait for nothing else; by process."""
 
 
 def body_of_object(store: Any, key: str) -> bytes:
@@ -56,21 +49,7 @@ def body_of_ranges(
         response = obstore.get(store, key, options={"range": (start, start + length)})
         return _checked(response, length, shorter=True)
 
-    others = [submitted(_threads, read, one) for one in ranges[1:]]
-    try:
-        return [read(ranges[0]), *(one.result() for one in others)]
-    finally:
-        for one in others:
-            one.cancel()
-
-
-def _threads() -> ThreadPoolExecutor:
-    key = (os.getpid(), settings.io_concurrency)
-    if key not in _pools:
-        from concurrent.futures import ThreadPoolExecutor
-
-        _pools.setdefault(key, ThreadPoolExecutor(key[1], thread_name_prefix="glaive-http"))
-    return _pools[key]
+    return side_by_side(read, ranges)
 
 
 def _checked(response: Any, size: int, *, shorter: bool = False) -> bytes:

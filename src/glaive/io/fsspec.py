@@ -34,11 +34,11 @@ from glaive.io.fsspec_entries import checked, listed_of, meta_of, named_files
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed
 from glaive.io.location import split_secret, with_secret
 from glaive.io.object_path import check_object_path
-from glaive.io.pool import ordered_map
 from glaive.io.ranges import aligned, coalesce, split
 from glaive.io.remote import RemoteReader
 from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import repeating
+from glaive.io.side_by_side import side_by_side
 from glaive.io.stats import IoCounters
 from glaive.io.storage_options import DOWNLOAD_RETRIES
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, byte_views
@@ -51,9 +51,6 @@ T = TypeVar("T")
 
 _THROUGH_LINKS = "delete_through_links"
 """The only storage option of glaive: whether files are deleted in folders behind links."""
-
-_MAX_CONCURRENT = 8
-"""Ranges of one call that are read concurrently."""
 
 
 def is_known(scheme: str) -> bool:
@@ -366,7 +363,7 @@ class FsspecReader(RemoteReader):
         """Return one buffer per range, in order."""
         check_ranges(self.path, ranges, self.size)
         joined = coalesce(ranges)
-        responses = list(ordered_map(self._fetch, joined.requests, workers=_MAX_CONCURRENT))
+        responses = side_by_side(self._fetch, joined.requests)
         pairs = zip(responses, joined.requests, strict=True)
         # A server without ranges sends the whole file, which begins with what the first bytes are.
         more = [data.size - one.size for data, one in pairs if data.size < one.size or one.offset]
