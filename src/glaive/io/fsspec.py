@@ -32,6 +32,7 @@ from glaive.io.failures import check_ranges, credentials_in, without_named_secre
 from glaive.io.fsspec_chain import is_of_this_machine
 from glaive.io.fsspec_entries import checked, listed_of, meta_of, named_files
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed
+from glaive.io.fsspec_systems import Systems
 from glaive.io.location import split_secret, with_secret
 from glaive.io.object_path import check_object_path
 from glaive.io.ranges import aligned, coalesce, split
@@ -106,7 +107,7 @@ class FsspecStore(ObjectStore):
     """A directory of an fsspec file system."""
 
     __slots__ = (
-        "_named", "_root", "_system", "_uri", "counters", "options", "request_limit", "secret",
+        "_named", "_root", "_systems", "_uri", "counters", "options", "request_limit", "secret",
     )  # fmt: skip
 
     counters: IoCounters
@@ -114,7 +115,7 @@ class FsspecStore(ObjectStore):
     secret: str
 
     def __init__(self, system: Any, uri: str, root: str, options: Mapping[str, str]) -> None:
-        self._system, self._root, self.options = system, root, options
+        self._systems, self._root, self.options = Systems(system), root, options
         self._uri, self.secret = split_secret(uri)
         self._named = len(self._root)
         """Characters of the root that the caller named; the others are a folder below it."""
@@ -139,6 +140,14 @@ class FsspecStore(ObjectStore):
         """``fsspec+`` and the URI for fsspec, without its password."""
         return f"fsspec+{self._uri}"
 
+    @property
+    def system(self) -> Any:
+        """The file system of this thread."""
+        try:
+            return self._systems.mine()
+        except Exception as error:
+            raise failed(error, self.uri, "open", self.options) from None
+
     def full(self, path: str) -> str:
         """URI of an object."""
         return f"{self.uri}/{path}" if path else self.uri
@@ -157,12 +166,12 @@ class FsspecStore(ObjectStore):
 
     def open(self, path: str, *, size: int | None = None) -> FsspecReader:
         """Make a reader; no request yet."""
-        return FsspecReader(self, self._system, self._key(path), path, size)
+        return FsspecReader(self, self._key(path), path, size)
 
     def get(self, path: str) -> pa.Buffer:
         """Return a whole object. One request."""
         key = self._key(path)
-        data = self.reading(path, "read", lambda: self._system.cat_file(key))
+        data = self.reading(path, "read", lambda: self.system.cat_file(key))
         self.counters.add_read(1, len(data))
         return pa.py_buffer(data)
 
@@ -170,11 +179,11 @@ class FsspecStore(ObjectStore):
         """Write a whole object; ``create`` is as exclusive as the file system can be."""
         key, full = self._key(path), self.full(path)
         empty = False
-        if mode == "create" and self.reading(path, "look up", lambda: self._system.exists(key)):
+        if mode == "create" and self.reading(path, "look up", lambda: self.system.exists(key)):
             empty = not self.head(path).size
             if not empty:
                 raise ObjectExistsError(f"cannot write {full}: it exists already.")
-        if mode == "overwrite" or empty or not creates(self._system):
+        if mode == "overwrite" or empty or not creates(self.system):
             sink = self.create(path)
             try:
                 sink.write(data)
@@ -185,26 +194,26 @@ class FsspecStore(ObjectStore):
             return
         body = b"".join(byte_views(data))
         try:
-            self.in_folder(key, lambda: self._system.pipe_file(key, body, mode="create"))
+            self.in_folder(key, lambda: self.system.pipe_file(key, body, mode="create"))
         except Exception as error:
             raise failed(error, full, "write", self.options) from None
         self.counters.add_write(1, len(body))
 
     def create(self, path: str) -> FsspecSink:
         """Start writing an object; its directory is created if the file system needs one."""
-        return begin_writing(self, self._system, self._key(path), self.full(path))
+        return begin_writing(self, self.system, self._key(path), self.full(path))
 
     def in_folder(self, key: str, write: Callable[[], T]) -> T:
         """Write, creating the directory if there is none."""
         try:
             return write()
         except FileNotFoundError:
-            self._system.makedirs(key.rpartition("/")[0], exist_ok=True)
+            self.system.makedirs(key.rpartition("/")[0], exist_ok=True)
             return write()
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """Files directly in a directory, in name order."""
-        yield from self._listed(prefix, lambda key: self._system.ls(key, detail=True))
+        yield from self._listed(prefix, lambda key: self.system.ls(key, detail=True))
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
         """Files at any depth below a directory, in name order."""
@@ -215,7 +224,7 @@ class FsspecStore(ObjectStore):
         yield from self._listed(prefix, self._found, unfinished=True)
 
     def _found(self, key: str) -> Sequence[Any]:
-        return tuple(self._system.find(key, detail=True).values())
+        return tuple(self.system.find(key, detail=True).values())
 
     def _listed(
         self, prefix: str, list_key: Callable[[str], Any], *, unfinished: bool = False
@@ -223,7 +232,7 @@ class FsspecStore(ObjectStore):
         key = self._key(prefix)
 
         def read() -> Any:
-            self._system.invalidate_cache(key)
+            self.system.invalidate_cache(key)
             try:
                 return list_key(key)
             except FileNotFoundError:
@@ -232,7 +241,7 @@ class FsspecStore(ObjectStore):
         entries = self.reading(prefix, "list", read)
         self.counters.add_read(1, 0)
         cut = len(self._root) + 1
-        for name, entry in named_files(self._system, entries, self.full(prefix)):
+        for name, entry in named_files(self.system, entries, self.full(prefix)):
             if name != key and is_temporary(name.rpartition("/")[2]) == unfinished:
                 yield listed_of(self, name[cut:], entry)
 
@@ -241,8 +250,8 @@ class FsspecStore(ObjectStore):
         key = self._key(path)
 
         def read() -> Any:
-            self._system.invalidate_cache(key.rpartition("/")[0])
-            return self._system.info(key)
+            self.system.invalidate_cache(key.rpartition("/")[0])
+            return self.system.info(key)
 
         entry = self.reading(path, "look up", read)
         self.counters.add_read(1, 0)
@@ -279,13 +288,13 @@ class FsspecStore(ObjectStore):
                 key = self._key(path)
                 try:
                     with suppress(FileNotFoundError):
-                        self._system.rm_file(key)
+                        self.system.rm_file(key)
                 except Exception as error:
                     raise failed(error, self.full(path), "delete", self.options) from None
 
     def below(self, path: str) -> FsspecStore:
         """A store of a folder of this one, which deletes nothing if a link leads to the folder."""
-        inner = FsspecStore(self._system, f"{self._uri}/{path}", self._key(path), self.options)
+        inner = FsspecStore(self.system, f"{self._uri}/{path}", self._key(path), self.options)
         inner.secret, inner._named = self.secret, self._named
         return inner
 
@@ -320,7 +329,7 @@ class FsspecStore(ObjectStore):
     def _is_link(self, key: str, path: str) -> bool:
         def read() -> Any:
             try:
-                return self._system.info(key)
+                return self.system.info(key)
             except FileNotFoundError:
                 return {}
 
@@ -337,12 +346,10 @@ def _reopened(uri: str, options: Mapping[str, str], folder: str) -> FsspecStore:
 class FsspecReader(RemoteReader):
     """An object read range by range; near ranges share one request."""
 
-    __slots__ = ("_key", "_relative", "_size", "_store", "_system", "path")
+    __slots__ = ("_key", "_relative", "_size", "_store", "path")
 
-    def __init__(
-        self, store: FsspecStore, system: Any, key: str, path: str, size: int | None
-    ) -> None:
-        self._store, self._system, self._key = store, system, key
+    def __init__(self, store: FsspecStore, key: str, path: str, size: int | None) -> None:
+        self._store, self._key = store, key
         self._relative, self._size = path, size
         self.path = store.full(path)
 
@@ -382,6 +389,6 @@ class FsspecReader(RemoteReader):
         data = self._store.reading(
             self._relative,
             "read",
-            lambda: self._system.cat_file(self._key, start=request.offset, end=request.end),
+            lambda: self._store.system.cat_file(self._key, start=request.offset, end=request.end),
         )
         return aligned(data, request.offset)

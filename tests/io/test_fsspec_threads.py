@@ -1,0 +1,82 @@
+"""Threads and forked children read through fsspec at once, each by a file system of its own."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.io.uri import open_store
+from glaive.types import ByteRange
+
+fsspec = pytest.importorskip("fsspec", reason="install the extra 'fsspec'")
+from tests.distant import Distant  # noqa: E402  # once fsspec is known to be there
+
+
+class OfOneThread(Distant):
+    """A file system that only the thread uses which opened it."""
+
+    protocol = "ofonethread"
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.user = os.getpid(), get_ident()
+
+    def cat_file(self, path: str, *args: Any, **options: Any) -> Any:
+        assert self.user == (os.getpid(), get_ident())
+        return super().cat_file(path, *args, **options)
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.removeprefix("ofonethread://")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    fsspec.register_implementation("ofonethread", OfOneThread, clobber=True)
+    with (tmp_path / "x").open("wb") as file:
+        file.truncate(64 << 20)  # far apart, so that each range is a request
+    return f"fsspec+ofonethread://{tmp_path}"
+
+
+def is_read(store: Any) -> bool:
+    ranges = [ByteRange(at << 24, 4) for at in range(4)]
+    return all(part.to_pybytes() == bytes(4) for part in store.open("x").read(ranges))
+
+
+def test_threads_of_one_read_have_their_own(place: str) -> None:
+    assert is_read(open_store(place))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")
+@pytest.mark.spec("rel-4")
+def test_a_forked_child_has_its_own(place: str) -> None:
+    store = open_store(place)
+    assert is_read(store)
+    child = os.fork()
+    if not child:
+        read = False
+        try:
+            read = is_read(store)
+        finally:
+            os._exit(not read)
+    assert os.waitpid(child, 0)[1] == 0
+    assert is_read(store)
+
+
+@pytest.mark.spec("rel-4")
+def test_rows_of_an_archive_are_those_that_were_written(tmp_path: Path) -> None:
+    rows = pa.table({"id": np.arange(100_000), "v": np.random.default_rng(0).random(100_000)})
+    glaive.write_dataset(rows, tmp_path / "t", max_rows_per_file=10_000)
+    with tarfile.open(tmp_path / "t.tar", "w") as archive:
+        archive.add(tmp_path / "t", "t")
+    dataset = glaive.dataset(f"fsspec+tar://t::{tmp_path}/t.tar")
+    for _ in range(10):
+        assert dataset.to_table() == rows
