@@ -1,8 +1,8 @@
 """Plan a change feed: compare the fragments of two versions.
 
 Fragments whose metadata is the same in both versions did not change; no data file is read. What
-became of the rows of the others is found by the tasks. Compactions, index builds, and changes of
-settings or of the schema change no row.
+became of the rows of the others is found by the tasks. Compactions, after which there are as many
+rows, change none: only their transactions say so.
 """
 
 from __future__ import annotations
@@ -29,19 +29,6 @@ from glaive.types import Int64s
 
 __all__ = ["plan_commit", "plan_net", "plan_snapshot"]
 
-_WITHOUT_ROWS: Final = frozenset(
-    {
-        "create_index",
-        "project",
-        "reserve_fragments",
-        "rewrite",
-        "update_bases",
-        "update_config",
-        "update_mem_wal_state",
-    }
-)
-"""Operations after which a dataset has the same rows."""
-
 _MAX_TASKS: Final = 1 << 21
 """Tasks of a group, about: fragments of some bytes may say to have 2^32 rows."""
 
@@ -51,11 +38,10 @@ _MAX_BYTES: Final = 2.0**62
 
 def plan_commit(commit: Commit, others: frozenset[int] = frozenset()) -> ChangeTasks:
     """The tasks that read what one commit changed; reads no file. ``others``: :func:`plan_net`."""
-    operation = commit.operation
-    if operation in _WITHOUT_ROWS:
-        return ChangeTasks()
     if commit.before is None or commit.replaced_everything:
         return _replaced(commit.before, commit.after)
+    if commit.operation == "rewrite" and commit.before.count_rows() == commit.after.count_rows():
+        return ChangeTasks()  # what others say of themselves, the fragments tell
     return _Comparison(commit.before, commit.after, commit, others).tasks()
 
 
@@ -272,7 +258,7 @@ class _Comparison:
                 gained.add(at_after, new.physical_rows, rewritten)
                 continue
             had, has = old.HasField("deletion_file"), new.HasField("deletion_file")
-            if had != has or old.deletion_file != new.deletion_file:
+            if had != has or _deletions(old) != _deletions(new):
                 earlier = old.deletion_file.num_deleted_rows
                 later = new.deletion_file.num_deleted_rows
                 if has:
@@ -324,6 +310,13 @@ def _is_same(old: table_pb2.DataFragment, new: table_pb2.DataFragment) -> bool:
     """Whether fragments of one id are one: a detached version that is restored has others."""
     rows = old.physical_rows == new.physical_rows
     return rows and old.inline_row_ids == new.inline_row_ids
+
+
+def _deletions(fragment: table_pb2.DataFragment) -> tuple[int, ...]:
+    """What names a deletion file: later writers may add how many rows are in it."""
+    file = fragment.deletion_file
+    base = file.base_id if file.HasField("base_id") else -1
+    return file.file_type, file.read_version, file.id, base
 
 
 def _updates(fragment: table_pb2.DataFragment) -> tuple[bytes, bool]:
