@@ -17,6 +17,7 @@ from tests.without_links import SYSTEMS, System, begin, end, needs_seccomp, rest
 from glaive.errors import ObjectExistsError
 from glaive.io import exclusive
 from glaive.io.local import LocalStore
+from glaive.io.temporary import removal_name
 from glaive.testing.crashes import killed_at_step
 
 pytestmark = needs_seccomp
@@ -231,6 +232,35 @@ def test_what_is_written_while_others_remove_is_kept(tmp_path: Path, system: Sys
         (first,) = winners(tmp_path)
         assert (tmp_path / "v/1").read_bytes() == b"%d" % first
         (tmp_path / "v/1").unlink()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_a_name_is_taken_though_somebody_says_from_a_later_year_to_be_removing_its_empty_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(exclusive, "PATIENCE", 0.1)
+    monkeypatch.setattr(exclusive, "REMOVAL_SECONDS", 1.0)
+    unfinished(tmp_path / "v")
+    marker = tmp_path / "v" / removal_name("1")
+    make: dict[str, Callable[[], None]] = {
+        "file": marker.touch,
+        "folder": marker.mkdir,
+        "link": lambda: marker.symlink_to("nowhere"),
+    }
+    make[kind]()
+    os.utime(marker, (4e9, 4e9), follow_symlinks=False)
+    assert create(tmp_path)
+    assert (tmp_path / "v/1").read_bytes() == CONTENT
+
+
+def test_who_is_removing_an_empty_file_now_is_not_taken_for_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exclusive, "PATIENCE", 0.1)
+    unfinished(tmp_path / "v")
+    (tmp_path / "v" / removal_name("1")).touch()
+    assert not create(tmp_path)
+    assert (tmp_path / "v/1").read_bytes() == b""
 
 
 @every_system

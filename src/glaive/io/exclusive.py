@@ -41,7 +41,7 @@ PATIENCE: Final = 2.0
 """Seconds for which a name may be an empty file before its writer counts as stopped: between the
 two steps there is nothing to do."""
 
-_REMOVAL_SECONDS: Final = 10.0
+REMOVAL_SECONDS: Final = 10.0
 """Seconds after which a process that was removing an unfinished file counts as stopped."""
 
 _PAUSE: Final = 0.002
@@ -231,22 +231,35 @@ def _withdraw_others(full: str, mine: str) -> None:
 
 
 def _disappears(marker: str, now: str) -> bool:
-    """Whether a marker is absent, disappears within a moment, or was left by a stopped process."""
-    began = time.monotonic()
-    while os.path.lexists(marker):
-        waited = time.monotonic() - began
-        if waited + _age(marker, now) >= _REMOVAL_SECONDS:
+    """Whether a marker is absent, disappears within a moment, or was left by a stopped process.
+
+    Its time may be anything, as may be its kind: one whose time is far ahead is looked at for as
+    long as a process may take that removes a file, and is of none if it stays the same.
+    """
+    began, first = time.monotonic(), _seen(marker)
+    while (found := _seen(marker)) is not None:
+        waited, age = time.monotonic() - began, _age(marker, now)
+        if waited + age >= REMOVAL_SECONDS or (found == first and waited >= REMOVAL_SECONDS):
             return True
-        if waited >= PATIENCE:
+        if waited >= PATIENCE and (found != first or age > -REMOVAL_SECONDS):
             return False
         time.sleep(_PAUSE)
     return True
 
 
+def _seen(path: str) -> tuple[int, int] | None:
+    """What tells a marker from a later one of its name; ``None`` if there is none."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
 def _age(path: str, now: str) -> float:
     """Seconds between the last changes of two files, by the clock of their file system."""
     try:
-        return os.stat(now).st_mtime - os.stat(path).st_mtime
+        return os.stat(now).st_mtime - os.lstat(path).st_mtime
     except FileNotFoundError:
         return 0.0
 
