@@ -682,3 +682,20 @@ def test_files_of_others_in_a_folder_of_blobs_are_not_discarded(tmp_path: Path) 
     assert len([path for path in (tmp_path / "home").rglob("*") if path.is_file()]) == 4
     assert {*(tmp_path / "d" / "data").iterdir()} == {blobs, others}
     assert [path.name for path in others.iterdir()] == ["thesis.odt"]
+
+
+@pytest.mark.spec("arr-blob-3")
+def test_an_empty_value_of_format_2_0_is_one_wherever_it_is_said_to_lie(tmp_path: Path) -> None:
+    """Scans had it, and files of values took it for a null."""
+    values = [b"abc", b"", None]
+    made = write(tmp_path / "t.lance", values, "2.0")
+    path = tmp_path / "t.lance" / "data" / made.get_fragments()[0].data_files()[0].path
+    table, changed = struct.pack("<5Q", 3, 0, 0, 1, 0), struct.pack("<5Q", 3, 64, 0, 1, 0)
+    raw = path.read_bytes()
+    assert raw.count(table) == 1
+    path.write_bytes(raw.replace(table, changed))
+    dataset = glaive.dataset(tmp_path / "t.lance")
+    scanned = dataset.to_table(columns=["b"], blob_handling="all_binary")
+    assert scanned["b"].to_pylist() == values
+    files = dataset.take_blobs("b", indices=[0, 1, 2])
+    assert [file and file.readall() for file in files] == [b"abc", b"", None]

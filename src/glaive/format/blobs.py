@@ -27,6 +27,7 @@ __all__ = [
     "INLINE",
     "LOGICAL",
     "MEMBERS",
+    "NULL_POSITION",
     "OWN_FILE",
     "PACKED_FILE",
     "as_binary",
@@ -42,6 +43,9 @@ __all__ = [
 
 DESCRIPTION: Final = pa.struct([("position", pa.uint64()), ("size", pa.uint64())])
 """Descriptor of a value of the first kind, in the data file."""
+
+NULL_POSITION: Final = 1
+"""Where a null of format 2.0 is said to lie, with 0 bytes."""
 
 DESCRIPTOR: Final = pa.struct(
     [

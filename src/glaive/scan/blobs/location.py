@@ -26,7 +26,14 @@ from glaive.errors import (
     UnsupportedFeatureError,
 )
 from glaive.file.blob_references import BlobReference
-from glaive.format.blobs import DESCRIPTION, EXTERNAL, INLINE, OWN_FILE, PACKED_FILE
+from glaive.format.blobs import (
+    DESCRIPTION,
+    EXTERNAL,
+    INLINE,
+    NULL_POSITION,
+    OWN_FILE,
+    PACKED_FILE,
+)
 from glaive.format.fragment import DataFile
 from glaive.format.paths import blob_file_path, blob_folder
 from glaive.io.pool import ordered_map
@@ -248,7 +255,7 @@ class BlobHome:
         if descriptions.type == DESCRIPTION:
             positions, sizes = numbers
             # Format 2.0 has no other nulls.
-            valid = valid & ((sizes > 0) | (positions == 0))
+            valid = valid & ((sizes > 0) | (positions != NULL_POSITION))
             kinds = np.full(rows, INLINE, np.uint8)
             ids, uris = np.zeros(rows, np.uint32), [""] * rows
         else:

@@ -27,7 +27,7 @@ from glaive.encodings.row_ranges import join_buffers
 from glaive.file.v2.reading.array_fields import NodeReader, Step
 from glaive.file.v2.writing.blob_values import BlobValues
 from glaive.file.v2.writing.pending_blobs import PendingBlobs
-from glaive.format.blobs import DESCRIPTION
+from glaive.format.blobs import DESCRIPTION, NULL_POSITION
 from glaive.memory import as_buffer
 from glaive.types import Flags, Int64s, Where
 
@@ -36,7 +36,6 @@ __all__ = ["BLOB_COLUMN", "BlobReader", "pending_array_page"]
 BLOB_COLUMN: Final = bytes.fromhex("1a040a020a00")
 """``ColumnEncoding{blob: {inner: {values}}}``"""
 
-_NULL: Final = 1
 _VALUES: Final = pa.large_binary()
 
 
@@ -73,7 +72,7 @@ class BlobReader:
             for at in range(2)
         )
         ranges = value_ranges(positions, sizes, self._end, self._where, rows)
-        valid = given & ((sizes > 0) | (positions != _NULL))
+        valid = given & ((sizes > 0) | (positions != NULL_POSITION))
         build = partial(self._array, sizes.astype(np.int64), valid)
         return Fetch(ranges, build) if ranges else build([])
 
@@ -97,7 +96,7 @@ def pending_array_page(array: Any) -> PendingBlobs:
 def _describe(valid: Flags | None, positions: Int64s, sizes: Int64s) -> EncodedPage:
     table = np.stack((np.where(sizes > 0, positions, 0), sizes), axis=1).astype(np.uint64)
     if valid is not None:
-        table[~valid, 0] = _NULL
+        table[~valid, 0] = NULL_POSITION
     word = pa.uint64()
     members = [Nullable(word, None, Flat(word, 64, 0)) for _ in range(2)]
     columns = [as_buffer(np.ascontiguousarray(table[:, at])) for at in range(2)]
