@@ -103,6 +103,35 @@ def test_source_rows_without_a_key_are_no_duplicates_of_each_other(
     assert sorted(glaive.dataset(uri).to_table()["n"].to_pylist()) == [0, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("others", [["id", "number"], ["number"]], ids=["beside it", "alone"])
+def test_source_rows_are_ranked_by_the_member_of_a_struct_that_is_their_key(
+    spark: SparkSession, uri: str, others: list[str]
+) -> None:
+    glaive.write_dataset({"id": [1, 2], "v": ["a", "b"]}, uri)
+    table = LanceTable.forPath(spark, uri).alias("t")
+    rows = "(10L, 1L, 'x', 1), (10L, 2L, 'y', 2), (11L, 3L, 'z', 3), (12L, 3L, 'zz', 4)"
+    events = spark.sql(f"select * from values {rows} as e(id, key, v, number)")
+    after = "named_struct('id', key, 'v', v) as after"
+
+    merge = table.merge(events.selectExpr(*others, after), "t.id = after.id")
+    merge = merge.onDuplicateSource("last", by="number")
+    merge = merge.whenMatchedUpdate(None, {"v": "after.v"})
+    merge.whenNotMatchedInsert(None, {"id": "after.id", "v": "after.v"}).execute()
+
+    found = glaive.dataset(uri).to_table().sort_by("id").to_pylist()
+    assert [(row["id"], row["v"]) for row in found] == [(1, "x"), (2, "y"), (3, "zz")]
+
+
+def test_a_key_that_the_source_lacks_is_no_order_of_its_rows(spark: SparkSession, uri: str) -> None:
+    glaive.write_dataset({"id": [1, 2], "n": [1, 2]}, uri)
+    table = LanceTable.forPath(spark, uri).alias("t")
+    source = spark.sql("select 2L as id, 5L as n").alias("s")
+
+    merge = table.merge(source, "t.id = s.ident").onDuplicateSource("last", by="n")
+    with pytest.raises(ColumnNotFoundError, match=r"ident.*s\.id"):
+        merge.whenMatchedUpdateAll().execute()
+
+
 def test_a_column_is_not_taken_for_one_whose_name_differs_in_case(
     spark: SparkSession, uri: str
 ) -> None:

@@ -150,7 +150,6 @@ def key_columns(
         ``None`` if there are none, or columns do not have the same values on both sides.
     """
     from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
     columns = _columns(stored)
     if not pairs or any(pair.column.lower() not in columns for pair in pairs):
@@ -158,7 +157,7 @@ def key_columns(
     named = [columns[pair.column.lower()] for pair in pairs]
     if len({field.name for field in named}) < len(named):
         return None
-    keys = [F.col(f"{quoted_name(pair.alias)}.{quoted_name(pair.other)}") for pair in pairs]
+    keys = _of_source(pairs)
     values: Any = [key.alias(field.name) for key, field in zip(keys, named, strict=True)]
     try:
         selected = source.select(*values)
@@ -190,8 +189,7 @@ def one_row_per_key(
     from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
     pairs, complete = equalities(condition, name)
-    columns = {column.lower() for column in source.columns}
-    if not complete or any(pair.other.lower() not in columns for pair in pairs):
+    if not complete:
         raise OptionError(
             "onDuplicateSource: the condition of the merge must be a text of equalities of "
             "columns of the table's alias and the source's, such as 't.id = s.id and "
@@ -199,7 +197,7 @@ def one_row_per_key(
         )
     column = F.col(quoted_name(by) if by in source.columns else by)
     order = column.asc() if keep == "first" else column.desc()
-    keys = [F.col(quoted_name(pair.other)) for pair in pairs]
+    keys = _of_source(pairs)
     rank = F.row_number().over(Window.partitionBy(*keys).orderBy(order))
     no_key = reduce(or_, (key.isNull() for key in keys))
     return source.withColumn(_RANK, rank).where((F.col(_RANK) == 1) | no_key).drop(_RANK)
@@ -234,6 +232,13 @@ def same_keys(first: pa.Table, second: pa.Table | None) -> bool:
         return False
     by: Any = [(name, "ascending") for name in first.column_names]
     return bool(first.equals(second) or first.sort_by(by).equals(second.sort_by(by)))
+
+
+def _of_source(pairs: Iterable[Equality]) -> list[Column]:
+    """The sides of the source, as the condition names them: ``s.id`` may be a member of ``s``."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    return [F.col(f"{quoted_name(pair.alias)}.{quoted_name(pair.other)}") for pair in pairs]
 
 
 def _columns(stored: LanceSchema) -> Mapping[str, Any]:
