@@ -148,3 +148,30 @@ def test_damaged_entries_of_one_name_answer_each_for_its_own_column_and_kind(
     (index,) = damaged.describe_indices()
     damaged.drop_index(index.name)
     assert not damaged.has_index
+
+
+@pytest.mark.spec("segment-6")
+@pytest.mark.parametrize("kind", ["BTREE", "NGRAM", "IVF_FLAT"])
+def test_segments_that_name_one_folder_answer_for_no_fragment(tmp_path: Path, kind: str) -> None:
+    """Rows of one were missed, or found twice: its fragments are scanned."""
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(2 * ROWS), pa.float32()), 2)
+    table = pa.table({"a": range(ROWS), "t": [f"word{one}" for one in range(ROWS)], "v": vectors})
+    dataset = glaive.write_dataset(table, tmp_path / "t", max_rows_per_file=20)
+    if kind == "IVF_FLAT":
+        dataset.create_index("v", kind, num_partitions=1, name="x", fragment_ids=[0])
+    else:
+        column = "a" if kind == "BTREE" else "t"
+        dataset.create_scalar_index(column, kind, name="x", fragment_ids=[0])
+    dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    path = Path(dataset.manifest.where)
+    section = table_pb2.IndexSection.FromString(section_of(path.read_bytes()))
+    first, second = section.indices
+    first.uuid.CopyFrom(second.uuid)
+    path.write_bytes(with_section(path.read_bytes(), section.SerializeToString()))
+
+    opened = glaive.dataset(tmp_path / "t")
+    if kind == "IVF_FLAT":
+        search: dict[str, Any] = {"nearest": {"column": "v", "q": [0.0, 0.0], "k": ROWS}}
+    else:
+        search = {"filter": "a >= 0" if kind == "BTREE" else "contains(t, 'word')"}
+    assert sorted(opened.to_table(["a"], **search)["a"].to_pylist()) == list(range(ROWS))

@@ -24,6 +24,7 @@ __all__ = [
     "count_covered",
     "decode_index_section",
     "open_coverage",
+    "with_own_folders",
 ]
 
 _UUID_BYTES: Final = 16
@@ -118,6 +119,23 @@ def check_entry(entry: table_pb2.IndexMetadata, where: object) -> None:
         )
     for file in entry.files:
         check_file_name(file.path, f"path of a file of index {entry.name!r}", where)
+
+
+def with_own_folders(
+    entries: Sequence[table_pb2.IndexMetadata],
+) -> list[table_pb2.IndexMetadata]:
+    """The entries but those that name one folder as segments of one index, and differ.
+
+    Which of them has the rows of the files there is not known.
+    """
+    first: dict[tuple[str, bytes], table_pb2.IndexMetadata] = {}
+    shared: set[tuple[str, bytes]] = set()
+    for entry in entries:
+        folder = entry.name, entry.uuid.uuid
+        known = first.setdefault(folder, entry)
+        if known is not entry and known != entry:
+            shared.add(folder)
+    return [entry for entry in entries if (entry.name, entry.uuid.uuid) not in shared]
 
 
 def check_uuid(uuid: table_pb2.UUID, subject: str, where: object) -> None:

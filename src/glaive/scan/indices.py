@@ -17,6 +17,7 @@ from glaive.errors import CorruptFileError
 from glaive.events import INDICES as OF_INDICES
 from glaive.events import emit
 from glaive.format.flags import Feature
+from glaive.format.index_section import with_own_folders
 from glaive.format.paths import INDICES
 from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
@@ -42,8 +43,7 @@ FragmentIds: TypeAlias = frozenset[int]
 _PartitionKeys: TypeAlias = dict[int, tuple[Hashable, Hashable]]
 
 _SHIFT = np.uint64(32)
-_MEMO = "indices"
-_TEXTS = "inverted"
+_MEMO, _TEXTS = "indices", "inverted"
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +173,7 @@ class SnapshotIndices:
         segments: list[IndexedSegment] = []
         live = frozenset(self.snapshot.manifest.fragment_ids.tolist())
         answered: dict[_Identity, set[int]] = {}
-        for entry in followed(self.snapshot.manifest.indices):
+        for entry in with_own_folders(followed(self.snapshot.manifest.indices)):
             covered = covered_fragments(entry)
             kind = None if entry.name == REUSE_INDEX or covered is None else self._kind_of(entry)
             if kind is None or covered is None:
