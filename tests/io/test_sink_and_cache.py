@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from glaive.errors import StoreError
 from glaive.file import LanceFileWriter
+from glaive.io import local_sink
 from glaive.io.cache import ByteCache
 from glaive.io.local import LocalStore
 from glaive.io.sink import AlignedSink
@@ -149,3 +150,30 @@ def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path, kind: Any) -> No
         file.write_batch(pa.table({"x": [1]}))
     assert os.lstat(tmp_path / "it").st_ino == before.st_ino
     assert [path.name for path in tmp_path.iterdir()] == ["it"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with a name")
+def test_a_link_to_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+    """As root, a file would stand for ``/dev/stdout`` from then on."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"old")
+    store = LocalStore(str(tmp_path))
+    for name, at in (("bad", "pipe"), ("good", "file"), ("nowhere", "-"), ("round", "round")):
+        (tmp_path / name).symlink_to(tmp_path / at)
+    with pytest.raises(StoreError, match="cannot write"):
+        store.put("bad", [b"x"])
+    assert (tmp_path / "bad").is_symlink()
+    for name in ("good", "nowhere", "round"):
+        store.put(name, [b"x"])
+        assert (tmp_path / name).read_bytes() == b"x"
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").is_symlink(), reason="this system has none")
+def test_a_link_of_the_system_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced: list[str] = []
+    monkeypatch.setattr(os, "replace", lambda _, name: replaced.append(name))
+    monkeypatch.setattr(local_sink, "write_new", lambda *_: None)
+    with pytest.raises(StoreError, match="cannot write"):
+        LocalStore("/dev").put("stdout", [b"x"])
+    assert not replaced

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from stat import S_ISDIR, S_ISLNK, S_ISREG
+from stat import S_IFCHR, S_IFREG, S_ISDIR, S_ISLNK, S_ISREG
 
 from glaive.errors import NotForcedError, StoreError
 from glaive.forks import Origin
@@ -130,14 +130,20 @@ def put_small(full: str, data: bytes, mode: PutMode) -> None:
 
 
 def _replace(temporary: str, full: str) -> None:
-    """Give a file its name, in the place of another one, but not of ``/dev/null`` or a pipe."""
-    try:
+    """Give a file its name, in the place of another one, but not of ``/dev/null`` or a pipe.
+
+    Nor of a link to one, such as ``/dev/stdout``, wherever that leads just now.
+    """
+    mode = S_IFREG
+    with suppress(OSError):  # the system says below what is wrong, if that matters
         mode = os.lstat(full).st_mode
-    except FileNotFoundError:
-        pass
-    else:
-        if not (S_ISREG(mode) or S_ISLNK(mode) or S_ISDIR(mode)):
-            raise not_a_file(full, mode, "write")
+        if S_ISLNK(mode):
+            folder = os.path.realpath(os.path.dirname(full))
+            is_of_system = folder == "/dev" or folder.startswith("/proc/")
+            mode = S_IFREG  # what is replaced, if it leads nowhere
+            mode = S_IFCHR if is_of_system else os.stat(full).st_mode
+    if not (S_ISREG(mode) or S_ISDIR(mode)):
+        raise not_a_file(full, mode, "write")
     os.replace(temporary, full)
 
 
