@@ -166,6 +166,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import glaive
+from glaive._dataset.cache import CachedDataset
 from glaive.file import LanceFileWriter
 from glaive.ingestion import ingest
 from glaive.torch.batch_cache import BatchCache
@@ -235,6 +236,11 @@ def keep_batches():
     found = BatchCache(batches)
     first = [batch for batch in found]
     assert [batch for batch in found] == first
+    with CachedDataset(first) as cache:
+        for _ in range(2):
+            for at, _ in enumerate(cache):
+                fork(at)
+        assert list(cache) == first
 
 
 def write_a_file():

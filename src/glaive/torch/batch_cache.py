@@ -43,6 +43,7 @@ class BatchCache:
             finalize(self, _delete, self._folder, os.getpid()) if folder is None else None
         )
         self._file: Path | None = None
+        self._origin = Origin()
         self._is_empty = False
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -78,17 +79,17 @@ class BatchCache:
             if not complete and origin.is_here:
                 path.unlink(missing_ok=True)
         if complete:
-            self._file = path
+            self._file, self._origin = path, origin
         else:
             self._is_empty = True
 
     def delete(self) -> None:
-        """Delete the file, and the folder if it is a temporary one."""
+        """Delete the file, and the folder if it is a temporary one; a fork those of its own."""
         self._is_empty = False
-        if self._file is not None:
+        if self._file is not None and self._origin.is_here:
             with as_store_errors(f"{self._file}", "delete"):
                 self._file.unlink(missing_ok=True)
-            self._file = None
+        self._file = None
         if self._temporary is not None:
             self._temporary()
 
