@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tarfile
 from pathlib import Path
-from threading import get_ident
+from threading import Thread, get_ident
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.errors import ObjectExistsError
 from glaive.io.uri import open_store
 from glaive.types import ByteRange
 
@@ -46,6 +47,28 @@ def place(tmp_path: Path) -> str:
     return f"fsspec+ofonethread://{tmp_path}"
 
 
+class Remembering(OfOneThread):
+    """One that remembers what was not there."""
+
+    protocol = "remembering"
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.missing: set[str] = set()
+
+    def exists(self, path: str, **options: Any) -> bool:
+        if path not in self.missing and not super().exists(path, **options):
+            self.missing.add(path)
+        return path not in self.missing
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self.missing.clear()
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.removeprefix("remembering://")
+
+
 def is_read(store: Any) -> bool:
     ranges = [ByteRange(at << 24, 4) for at in range(4)]
     return all(part.to_pybytes() == bytes(4) for part in store.open("x").read(ranges))
@@ -53,6 +76,18 @@ def is_read(store: Any) -> bool:
 
 def test_threads_of_one_read_have_their_own(place: str) -> None:
     assert is_read(open_store(place))
+
+
+def test_what_another_thread_has_made_is_not_replaced(tmp_path: Path) -> None:
+    fsspec.register_implementation("remembering", Remembering, clobber=True)
+    store: Any = open_store(f"fsspec+remembering://{tmp_path}")
+    assert not store.system.exists(f"{tmp_path}/x")
+    other = Thread(target=store.put, args=("x", [b"theirs"]), kwargs={"mode": "create"})
+    other.start()
+    other.join()
+    with pytest.raises(ObjectExistsError):
+        store.put("x", [b"mine"], mode="create")
+    assert store.get("x").to_pybytes() == b"theirs"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")

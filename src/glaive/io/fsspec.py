@@ -31,7 +31,7 @@ from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_named_secrets, without_values
 from glaive.io.fsspec_chain import is_of_this_machine
 from glaive.io.fsspec_entries import checked, listed_of, meta_of, named_files
-from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed
+from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed, is_there
 from glaive.io.fsspec_systems import Systems
 from glaive.io.location import split_secret, with_secret
 from glaive.io.object_path import check_object_path
@@ -179,7 +179,7 @@ class FsspecStore(ObjectStore):
         """Write a whole object; ``create`` is as exclusive as the file system can be."""
         key, full = self._key(path), self.full(path)
         empty = False
-        if mode == "create" and self.reading(path, "look up", lambda: self.system.exists(key)):
+        if mode == "create" and self.reading(path, "look up", lambda: is_there(self.system, key)):
             empty = not self.head(path).size
             if not empty:
                 raise ObjectExistsError(f"cannot write {full}: it exists already.")

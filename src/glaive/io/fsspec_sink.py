@@ -26,7 +26,7 @@ from glaive.io.remote import RemoteSink
 from glaive.io.stats import IoCounters
 from glaive.io.temporary import temporary_path
 
-__all__ = ["FsspecSink", "begin_writing", "creates", "failed"]
+__all__ = ["FsspecSink", "begin_writing", "creates", "failed", "is_there"]
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ def _has_commit(system: Any, temporary: str) -> bool:
         own = _commits_itself(file)
         file.close()
         # Of some the file has both, and is there as soon as it is closed.
-        visible = own and _is_there(system, temporary)
+        visible = own and is_there(system, temporary)
         _commits[types] = own and not visible and not _waits_elsewhere(file)
         if own:
             with suppress(FileNotFoundError):  # what is there already waits nowhere
@@ -104,7 +104,8 @@ def _commits_itself(file: Any) -> bool:
     return own not in (None, AbstractBufferedFile.commit) and hasattr(file, "discard")
 
 
-def _is_there(system: Any, key: str) -> bool:
+def is_there(system: Any, key: str) -> bool:
+    """Whether there is an object now: others may have made it since its folder was listed."""
     system.invalidate_cache(key.rpartition("/")[0])
     return bool(system.exists(key))
 
