@@ -17,7 +17,7 @@ from tests.without_links import SYSTEMS, System, begin, end, needs_seccomp, rest
 from glaive.errors import ObjectExistsError
 from glaive.io import exclusive
 from glaive.io.local import LocalStore
-from glaive.io.temporary import removal_name
+from glaive.io.temporary import removal_name, temporary_path
 from glaive.testing.crashes import killed_at_step
 
 pytestmark = needs_seccomp
@@ -251,6 +251,22 @@ def test_a_name_is_taken_though_somebody_says_from_a_later_year_to_be_removing_i
     os.utime(marker, (4e9, 4e9), follow_symlinks=False)
     assert create(tmp_path)
     assert (tmp_path / "v/1").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("work", ["take", "remove"])
+def test_a_folder_that_is_named_like_the_file_of_a_writer_does_not_keep_a_name(
+    tmp_path: Path, work: str
+) -> None:
+    file = unfinished(tmp_path / "v")
+    folder = Path(temporary_path(str(file)))
+    folder.mkdir()
+    if work == "take":
+        assert create(tmp_path)
+        assert file.read_bytes() == CONTENT
+    else:
+        assert LocalStore(tmp_path).remove_unfinished("v/1")
+        assert not file.exists()
+    assert folder.is_dir()
 
 
 def test_who_is_removing_an_empty_file_now_is_not_taken_for_stopped(

@@ -223,7 +223,9 @@ def _withdraw_others(full: str, mine: str) -> None:
     marker = f"{folder}/{removal_name(name)}"
     if mine != marker and not _disappears(marker, mine):
         raise _taken(full)
-    for other in os.listdir(folder):
+    with os.scandir(folder) as entries:  # no folder is a file that could get the name
+        others = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
+    for other in others:
         path = f"{folder}/{other}"
         if final_name(other) == name and not is_removed(other) and path not in (mine, marker):
             with suppress(FileNotFoundError):
