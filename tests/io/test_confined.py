@@ -255,6 +255,19 @@ def test_empty_folders_go_but_links_stay(root: Path) -> None:
     assert not os.path.lexists(root.parent / "alias")
 
 
+def test_a_root_that_is_no_link_any_more_while_it_is_read_is_an_error(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_link(path: str) -> str:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+
+    (root.parent / "alias").symlink_to(root)
+    store = LocalStore(root.parent / "alias")
+    monkeypatch.setattr(os, "readlink", no_link)
+    with pytest.raises(StoreError, match=r"cannot remove .*alias.*: Invalid argument"):
+        store.remove_folders()
+
+
 def test_an_empty_folder_behind_a_link_that_leads_out_stays(root: Path) -> None:
     (root / "link").symlink_to("../outside")
     (root / "inside").symlink_to("data")

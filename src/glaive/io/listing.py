@@ -122,8 +122,9 @@ def folders_below(root: str) -> list[str]:
 
 def remove_root(root: str) -> None:
     """Remove a directory if it is empty; where it is a link, its target, and then the link."""
-    full = os.path.realpath(root)
+    full = root
     try:
+        full = os.path.realpath(root)  # which raises if a link is exchanged while it is read
         remove_folder(*os.path.split(full))
         if is_link(root) and not os.path.exists(root):
             os.unlink(root)
