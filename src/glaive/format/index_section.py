@@ -6,7 +6,7 @@ Specification: "Segments" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from glaive.errors import CorruptFileError
 from glaive.format.limits import check_file_name
@@ -26,6 +26,8 @@ __all__ = [
     "open_coverage",
     "with_own_folders",
 ]
+
+_Folder: TypeAlias = tuple[str, bytes, int | None]
 
 _UUID_BYTES: Final = 16
 _LAST_MOMENT: Final = 253_402_300_799_999
@@ -123,19 +125,25 @@ def check_entry(entry: table_pb2.IndexMetadata, where: object) -> None:
 
 def with_own_folders(
     entries: Sequence[table_pb2.IndexMetadata],
-) -> list[table_pb2.IndexMetadata]:
+) -> Sequence[table_pb2.IndexMetadata]:
     """The entries but those that name one folder as segments of one index, and differ.
 
     Which of them has the rows of the files there is not known.
     """
-    first: dict[tuple[str, bytes], table_pb2.IndexMetadata] = {}
-    shared: set[tuple[str, bytes]] = set()
+    first: dict[_Folder, table_pb2.IndexMetadata] = {}
+    shared: set[_Folder] = set()
     for entry in entries:
-        folder = entry.name, entry.uuid.uuid
+        folder = _folder_of(entry)
         known = first.setdefault(folder, entry)
         if known is not entry and known != entry:
             shared.add(folder)
-    return [entry for entry in entries if (entry.name, entry.uuid.uuid) not in shared]
+    return [entry for entry in entries if _folder_of(entry) not in shared] if shared else entries
+
+
+def _folder_of(entry: table_pb2.IndexMetadata) -> _Folder:
+    """What index a folder is of, and where it is; below another base path it is another one."""
+    base = entry.base_id if entry.HasField("base_id") else None
+    return entry.name, entry.uuid.uuid, base
 
 
 def check_uuid(uuid: table_pb2.UUID, subject: str, where: object) -> None:
