@@ -166,7 +166,7 @@ def _reader(
     except UnicodeDecodeError as error:
         raise FormatError(f"{source}: a name is not UTF-8: {error}") from None
     if columns is None and Path(source).is_dir():
-        below = (os.path.relpath(path, source) for path in found)
+        below = (Path(os.path.relpath(path, source)).as_posix() for path in found)
         refuse_partition_folders(below, schema.names, source)
     # Arrow's datasets decode row groups of Parquet as a whole, some of them ahead, and pass over
     # names of JSON that come late in a file.

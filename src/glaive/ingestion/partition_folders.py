@@ -36,5 +36,6 @@ def refuse_partition_folders(paths: Iterable[str], columns: Sequence[str], folde
                     f"{part!r}, and would be lost. Keep them: glaive.write_dataset(pyarrow.dataset"
                     ".dataset(folder, partitioning='hive'), uri), or on Spark glaive.spark.write("
                     "spark.read.parquet(folder), uri). To leave them out, name the files for "
-                    "glaive.ingest by a pattern: folder/**/*.parquet"
+                    "glaive.ingest by a pattern, folder/**/*.parquet, or give glaive convert "
+                    "--columns"
                 )

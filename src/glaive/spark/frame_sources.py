@@ -46,7 +46,7 @@ def checkpointed(frame: DataFrame) -> DataFrame:
     kept: Any = frame.localCheckpoint()
     root = kept._plan if _is_of_client(kept) else kept._jdf.queryExecution().analyzed()  # noqa: SLF001  # no public way
     if len(_CHECKPOINTS) >= MAX_REMEMBERED:
-        del _CHECKPOINTS[next(iter(_CHECKPOINTS))]
+        _CHECKPOINTS.pop(next(iter(_CHECKPOINTS)), None)  # another thread may have dropped it
     _CHECKPOINTS[_name_of(root)] = sources
     made: DataFrame = kept
     return made
