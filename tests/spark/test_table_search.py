@@ -113,6 +113,10 @@ def test_columns_may_have_the_names_of_what_searches_add(spark: SparkSession, ur
     assert best["_score"] > 1
     (nearest,) = table.search(VECTORS[42], "v", 1, select=["id", "query_index"]).collect()
     assert (nearest.id, nearest.query_index, nearest["_distance"]) == (42, 42, 0)
+    vectors = [(VECTORS[number].tolist(),) for number in (3, 250, 7)]
+    queries = spark.createDataFrame(vectors, "w array<float>").coalesce(1)
+    found = table.search(queries, "v", 1, query_column="w", select=["query_index"]).collect()
+    assert sorted(row.query_index for row in found) == [3, 7, 250]
     with pytest.raises(SchemaError, match="the table has a column _distance"):
         table.search(VECTORS[42], "v")
 

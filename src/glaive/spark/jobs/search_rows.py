@@ -25,6 +25,8 @@ Batches = Iterator[pa.RecordBatch]
 
 _QUERIES = 1024
 """Queries of one search, at most."""
+_NUMBER = "query_index"
+"""The column of a search with the number of each row's query."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class SearchedVectors:
 
     def found(self, dataset: LanceDataset, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
         """Queries with a vector, one for each row found; and these rows."""
+        at: Any
         batch = batch.filter(pc.is_valid(batch.column(self.queries)))
         vectors: Any = batch.column(self.queries)
         if not batch.num_rows:
@@ -66,6 +69,11 @@ class SearchedVectors:
             raise OptionError(
                 f"column {self.queries!r}: expected vectors of one length, found {lengths[:5]}"
             )
+        if batch.num_rows > 1 and _NUMBER in self.columns:
+            alone = [self.found(dataset, batch.slice(at, 1)) for at in range(batch.num_rows)]
+            rows = pa.concat_tables([found for _, found in alone])
+            at = np.repeat(np.arange(batch.num_rows), [len(found) for _, found in alone])
+            return batch.take(pa.array(at)), rows
         values = vectors.flatten().to_numpy(zero_copy_only=False)
         matrix = values.reshape(batch.num_rows, -1)
         # Alone, a query needs no number, which a column of the dataset may have the name of.
@@ -73,12 +81,12 @@ class SearchedVectors:
         query = matrix[0] if one else matrix
         nearest = {"column": self.column, "q": query, "k": self.k, **self.parameters}
         rows = dataset.to_table(
-            [*self.columns, self.score, *(() if one else ("query_index",))],
+            [*self.columns, self.score, *(() if one else (_NUMBER,))],
             nearest=nearest,
             filter=self.filter,
             prefilter=True,
         )
-        at: Any = np.zeros(len(rows), np.int64) if one else rows.column("query_index").to_numpy()
+        at = np.zeros(len(rows), np.int64) if one else rows.column(_NUMBER).to_numpy()
         return batch.take(pa.array(at)), rows
 
 
