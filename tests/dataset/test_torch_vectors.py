@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import inspect
 import os
 import pickle
 import signal
@@ -10,7 +10,6 @@ import time
 from contextlib import suppress
 from itertools import islice
 from multiprocessing import active_children
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +190,8 @@ class Slow:
 
     def __iter__(self) -> Any:
         yield 1
-        ends = (part for part in gc.get_objects() if type(part) is Connection)
-        (ours,) = (part for part in ends if not part.closed)
+        here: Any = inspect.currentframe()
+        ours = here.f_back.f_locals["ours"]  # the pipe of who reads this ahead
         if not self.file.exists():
             self.file.touch()
             harmful = pickle.dumps(Harmful(self.harm))  # as bytes of a dataset may be
