@@ -107,11 +107,16 @@ def test_a_forked_child_has_its_own(place: str) -> None:
 
 
 @pytest.mark.spec("rel-4")
-def test_rows_of_an_archive_are_those_that_were_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "uri",
+    ["tar://t::", "dir://t::tar://::", "asyncwrapper::tar://t::"],
+    ids=["itself", "a folder", "wrapped"],
+)
+def test_rows_of_an_archive_are_those_that_were_written(tmp_path: Path, uri: str) -> None:
     rows = pa.table({"id": np.arange(100_000), "v": np.random.default_rng(0).random(100_000)})
     glaive.write_dataset(rows, tmp_path / "t", max_rows_per_file=10_000)
     with tarfile.open(tmp_path / "t.tar", "w") as archive:
         archive.add(tmp_path / "t", "t")
-    dataset = glaive.dataset(f"fsspec+tar://t::{tmp_path}/t.tar")
+    dataset = glaive.dataset(f"fsspec+{uri}{tmp_path}/t.tar")
     for _ in range(10):
         assert dataset.to_table() == rows

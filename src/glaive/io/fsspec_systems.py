@@ -2,7 +2,7 @@
 
 Some have one connection, or one open file: of two that use it at once, one reads what the other
 asked for. So fsspec itself makes one for each thread and each process. Those that make requests in
-the background (``async_impl``) serve all threads of a process.
+the background (``async_impl``) serve all threads of a process, if those below them do as well.
 """
 
 from __future__ import annotations
@@ -12,24 +12,40 @@ from copy import copy
 from threading import get_ident
 from typing import Any
 
+from glaive.io.fsspec_chain import chain_of
+
 __all__ = ["Systems"]
 
 
 class Systems:
     """Equal file systems, opened when they are needed."""
 
-    __slots__ = ("_first", "_opened")
+    __slots__ = ("_first", "_opened", "_serves_all")
 
     def __init__(self, first: Any) -> None:
         self._first = first
-        self._opened = {self._user(): first}
+        self._serves_all = all(one.async_impl for one in chain_of(first))
+        self._opened: dict[tuple[int, int], Any] = (
+            {} if self._is_shared() else {self._user(): first}
+        )
 
     def mine(self) -> Any:
         """The one of this thread; errors are those of fsspec."""
         user = self._user()
         if user not in self._opened:
-            self._opened[user] = copy(self._first)
+            self._opened[user] = self._another()
         return self._opened[user]
 
+    def _another(self) -> Any:
+        first = self._first
+        if not self._is_shared():
+            return copy(first)
+        options = {**first.storage_options, "skip_instance_cache": True}
+        return type(first)(*first.storage_args, **options)
+
+    def _is_shared(self) -> bool:
+        """Whether all threads have it from fsspec, which does not look at what is below it."""
+        return self._first.async_impl and not self._serves_all
+
     def _user(self) -> tuple[int, int]:
-        return os.getpid(), 0 if self._first.async_impl else get_ident()
+        return os.getpid(), 0 if self._serves_all else get_ident()
