@@ -225,18 +225,27 @@ class Stuck:
         yield 2
 
 
+class Deaf(Stuck):
+    """One in a process that a request to end does not end."""
+
+    def __iter__(self) -> Any:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        yield from super().__iter__()
+
+
 class LateError(Exception):
     """An alarm."""
 
 
+@pytest.mark.parametrize("made", [Stuck, Deaf])
 @pytest.mark.parametrize("alarmed", [True, False])
-def test_an_item_that_does_not_come_is_not_waited_for(alarmed: bool) -> None:
+def test_an_item_that_does_not_come_is_not_waited_for(alarmed: bool, made: type[Stuck]) -> None:
     def late(*_: Any) -> None:
         raise LateError
 
     before, began = signal.signal(signal.SIGALRM, late), time.monotonic()
     try:
-        with async_dataset(Stuck) as items:
+        with async_dataset(made) as items:
             passing = iter(items)
             assert next(passing) == 1
             if alarmed:

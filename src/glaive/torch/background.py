@@ -194,6 +194,8 @@ class AsyncDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
                     _drop(items)
         process.join(max(0.0, limit - time.monotonic()))
         process.terminate()  # it waits for an item, maybe for ever
+        process.join(_PATIENCE)
+        process.kill()  # it has the handlers of this process, which need not end it
         process.join()
         items.close()
 
