@@ -40,7 +40,7 @@ def plan_commit(commit: Commit, others: frozenset[int] = frozenset()) -> ChangeT
     """The tasks that read what one commit changed; reads no file. ``others``: :func:`plan_net`."""
     if commit.before is None or commit.replaced_everything:
         return _replaced(commit.before, commit.after)
-    if commit.operation == "rewrite" and commit.before.count_rows() == commit.after.count_rows():
+    if commit.operation == "rewrite" and _has_as_many(commit.before, commit.after):
         return ChangeTasks()  # what others say of themselves, the fragments tell
     return _Comparison(commit.before, commit.after, commit, others).tasks()
 
@@ -84,6 +84,12 @@ def plan_net(
 def plan_snapshot(manifest: Manifest) -> ChangeTasks:
     """The tasks that read all rows of a version, as inserted."""
     return _replaced(None, manifest)
+
+
+def _has_as_many(before: Manifest, after: Manifest) -> bool:
+    """Whether two versions have equally many rows; manifests of old writers do not say."""
+    counts = before.count_rows(), after.count_rows()
+    return None in counts or counts[0] == counts[1]
 
 
 def _replaced(before: Manifest | None, after: Manifest) -> ChangeTasks:
