@@ -6,7 +6,7 @@ import os
 import tarfile
 from pathlib import Path
 from threading import Thread, get_ident
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +25,14 @@ class OfOneThread(Distant):
     """A file system that only the thread uses which opened it."""
 
     protocol = "ofonethread"
+    refused: ClassVar[list[str]] = []
+    """Errors of the next ones that are opened."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.user = os.getpid(), get_ident()
+        if self.refused:
+            raise OSError(self.refused.pop())
 
     def cat_file(self, path: str, *args: Any, **options: Any) -> Any:
         assert self.user == (os.getpid(), get_ident())
@@ -88,6 +92,13 @@ def test_what_another_thread_has_made_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(ObjectExistsError):
         store.put("x", [b"mine"], mode="create")
     assert store.get("x").to_pybytes() == b"theirs"
+
+
+def test_one_that_a_busy_server_drops_is_opened_again(place: str) -> None:
+    store = open_store(place)
+    OfOneThread.refused[:] = ["Error reading SSH protocol banner"] * 2
+    assert is_read(store)
+    assert not OfOneThread.refused
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")

@@ -30,6 +30,7 @@ _SIGNS = (
     "end of file",
     "eof",
     "incomplete",
+    "protocol banner",  # of SSH: a server drops some of many connections that begin at once
     "timed out",
     "timeout",
 )
