@@ -240,19 +240,27 @@ class TestCleanUp:
     def test_another_dataset_in_the_place_of_a_branch_stays_through_fsspec_too(
         self, place: Path, linked: str
     ) -> None:
-        """It is no branch, and so its own root."""
+        """One of main is no branch of this name, and so is not opened."""
         dataset = glaive.dataset(place)
         dataset.create_branch("dev")
-        for name in ("mine", "mine/dev"):
-            glaive.write_dataset(ROWS, place.parent / name)
-            glaive.write_dataset(ROWS, place.parent / name, mode="overwrite")
-        before = content(place.parent / "mine")
+        mine = place.parent / "mine"
+        other = glaive.write_dataset(ROWS, mine).create_branch("dev")
+        for _ in range(2):
+            glaive.write_dataset(ROWS, other.uri, mode="overwrite")
+        glaive.write_dataset(ROWS, mine, mode="overwrite")
+        before = content(mine)
         shutil.rmtree(place / linked)
-        (place / linked).symlink_to(place.parent / "mine", target_is_directory=True)
+        (place / linked).symlink_to(mine / linked, target_is_directory=True)
         opened = glaive.dataset(DISTANT.format(place), version=("dev", None))
         for branch in (opened, pickle.loads(pickle.dumps(opened))):
             assert branch.cleanup_old_versions(NOW, delete_unverified=True).warnings
-            assert content(place.parent / "mine") == before
+            assert content(mine) == before
+        (place / linked).unlink()
+        (place / "tree").mkdir(exist_ok=True)
+        (place / "tree" / "dev").symlink_to(mine, target_is_directory=True)
+        with pytest.raises(CorruptFileError, match="branch of a version: expected 'dev'"):
+            glaive.dataset(DISTANT.format(place), version=("dev", None))
+        assert content(mine) == before
 
     def test_through_fsspec_links_stop_it_too(self, place: Path) -> None:
         target = move_out(place, "data")

@@ -78,9 +78,9 @@ def new_file(number: int, field: int = 0) -> DataFile:
     return DataFile(path=path, fields=(field,), column_indices=(0,), version=version, size=8888)
 
 
-def written(start: int) -> FragmentList:
+def written(start: int, rows: int = 1000) -> FragmentList:
     """A fragment: a task writes many only where there are many rows."""
-    return FragmentList.of([Fragment(files=(new_file(start),), physical_rows=1000)])
+    return FragmentList.of([Fragment(files=(new_file(start),), physical_rows=rows)])
 
 
 def added(_opened: OpenedVersion, start: int, stop: int) -> AddedFiles:
@@ -115,7 +115,8 @@ def appended(_opened: OpenedVersion, start: int, stop: int) -> tuple[bytes, ...]
 
 def compacted(opened: OpenedVersion, start: int, stop: int) -> RewriteResult:
     metrics = CompactionMetrics(stop - start, 1, stop - start, 1)
-    return RewriteResult(opened.manifest.version, metrics, (), written(start))
+    rows = 1000 * (stop - start)
+    return RewriteResult(opened.manifest.version, metrics, (), written(start, rows))
 
 
 def commit_filled(opened: OpenedVersion, runner: Returning) -> Manifest:
