@@ -96,6 +96,7 @@ def test_what_another_thread_has_made_is_not_replaced(tmp_path: Path) -> None:
 
 def test_one_that_a_busy_server_drops_is_opened_again(place: str) -> None:
     store = open_store(place)
+    OfOneThread.clear_instance_cache()  # threads of other tests may have one
     OfOneThread.refused[:] = ["Error reading SSH protocol banner"] * 2
     assert is_read(store)
     assert not OfOneThread.refused
