@@ -10,6 +10,20 @@ from pathlib import Path
 
 import pytest
 
+
+def run(program: str, *arguments: str) -> str:
+    """What a program writes in a process of its own, which has to end well."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 PROGRAM = """
 import os, random, signal, sys, time
 from contextlib import suppress
@@ -78,14 +92,7 @@ os._exit(0)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")
 def test_children_scan_search_and_commit_whatever_threads_were_in_calls(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path / "t"), "30"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    run(PROGRAM, str(tmp_path / "t"), "30")
 
 
 AMID_OTHERS = """
@@ -265,14 +272,7 @@ assert found.to_table(columns=["twice"]).num_rows == 3000
 def test_a_child_that_leaves_the_calls_of_its_parent_changes_none_of_their_files(
     tmp_path: Path,
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", LEFT_CALLS, str(tmp_path / "t")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    run(LEFT_CALLS, str(tmp_path / "t"))
 
 
 LEFT_SINK = """
@@ -303,11 +303,4 @@ def test_a_child_that_gives_up_an_upload_of_its_parent_neither_ends_nor_removes_
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("fsspec", reason="install the extra 'fsspec'")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", LEFT_SINK, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.stdout.strip() == "b'it waits, and is written once'", done.stderr
+    assert run(LEFT_SINK, str(tmp_path)).strip() == "b'it waits, and is written once'"

@@ -13,7 +13,7 @@ from glaive.errors import FormatError
 __all__ = ["columns_of"]
 
 _TYPED = ("arrow", "parquet")
-"""Formats that state types: values of others are parsed as those of the first file, or refused."""
+"""Formats that state types: in others, values are parsed as those of the first file, or refused."""
 
 
 def columns_of(found: list[str], kind: Any, wanted: list[str] | None) -> pa.Schema:
