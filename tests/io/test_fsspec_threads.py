@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import ObjectExistsError
+from glaive.errors import ObjectExistsError, StoreError
 from glaive.io.uri import open_store
 from glaive.types import ByteRange
 
@@ -73,6 +73,46 @@ class Remembering(OfOneThread):
         return path.removeprefix("remembering://")
 
 
+class Connected(Distant):
+    """One with a connection, which a server can end."""
+
+    protocol = "connected"
+    ended: ClassVar[OSError] = OSError()
+    """What those report whose connection has ended."""
+    connections = 0
+    lost = 0
+    """The connections up to this one have ended."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        Connected.connections += 1
+        self.connection = Connected.connections
+
+    @classmethod
+    def end_all(cls) -> None:
+        cls.lost = cls.connections
+
+    def use(self) -> None:
+        if self.connection <= self.lost:
+            raise self.ended
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        self.use()
+        return super().info(path, **options)
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        self.use()
+        return super().ls(path, detail, **options)
+
+    def _open(self, *args: Any, **options: Any) -> Any:
+        self.use()
+        return super()._open(*args, **options)
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.removeprefix("connected://")
+
+
 def is_read(store: Any) -> bool:
     ranges = [ByteRange(at << 24, 4) for at in range(4)]
     return all(part.to_pybytes() == bytes(4) for part in store.open("x").read(ranges))
@@ -100,6 +140,27 @@ def test_one_that_a_busy_server_drops_is_opened_again(place: str) -> None:
     OfOneThread.refused[:] = ["Error reading SSH protocol banner"] * 2
     assert is_read(store)
     assert not OfOneThread.refused
+
+
+@pytest.mark.parametrize(
+    "ended", [BrokenPipeError("Broken pipe"), OSError("Socket is closed")], ids=["pipe", "socket"]
+)
+def test_one_whose_connection_a_server_has_ended_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: OSError
+) -> None:
+    fsspec.register_implementation("connected", Connected, clobber=True)
+    place = f"fsspec+connected://{tmp_path}/t"
+    dataset = glaive.write_dataset(pa.table({"id": range(10)}), place)
+    monkeypatch.setattr(Connected, "ended", ended)
+    Connected.end_all()
+    assert dataset.to_table().num_rows == 10
+    Connected.end_all()
+    assert len(dataset.versions()) == 1
+    Connected.end_all()
+    with pytest.raises(StoreError, match=f"cannot write .*{ended}"):  # writes are not repeated
+        open_store(place).put("x", [b"new"])
+    open_store(place).put("x", [b"new"])
+    assert open_store(place).get("x").to_pybytes() == b"new"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -160,7 +161,8 @@ class FsspecStore(ObjectStore):
         """Return what ``read`` returns, repeated after transient failures."""
         try:
             with self.request_limit.acquire(1):
-                return repeating(read, DOWNLOAD_RETRIES, refusals=(Exception,))
+                once = partial(self._systems.using, read)
+                return repeating(once, DOWNLOAD_RETRIES, refusals=(Exception,))
         except Exception as error:
             raise failed(error, self.full(path), doing, self.options) from None
 
@@ -205,11 +207,15 @@ class FsspecStore(ObjectStore):
 
     def in_folder(self, key: str, write: Callable[[], T]) -> T:
         """Write, creating the directory if there is none."""
-        try:
-            return write()
-        except FileNotFoundError:
-            self.system.makedirs(key.rpartition("/")[0], exist_ok=True)
-            return write()
+
+        def once() -> T:
+            try:
+                return write()
+            except FileNotFoundError:
+                self.system.makedirs(key.rpartition("/")[0], exist_ok=True)
+                return write()
+
+        return self._systems.using(once)
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """Files directly in a directory, in name order."""
@@ -288,7 +294,7 @@ class FsspecStore(ObjectStore):
                 key = self._key(path)
                 try:
                     with suppress(FileNotFoundError):
-                        self.system.rm_file(key)
+                        self._systems.using(partial(self.system.rm_file, key))
                 except Exception as error:
                     raise failed(error, self.full(path), "delete", self.options) from None
 

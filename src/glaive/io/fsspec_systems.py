@@ -8,13 +8,17 @@ the background (``async_impl``) serve all threads of a process, if those below t
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from copy import copy
 from threading import get_ident
-from typing import Any
+from typing import Any, TypeVar
 
 from glaive.io.fsspec_chain import chain_of
+from glaive.io.retry import is_transient
 
 __all__ = ["Systems"]
+
+T = TypeVar("T")
 
 
 class Systems:
@@ -35,6 +39,27 @@ class Systems:
         if user not in self._opened:
             self._opened[user] = self._another()
         return self._opened[user]
+
+    def using(self, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns, which uses the one of this thread.
+
+        Where its connection has ended, as servers do after some minutes, this thread gets another
+        one when it needs it next.
+        """
+        try:
+            return work()
+        except Exception as error:
+            if is_transient(error) and not self._serves_all:
+                self._opened.pop(self._user(), None)
+                self._forget()
+            raise
+
+    def _forget(self) -> None:
+        """Have fsspec make others: it would give the same ones."""
+        for one in chain_of(self._first):
+            forget = getattr(one, "clear_instance_cache", None)
+            if forget is not None:  # others are of Arrow
+                forget()
 
     def _another(self) -> Any:
         first = self._first

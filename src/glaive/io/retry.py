@@ -31,6 +31,8 @@ _SIGNS = (
     "eof",
     "incomplete",
     "protocol banner",  # of SSH: a server drops some of many connections that begin at once
+    "session not active",  # of SSH, as the next line: it ended a connection that was idle
+    "socket is closed",
     "timed out",
     "timeout",
 )
