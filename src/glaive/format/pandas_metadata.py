@@ -58,12 +58,13 @@ _LONG: Final = 1_000
 
 
 def is_unsafe(noted: bytes, names_of_columns: Iterable[str]) -> bool:
-    """Whether making a frame by a note opens files, or takes memory or time that the note chooses.
+    """Whether a frame by a note would open files, take memory or time, or have names of its choice.
 
     A time zone of dateutil opens any path. The names of columns are converted to a type that the
     note names, each to so many bytes. pandas itself notes no such types: time zones have an entry
     of their own, and names are objects, texts, numbers or times. Nor does it note an index of
-    several ranges, each of which takes memory for all rows, and its names have few levels.
+    several ranges, each of which takes memory for all rows, and its names have few levels. It calls
+    columns as they are called, but for those of the index: values would be read under another name.
     """
     try:
         said = json.loads(noted)
@@ -71,7 +72,10 @@ def is_unsafe(noted: bytes, names_of_columns: Iterable[str]) -> bool:
         columns = [str(one["numpy_type"]) for one in described]
         names = said.get("column_indexes", ())
         of_names = [str(one[key]) for one in names for key in ("numpy_type", "pandas_type")]
-        ranges = [one for one in said.get("index_columns", ()) if isinstance(one, dict)]
+        index = said.get("index_columns", ())
+        ranges = [one for one in index if isinstance(one, dict)]
+        of_index = {one for one in index if isinstance(one, str)}
+        renamed = any(_field(one) not in of_index and not _is_called(one) for one in described)
         with_levels: list[Any] = []
         if len(names) > 1:  # then each name is read as a tuple
             with_levels = [*names_of_columns, *(one.get("name") for one in described)]
@@ -80,11 +84,23 @@ def is_unsafe(noted: bytes, names_of_columns: Iterable[str]) -> bool:
     except (AttributeError, KeyError, RecursionError, TypeError):
         return True  # damaged, so that nothing is lost without it
     return (
-        len(ranges) > 1
+        renamed
+        or len(ranges) > 1
         or any(len(str(name)) > _LONG for name in with_levels)
         or any("dateutil/" in kind for kind in columns + of_names)
         or any(map(_WIDE.search, of_names))
     )
+
+
+def _is_called(one: dict[str, Any]) -> bool:
+    """Whether a column is called in the frame as in the table; pandas has numbers as names, too."""
+    name = one.get("name")
+    return not isinstance(name, dict | list) and str(name) == str(_field(one))
+
+
+def _field(one: dict[str, Any]) -> Any:
+    """The name of a column in the table; old notes have no entry for it."""
+    return one.get("field_name", one.get("name"))
 
 
 def fitting(noted: bytes, fields: Iterable[pa.Field[Any]]) -> bytes:
@@ -107,7 +123,7 @@ def fitting(noted: bytes, fields: Iterable[pa.Field[Any]]) -> bytes:
     by_name = {field.name: field for field in fields}
     found = False
     for one in said.get("columns", ()):
-        field = by_name.get(str(one.get("field_name", one.get("name"))))
+        field = by_name.get(str(_field(one)))
         if field is not None and not _is_as_noted(one, field):
             one |= {"pandas_type": _kind(field), "numpy_type": "object", "metadata": None}
             found = True
