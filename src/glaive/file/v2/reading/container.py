@@ -24,6 +24,7 @@ from glaive.format.wire import DecodeError, parse, unseal
 from glaive.io.checksums import Expected, VerifyingReader, check
 from glaive.io.store import RangeReader
 from glaive.memory import as_array
+from glaive.named_tuple import NamedTuple
 from glaive.types import ByteRange, UInt64s, Where
 
 if TYPE_CHECKING:
@@ -53,21 +54,27 @@ def tail_bytes(reader: RangeReader) -> int:
     return _MAPPED_TAIL_BYTES if reader.mapped else _TAIL_BYTES
 
 
+class _End(NamedTuple):
+    """The bytes of a file from ``start`` on; replaced as one, since threads share a container."""
+
+    start: int
+    data: pa.Buffer
+
+
 class Container:
     """The metadata section of an opened file."""
 
     __slots__ = (
-        "_base", "_columns", "_prepared", "_start", "_tail", "checksums", "footer", "path",
-        "reader",
+        "_base", "_columns", "_end", "_prepared", "checksums", "footer", "path", "reader",
     )  # fmt: skip
 
     def __init__(self, reader: RangeReader, tail: pa.Buffer | None = None) -> None:
         self.reader = reader
         self.path = reader.path
-        self._tail = reader.tail(tail_bytes(reader)) if tail is None else tail
+        tail = reader.tail(tail_bytes(reader)) if tail is None else tail
         size = reader.size
-        self._start = size - self._tail.size
-        self.footer = FileFooter.parse(self._tail, size, where=self.path)
+        self._end = _End(size - tail.size, tail)
+        self.footer = FileFooter.parse(tail, size, where=self.path)
         self._base = size - FileFooter.SIZE
         self._columns: UInt64s | None = None
         self._prepared: dict[int, pa.Buffer] = {}
@@ -78,26 +85,26 @@ class Container:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held: the end of the file, where it was fetched."""
-        return 0 if self.reader.mapped else self._tail.size
+        return 0 if self.reader.mapped else self._end.data.size
 
     # ------------------------------------------------------------------ metadata bytes
 
     def _bytes(self, offset: int, size: int, section: str) -> pa.Buffer:
         """Bytes of the metadata section; fetches the rest of it when necessary."""
         self._check_within(offset, size, section)
-        if offset < self._start and (self.reader.mapped or self._is_large):
+        end = self._end
+        if offset < end.start and (self.reader.mapped or self._is_large(end)):
             return self.reader.read([ByteRange(offset, size)])[0]
-        if offset < self._start:
-            first = min(offset, self._first_metadata_byte())
-            rest = self.reader.read([ByteRange(first, self._start - first)])[0]
-            self._tail = pa.py_buffer(rest.to_pybytes() + self._tail.to_pybytes())
-            self._start = first
-        return self._tail.slice(offset - self._start, size)
+        if offset < end.start:
+            first = min(offset, self._first_metadata_byte(end))
+            rest = self.reader.read([ByteRange(first, end.start - first)])[0]
+            end = _End(first, pa.py_buffer(rest.to_pybytes() + end.data.to_pybytes()))
+            self._end = end
+        return end.data.slice(offset - end.start, size)
 
-    @property
-    def _is_large(self) -> bool:
+    def _is_large(self, end: _End) -> bool:
         """Whether so much metadata is missing that only the needed part should be fetched."""
-        return self._start - self._first_metadata_byte() > MAX_SINGLE_READ
+        return end.start - self._first_metadata_byte(end) > MAX_SINGLE_READ
 
     def prepare(self, columns: Sequence[int]) -> None:
         """Fetch the metadata of these columns with two requests, in a file of many columns.
@@ -106,7 +113,8 @@ class Container:
         """
         footer = self.footer
         wanted = [column for column in columns if 0 <= column < footer.columns]
-        if self._start <= footer.metadata_start or not wanted or not self._is_large:
+        end = self._end
+        if end.start <= footer.metadata_start or not wanted or not self._is_large(end):
             return
         table = footer.column_table
         entries = self.reader.read([ByteRange(table + _PAIR * column, _PAIR) for column in wanted])
@@ -116,7 +124,7 @@ class Container:
         self._check_apart(np.array([size for _, size in ranges], np.uint64))
         self._prepared.update(zip(wanted, self.reader.read(ranges), strict=True))
 
-    def _first_metadata_byte(self) -> int:
+    def _first_metadata_byte(self, end: _End) -> int:
         """Where the metadata begins: the schema, or else the first column metadata.
 
         The footer does not have the position of the schema; the table of global buffers does,
@@ -124,9 +132,9 @@ class Container:
         """
         footer = self.footer
         first = min(footer.metadata_start, footer.column_table, footer.global_table)
-        at = footer.global_table - self._start
-        if footer.global_buffers and 0 <= at <= self._tail.size - _PAIR:
-            (position,) = struct.unpack_from("<Q", self._tail, at)
+        at = footer.global_table - end.start
+        if footer.global_buffers and 0 <= at <= end.data.size - _PAIR:
+            (position,) = struct.unpack_from("<Q", end.data, at)
             first = min(position, first)
         return first
 
@@ -231,8 +239,9 @@ class Container:
         """
         from glaive.format.checksums import TRAILER, FileChecksums
 
-        footer = self.footer
-        if not reader.always and footer.metadata_start - TRAILER < self._start and self._is_large:
+        footer, end = self.footer, self._end
+        before = footer.metadata_start - TRAILER < end.start
+        if not reader.always and before and self._is_large(end):
             return None
         place = self.checksums_range()
         if place is None:
@@ -241,11 +250,11 @@ class Container:
         checksums = FileChecksums.parse(raw, footer.columns, where=self.path)
         if checksums is None:
             return None
-        start = footer.metadata_start
+        start, end = footer.metadata_start, self._end
         size = self._base + FileFooter.SIZE - start
         metadata = (
-            self._tail.slice(start - self._start)
-            if start >= self._start
+            end.data.slice(start - end.start)
+            if start >= end.start
             else reader.read([ByteRange(start, size)])[0]
         )
         check(Expected(checksums.metadata, "metadata of a file", Where(self.path)), metadata)
