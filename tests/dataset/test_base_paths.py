@@ -9,6 +9,7 @@ import pytest
 
 import glaive
 from glaive.errors import CommitConflictError, OptionError
+from glaive.format.manifest import encode_manifest
 from glaive.fragment import write_fragments
 from glaive.io.local import LocalStore
 from glaive.table.load import open_latest
@@ -145,3 +146,50 @@ def test_an_overwrite_below_a_base_path_that_a_restore_removes_is_a_conflict(
     assert glaive.dataset(tmp_path / "t").to_table() == TABLE
     overwrite = glaive.LanceOperation.Overwrite(TABLE.schema, plain)
     assert glaive.LanceDataset.commit(tmp_path / "t", overwrite, read_version=read).version == 4
+
+
+@pytest.mark.spec("sec-6")
+@pytest.mark.parametrize("named", ["path", "uri"])
+def test_a_place_that_is_given_to_write_to_is_no_name_of_another_one(
+    tmp_path: Path, named: str
+) -> None:
+    """Whoever made the dataset chose the names of its base paths, and may call them anything."""
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    given = str(mine) if named == "path" else mine.as_uri()
+    uri = tmp_path / "t"
+    glaive.write_dataset(TABLE, uri, initial_bases=[Base(str(other), given), Base(given, "m")])
+    glaive.write_dataset(TABLE, uri, mode="append", target_bases=[given])
+    assert len(list(mine.glob("*.lance"))) == 1
+    dataset = glaive.dataset(uri)
+    dataset.merge_insert("x").when_not_matched_insert_all().target_bases([given]).execute(
+        pa.table({"x": [7]})
+    )
+    assert len(list(mine.glob("*.lance"))) == 2
+    assert not other.exists()
+
+
+@pytest.mark.spec("sec-6")
+def test_a_name_that_looks_like_a_place_is_none_to_write_to(tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    glaive.write_dataset(TABLE, tmp_path / "t", initial_bases=[Base(str(other), str(mine))])
+    with pytest.raises(OptionError, match="has no base path"):
+        glaive.write_dataset(TABLE, tmp_path / "t", mode="append", target_bases=[str(mine)])
+    assert not other.exists()
+
+
+def test_of_base_paths_with_one_id_the_first_is_shown_and_written_to(tmp_path: Path) -> None:
+    """No writer makes such: files are looked for below the first."""
+    uri, first, second = tmp_path / "t", tmp_path / "first", tmp_path / "second"
+    glaive.write_dataset(TABLE, uri, initial_bases=[Base(str(first), "a"), Base(str(second), "b")])
+    manifest = open_latest(LocalStore(uri))
+    manifest.wire.base_paths[1].id = manifest.wire.base_paths[0].id
+    rewritten = encode_manifest(
+        manifest.wire, transaction=manifest.transaction or b"", index_section=None
+    )
+    Path(manifest.where).write_bytes(b"".join(map(bytes, map(memoryview, rewritten))))
+    shown = glaive.dataset(uri).base_paths()
+    assert [(base.name, base.path) for base in shown.values()] == [("a", str(first))]
+    glaive.write_dataset(TABLE, uri, mode="append", target_bases=["a"])
+    with pytest.raises(OptionError, match="has no base path 'b'"):
+        glaive.write_dataset(TABLE, uri, mode="append", target_bases=["b"])
+    assert glaive.dataset(uri).count_rows() == glaive.dataset(uri).to_table().num_rows == 6

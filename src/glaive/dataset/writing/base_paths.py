@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import count
+from pathlib import Path
 
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataclass import dataclass
@@ -106,7 +107,7 @@ def base_paths_of(manifest: Manifest) -> dict[int, DatasetBasePath]:
         base.id: DatasetBasePath(
             base.path, base.name if base.HasField("name") else None, base.is_dataset_root, base.id
         )
-        for base in manifest.wire.base_paths
+        for base in reversed(manifest.base_paths.values())
     }
 
 
@@ -131,6 +132,11 @@ class DataLocation:
         return data_file_path(name) if self.is_root else name
 
 
+def _is_place(target: str) -> bool:
+    """Whether a caller who gives this means a place, and not what a dataset calls another one."""
+    return "://" in target or Path(target).is_absolute()
+
+
 def find_locations(
     store: ObjectStore,
     bases: Sequence[table_pb2.BasePath],
@@ -145,7 +151,8 @@ def find_locations(
     bases
         Base paths of the dataset.
     targets
-        Names or paths of some of them; the URI of the dataset means its root.
+        Names or paths of some of them; the URI of the dataset means its root. What is written as an
+        absolute path or as a URI is no name: who made the dataset chose the names.
     everywhere
         Use the dataset's root and all base paths.
 
@@ -161,7 +168,9 @@ def find_locations(
         if target == store.uri:
             chosen.append(None)
             continue
-        matching = [base for base in bases if target in (base.name, base.path)]
+        matching = [base for base in bases if target == base.path]
+        if not matching and not _is_place(target):
+            matching = [base for base in bases if target == base.name]
         if not matching:
             known = ", ".join(base.name or base.path for base in bases) or "none"
             raise OptionError(
