@@ -242,6 +242,30 @@ def test_an_empty_folder_is_not_removed_behind_a_link_put_there_meanwhile(root: 
     assert (root.parent / "outside" / "empty").is_dir()
 
 
+@pytest.mark.spec("sec-7")
+@pytest.mark.parametrize("way", ["link", "sub/link", "link/empty"])
+def test_a_folder_of_a_catalogue_that_became_a_link_is_not_removed(root: Path, way: str) -> None:
+    """As where somebody exchanges the folder of a table while the table is dropped."""
+    there = root.parent / "outside" / "empty"
+    there.mkdir()
+    link = root / way.removesuffix("/empty")
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(there if link.name == way.rpartition("/")[2] else there.parent)
+    LocalStore(root).below(way).remove_folders()
+    assert there.is_dir()
+    assert link.is_symlink()
+
+
+def test_a_folder_of_a_catalogue_goes_once_it_is_empty(root: Path) -> None:
+    (root / "a/b/data").mkdir(parents=True)
+    LocalStore(root).below("a/b").remove_folders()
+    assert list((root / "a").iterdir()) == []
+    LocalStore(root).below("a/b").remove_folders()
+    (root / "a/x").touch()
+    LocalStore(root).below("a").remove_folders()
+    assert (root / "a/x").exists()
+
+
 def test_empty_folders_go_but_links_stay(root: Path) -> None:
     (root / "link").symlink_to("../outside")
     store = LocalStore(root)

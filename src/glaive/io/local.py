@@ -237,10 +237,23 @@ class LocalStore(ObjectStore):
         return names_in(self.full(prefix))
 
     def remove_folders(self) -> None:
-        """Remove the root and the directories below it, as far as they are empty."""
+        """Remove the root and the directories below it, as far as they are empty.
+
+        A root that is a folder of the one which the caller named is no link, nor behind one.
+        """
         named = [path for path in folders_below(self.root) if self.can_name(path)]
         self.remove_empty(named)
-        remove_root(self.root)
+        above, _, name = self.root[len(self.anchor) + 1 :].rpartition("/")
+        if self.through_links or not name:
+            remove_root(self.root)
+            return
+        try:
+            with opened_folder(self.anchor, above, "") as at:
+                remove_folder(at, name)
+        except (FileNotFoundError, NotADirectoryError, LeadsOutError):
+            return
+        except OSError as error:
+            raise from_system(error, self.root, "remove") from None
 
     def head(self, path: str) -> ObjectMeta:
         """Size and time of a file."""
