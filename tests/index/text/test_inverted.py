@@ -219,6 +219,16 @@ def test_blocks_of_other_than_128_or_256_documents_are_damage(size: str) -> None
         Inverted().merge([segment], None, out)
 
 
+@pytest.mark.parametrize("name", ["\\ud800", "\\u001b[2J", "a\\nb"])
+def test_the_name_of_an_unknown_tokenizer_in_a_message_can_be_printed(name: str) -> None:
+    params = f'{{"base_tokenizer": "{name}"}}'
+    segment, out = written({"partitions": "[7]", "params": params})
+    with pytest.raises(CorruptFileError, match=r"base tokenizer.*metadata\.lance") as caught:
+        Inverted().merge([segment], None, out)
+    assert str(caught.value).isprintable()
+    assert str(caught.value).encode()
+
+
 @pytest.mark.spec("rel-23")
 def test_partitions_that_are_not_listed_are_damage() -> None:
     segment, out = written({"posting_tail_codec": "varint_delta_v1", "format_version": "2"})

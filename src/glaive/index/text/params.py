@@ -192,8 +192,10 @@ class TextParams:
             base not in BASE_TOKENIZERS and base.partition("/")[0] not in DICTIONARY_TOKENIZERS
         ):
             names = ", ".join((*BASE_TOKENIZERS, "jieba", "lindera/<dictionary>"))
+            # In a file it may be half of a surrogate pair, with which no message is printed.
+            shown = repr(str(base))[1:-1]
             return (
-                f"unknown base tokenizer {base}: base_tokenizer {base!r} is not known; there are "
+                f"unknown base tokenizer {shown}: base_tokenizer {base!r} is not known; there are "
                 f"{names}"
             )
         if self.language not in LANGUAGES:
