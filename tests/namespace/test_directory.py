@@ -630,6 +630,37 @@ def test_dropping_a_table_deletes_nothing_that_a_link_leads_to(
 
 
 @pytest.mark.spec("sec-14")
+@pytest.mark.parametrize("links_at", ["the table", "a folder above it"])
+def test_tags_branches_and_versions_are_not_deleted_where_a_link_of_a_table_leads(
+    tmp_path: Path, links_at: str
+) -> None:
+    mine, root = tmp_path / "mine", tmp_path / "shop"
+    catalogue = connect("dir", {"root": str(root)})
+    call(catalogue, "create_table", ["own"], ipc())
+    dataset = glaive.write_dataset(ROWS, mine / "x.lance")
+    dataset.tags.create("first", 1)
+    dataset.create_branch("side", 1)
+    if links_at == "a folder above it":
+        (root / "sub").symlink_to(mine)
+        call(catalogue, "register_table", ["t"], location="sub/x.lance")
+    else:
+        (root / "t.lance").symlink_to(mine / "x.lance")
+    deletions = {"delete_table_tag": {"tag": "first"}, "delete_table_branch": {"name": "side"}}
+    for deletion, given in deletions.items():
+        with pytest.raises(failures.PermissionDeniedError, match="is a link to"):
+            call(catalogue, deletion, ["t"], **given)
+    every = [{"start_version": 0, "end_version": 9}]
+    with pytest.raises(GlaiveError, match="is a link to"):
+        call(catalogue, "batch_delete_table_versions", ["t"], ranges=every)
+    assert (list(dataset.tags.list()), list(dataset.branches.list())) == (["first"], ["side"])
+    assert dataset.checkout_version(("side", None)).to_table() == ROWS
+    allowed = connect("dir", {"root": str(root), "storage.delete_through_links": "true"})
+    for deletion, given in deletions.items():
+        call(allowed, deletion, ["t"], **given)
+    assert (list(dataset.tags.list()), list(dataset.branches.list())) == ([], [])
+
+
+@pytest.mark.spec("sec-14")
 def test_taking_out_a_table_hides_none_that_its_link_leads_to(tmp_path: Path) -> None:
     other = connect("dir", {"root": str(tmp_path / "other")})
     catalogue = connect("dir", {"root": str(tmp_path / "shop")})

@@ -9,6 +9,8 @@ import lance_namespace as interface
 
 from glaive.errors import CorruptFileError, GlaiveError, RefExistsError, RefNotFoundError
 from glaive.format.json_schema import json_to_schema
+from glaive.io.store import ObjectStore
+from glaive.namespace import folders
 from glaive.namespace.errors import (
     InvalidInputError,
     TableBranchAlreadyExistsError,
@@ -20,6 +22,7 @@ from glaive.namespace.identifiers import id_of, text_of, value
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
+    from glaive.namespace.manifest_table import Place
 
 __all__ = ["TableChanges"]
 
@@ -46,6 +49,12 @@ _TEXT_OPTIONS = (
 
 class TableChanges(ABC):
     """Operations that change more than rows; a part of :class:`DirectoryNamespace`."""
+
+    store: ObjectStore
+
+    @abstractmethod
+    def _find(self, path: tuple[str, ...]) -> Place:
+        """Implemented by the namespace of which this is a part."""
 
     @abstractmethod
     def _open(self, request: object) -> LanceDataset:
@@ -185,7 +194,7 @@ class TableChanges(ABC):
     def delete_table_tag(self, request: Any) -> interface.DeleteTableTagResponse:
         """Delete a tag."""
         with as_namespace_errors(_name(request)):
-            self._tagged(request).tags.delete(value(request, "tag", ""))
+            self._confined(request).tags.delete(value(request, "tag", ""))
         return interface.DeleteTableTagResponse()
 
     def create_table_branch(self, request: Any) -> interface.CreateTableBranchResponse:
@@ -204,7 +213,7 @@ class TableChanges(ABC):
         """Delete a branch."""
         try:
             with as_namespace_errors(_name(request)):
-                self._tagged(request).branches.delete(value(request, "name", ""))
+                self._confined(request).branches.delete(value(request, "name", ""))
         except RefNotFoundError as error:
             raise TableBranchNotFoundError(str(error)) from error
         return interface.DeleteTableBranchResponse()
@@ -212,6 +221,11 @@ class TableChanges(ABC):
     def _tagged(self, request: object) -> LanceDataset:
         """The newest version of the table: the version of the request is that of a tag."""
         return self._open({"id": id_of(request, of_table=True)})
+
+    def _confined(self, request: object) -> LanceDataset:
+        """The same to delete files of, which no link may lead to."""
+        folders.refuse_links(self.store, self._find(id_of(request, of_table=True)).folder)
+        return self._tagged(request)
 
 
 def _name(request: object) -> str:
