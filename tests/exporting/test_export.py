@@ -485,6 +485,31 @@ def test_a_job_killed_at_any_step_goes_on(opened: OpenedVersion, tmp_path: Path,
     assert left, "files that were being written"
 
 
+def test_the_mark_names_the_files_of_all_that_ended_at_whatever_step_another_was_killed(
+    opened: OpenedVersion, tmp_path: Path
+) -> None:
+    """Also of those that could not remove their claim any more, once they had written a mark."""
+    step, killed = 0, True
+    while killed:
+        step += 1
+        folder = tmp_path / f"out{step}"
+        for job in ("first", "second"):
+            export_files(opened, str(folder), "arrow", "append", job_id=job)
+        ended = parts(folder)
+        for path in ended:
+            (folder / path.stem.replace("part-00000", "_started")).write_text("{}")
+
+        def run(folder: Path = folder) -> dict[str, int]:
+            return export_files(opened, str(folder), "arrow", "append", job_id="third")
+
+        killed = killed_at_step(str(folder), run, step)
+        run()
+        assert {*ended} < {*parts(folder)}
+        files = json.loads((folder / "_SUCCESS").read_text())["files"]
+        assert files == [path.name for path in parts(folder)]
+    assert step > 5
+
+
 def test_files_that_another_export_is_writing_stay(opened: OpenedVersion, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     export_files(opened, str(folder), "json", job_id="other")

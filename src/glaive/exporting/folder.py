@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from glaive.dataclass import dataclass
 from glaive.entropy import random_bytes
@@ -29,6 +29,7 @@ from glaive.errors import (
     OptionError,
     StoreError,
 )
+from glaive.exporting.file_names import DONE, PART, claims_of, ended_runs, is_exported, job_of
 from glaive.io.store import ObjectStore
 from glaive.io.temporary import final_name
 
@@ -46,21 +47,6 @@ __all__ = [
 ]
 
 ExportMode: TypeAlias = Literal["errorifexists", "ignore", "append", "overwrite"]
-
-_DONE: Final = "_SUCCESS"
-"""The mark, named as Spark's."""
-
-_JOB: Final = r"[A-Za-z0-9._-]+"
-"""Never a path: what lies in a folder below is of somebody else."""
-
-_ROWS: Final = r"part-(?:[mr]-)?[0-9]{5,}(?:[-_.][-A-Za-z0-9_.]*)?"
-_EXPORTED: Final = re.compile(
-    rf"{_ROWS}|_SUCCESS|_started-{_JOB}-[0-9a-f]{{16}}|\.(?:{_ROWS}|_SUCCESS)\.crc"
-)
-"""Files that exports write, glaive's and Spark's."""
-
-_PART: Final = re.compile(rf"part-\d+-({_JOB})-([0-9a-f]{{16}})\.\w+")
-_CLAIM: Final = re.compile(rf"_started-({_JOB})-([0-9a-f]{{16}})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +120,7 @@ class ReplacedFiles:
 
     def has(self, path: str, final: str, job: str) -> bool:
         """Whether a file is to be removed: one of these, or of a job that runs again."""
-        part = _PART.fullmatch(final)
+        part = PART.fullmatch(final)
         return path in self.paths or (part is not None and (part[1] == job or part[2] in self.runs))
 
 
@@ -172,12 +158,15 @@ def begin(run: ExportRun, mode: ExportMode) -> ReplacedFiles | None:
         ``overwrite`` would remove files that no export wrote.
     """
     folder = run.folder
-    if not _is_free(run, mode, _listed(folder)):
+    listed = _listed(folder)
+    if not _is_free(run, mode, listed):
         return None
-    ended = read_mark(folder).get("run")
-    if mode in ("append", "overwrite"):  # else there is none
+    if mode in ("append", "overwrite"):  # else there is no mark
+        # Without it, runs that were stopped when they had written a mark would count as going on.
+        ended = ended_runs(read_mark(folder).get("files", ()))
+        folder.delete(sorted(path for path, of in claims_of(listed).items() if of in ended))
         # Before the claim, so that the mark of a run that takes the place of this one stays.
-        folder.delete([_DONE])
+        folder.delete([DONE])
     folder.put(run.claim, [json.dumps({"mode": mode}).encode()], mode="create")
     try:
         # First the unfinished ones: the runs that write them then have claims in the listing.
@@ -192,21 +181,18 @@ def begin(run: ExportRun, mode: ExportMode) -> ReplacedFiles | None:
         return None
 
     def replaces(final: str) -> bool:
-        return _job_of(final) == run.job or (
-            mode == "overwrite" and _EXPORTED.fullmatch(final) is not None
-        )
+        return job_of(final) == run.job or (mode == "overwrite" and is_exported(final))
 
     replaced = [path for path in listed if replaces(path)]
-    claims = {path: match[2] for path in listed if (match := _CLAIM.fullmatch(path))}
+    claims = claims_of(listed)
     fenced = {path for path in claims if path in replaced}
-    # The claim of a run that was stopped when it had written the mark goes, too; not its files.
-    folder.delete(sorted(path for path in claims if path in fenced or claims[path] == ended))
+    folder.delete(sorted(fenced))
     alone = len(fenced) == len(claims)  # else it may be another's mark that is being written
     replaced += [
-        path for path, final in unfinished.items() if replaces(final) or (final == _DONE and alone)
+        path for path, final in unfinished.items() if replaces(final) or (final == DONE and alone)
     ]
     return ReplacedFiles(
-        frozenset(replaced) - {_DONE, *claims}, frozenset(claims[path] for path in fenced)
+        frozenset(replaced) - {DONE, *claims}, frozenset(claims[path] for path in fenced)
     )
 
 
@@ -271,7 +257,7 @@ def _settle(run: ExportRun, names: frozenset[str], replaced: ReplacedFiles) -> l
 
 def clear(folder: ObjectStore, job: str) -> None:
     """Remove what the last run of a job left if it was stopped when it had written the mark."""
-    marks = [path for path, final in _unfinished(folder) if final == _DONE]
+    marks = [path for path, final in _unfinished(folder) if final == DONE]
     run = read_mark(folder).get("run")
     folder.delete([*marks, *([] if run is None else [ExportRun(folder, job, run).claim])])
 
@@ -283,7 +269,7 @@ def read_mark(folder: ObjectStore) -> dict[str, Any]:
     out.
     """
     try:
-        facts = json.loads(folder.get(_DONE).to_pybytes())
+        facts = json.loads(folder.get(DONE).to_pybytes())
     except (ObjectNotFoundError, ValueError, RecursionError):
         return {}
     if not isinstance(facts, dict):
@@ -310,7 +296,7 @@ def _write_mark(run: ExportRun, facts: Mapping[str, object], left: Sequence[str]
         return [json.dumps({**facts, "files": files}).encode()]
 
     try:
-        folder.put(_DONE, mark(_whole(left, run)), mode="create")
+        folder.put(DONE, mark(_whole(left, run)), mode="create")
     except StoreError as error:
         found = read_mark(folder)
         # Once the mark is there the run has ended, and its files stay.
@@ -324,7 +310,7 @@ def _write_mark(run: ExportRun, facts: Mapping[str, object], left: Sequence[str]
         # It is of an export that appended since the listing, and may have its claim still.
         listed, ended = _listed(folder), found.get("files")
         also = set(listed).intersection(ended if isinstance(ended, list) else ())
-        folder.put(_DONE, mark(sorted(also.union(_whole(listed, run)))))
+        folder.put(DONE, mark(sorted(also.union(_whole(listed, run)))))
 
 
 def complete_mark(folder: ObjectStore, names: frozenset[str]) -> None:
@@ -336,12 +322,12 @@ def complete_mark(folder: ObjectStore, names: frozenset[str]) -> None:
     listed = set(_listed(folder))
     if names <= listed:  # else another run replaces them
         files = sorted(names.union(listed.intersection(files)))
-        folder.put(_DONE, [json.dumps({**found, "files": files}).encode()])
+        folder.put(DONE, [json.dumps({**found, "files": files}).encode()])
 
 
 def _is_free(run: ExportRun, mode: ExportMode, listed: Sequence[str]) -> bool:
     """Whether a run may begin, given what is there; see :func:`begin`."""
-    found = [path for path in listed if _job_of(path) != run.job]
+    found = [path for path in listed if job_of(path) != run.job]
     if found and mode == "errorifexists":
         raise DatasetExistsError(
             f"{run.folder.uri} has files, such as {found[0]}. Pass mode='append' or 'overwrite', "
@@ -361,27 +347,21 @@ def refuse_others(folder: ObjectStore, listed: Iterable[str] | None = None) -> N
         Names the first one.
     """
     for path in _listed(folder) if listed is None else listed:
-        if not _EXPORTED.fullmatch(path):
+        if not is_exported(path):
             raise OptionError(
                 f"mode 'overwrite': {path!r} in {folder.uri} is no file of an export. Remove it, "
                 "or choose another folder"
             )
 
 
-def _job_of(path: str) -> str | None:
-    """The job that wrote a file; ``None`` if glaive's exports did not."""
-    match = _PART.fullmatch(path) or _CLAIM.fullmatch(path)
-    return None if match is None else match[1]
-
-
 def _whole(paths: Sequence[str], run: ExportRun) -> list[str]:
     """The files for readers: neither hidden ones, nor those of other runs that go on."""
-    unended = {match[2] for path in paths if (match := _CLAIM.fullmatch(path))} - {run.id}
+    unended = {*claims_of(paths).values()} - {run.id}
     return [
         path
         for path in paths
         if not any(part.startswith(("_", ".")) for part in path.split("/"))
-        and not ((part := _PART.fullmatch(path)) and part[2] in unended)
+        and not ((part := PART.fullmatch(path)) and part[2] in unended)
     ]
 
 
