@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow.compute import list_value_length
 
+import glaive
+from glaive.arrow.buffers import MAX_IMPLIED_POSITIONS
 from glaive.arrow.build import all_null
 from glaive.arrow.capacity import MAX_OFFSET, in_parts, row_weights, too_large, weight
 from glaive.arrow.chunked import (
@@ -90,10 +94,25 @@ def test_a_single_row_that_is_too_large_is_an_error() -> None:
         list(in_parts(work, 0, 5))
 
 
-def test_more_nulls_than_arrow_counts_are_too_many_for_an_array() -> None:
-    assert len(all_null(pa.null(), 2**47)) == 2**47
-    with pytest.raises(CapacityError, match="read fewer rows"):
-        all_null(pa.null(), 2**64)
+def test_nulls_without_memory_are_as_many_in_an_array_as_positions() -> None:
+    assert len(all_null(pa.null(), MAX_IMPLIED_POSITIONS)) == MAX_IMPLIED_POSITIONS
+    for count in (MAX_IMPLIED_POSITIONS + 1, 2**47, 2**64):
+        with pytest.raises(CapacityError, match="Read fewer rows"):
+            all_null(pa.null(), count)
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize("version", ["0.1", "2.0"])
+def test_null_items_of_lists_are_read_some_at_a_time(version: str, tmp_path: Path) -> None:
+    rows, each = 5, MAX_IMPLIED_POSITIONS // 2
+    offsets = pa.array([row * each for row in range(rows + 1)], pa.int64())
+    lists = pa.LargeListArray.from_arrays(offsets, pa.nulls(rows * each))
+    dataset = glaive.write_dataset(
+        pa.table({"c": lists}), str(tmp_path), data_storage_version=version
+    )
+    parts: list[Any] = [batch["c"] for batch in dataset.to_batches()]
+    assert max(len(part.flatten()) for part in parts) == MAX_IMPLIED_POSITIONS
+    assert pa.concat_arrays(list(map(list_value_length, parts))).to_pylist() == [each] * rows
 
 
 def test_the_error_says_how_many_and_what_helps() -> None:

@@ -110,10 +110,13 @@ def test_lists_of_more_nulls_than_can_be_counted_are_not_taken_together(
     tracemalloc.stop()
 
 
-def test_one_list_of_nulls_without_bytes_is_read(tmp_path: Path) -> None:
+def test_one_list_of_more_nulls_than_there_is_room_for_positions_is_not_read(
+    tmp_path: Path,
+) -> None:
     column = endless_list_of_2_0(tmp_path, pa.large_list(pa.null()))
-    lists: Any = column.take(np.array([1]))
-    assert len(lists.values) == lists.value_lengths()[0].as_py() == MANY
+    with pytest.raises(CapacityError):
+        column.take(np.array([1]))
+    assert column.take(np.array([0])).to_pylist() == [[]]
 
 
 def wild_lists_of_0_1(

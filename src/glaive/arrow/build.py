@@ -83,17 +83,21 @@ def all_null(kind: pa.DataType, count: int) -> pa.Array:
     Raises
     ------
     CapacityError
-        They take more than ``MOST_IMPLIED`` bytes.
+        They take more than ``MOST_IMPLIED`` bytes, or are more than ``MAX_IMPLIED_POSITIONS``.
     """
+    check_implied(count, _null_bits(kind), kind)
+    return _nulls(kind, count)
+
+
+def _nulls(kind: pa.DataType, count: int) -> pa.Array:
     if pa.types.is_null(kind):
         if count >> 62:  # items of lists, whose numbers are products
             raise CapacityError(f"{count} nulls in one array: read fewer rows", parts=count >> 61)
         # Without the bitmap that Arrow would make and never read.
         return pa.Array.from_buffers(kind, count, [None], count)
-    check_implied(_null_bits(kind) * count, kind)
     if pa.types.is_fixed_size_list(kind) and not _null_bits(kind.value_type):
-        # Nor one of all items.
-        items = all_null(kind.value_type, count * kind.list_size)
+        # Nor one of all items, which nobody looks at below a null.
+        items = _nulls(kind.value_type, count * kind.list_size)
         validity = as_buffer(np.zeros((count + 7) // 8, np.uint8))
         return pa.Array.from_buffers(kind, count, [validity], count, children=[items])
     nulls: Any = pa.nulls
@@ -124,14 +128,20 @@ def _null_bits(kind: Any) -> int:
     return 129  # offsets, or a view
 
 
-def check_implied(bits: int, kind: pa.DataType) -> None:
-    """Refuse more than ``MOST_IMPLIED`` of values without bytes, before memory is taken."""
-    if bits > 8 * MOST_IMPLIED:
+def check_implied(count: int, bits: int, kind: pa.DataType) -> None:
+    """Refuse more than ``MOST_IMPLIED`` of values without bytes, before memory is taken.
+
+    Each value counts as its bits, or as the 64 of its position: who looks at items of lists has a
+    position for each, also of those that take no memory.
+    """
+    size = count * max(64, bits) // 8
+    if size > MOST_IMPLIED:
         raise CapacityError(
-            f"{bits // 8} bytes of {kind} in one array of nulls or of one repeated value: at most "
-            f"{MOST_IMPLIED} are supported (twice GLAIVE_MAX_DECODED_BYTES_PER_PAGE, at most 2 GiB)"
-            ". Read fewer rows at a time; if the file should not have as many, it is damaged.",
-            parts=-(-bits // (8 * MOST_IMPLIED)),
+            f"{size} bytes of {kind} in one array of nulls or of one repeated value, 8 or more for "
+            f"each: at most {MOST_IMPLIED} are supported (twice GLAIVE_MAX_DECODED_BYTES_PER_PAGE, "
+            "at most 2 GiB). Read fewer rows at a time; if the file should not have as many, it is "
+            "damaged.",
+            parts=-(-size // MOST_IMPLIED),
         )
 
 
@@ -279,18 +289,17 @@ def _repeat(
     if isinstance(value, FixedWidth):
         storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
         if storage.id == pa.bool_().id and value.bits == 8:
-            check_implied(block.count, kind)
+            check_implied(block.count, 1, kind)
             bit = int(items_of(value.values, np.uint8, 1)[0]) & 1
             fill = np.full((block.count + 7) // 8, 0xFF if bit else 0, np.uint8)
             repeated: Block = FixedWidth(as_buffer(fill), 1, block.count)
             return to_array(repeated, kind, validity, null_count, where)
     if isinstance(value, FixedWidth) and value.bits in (8, 16, 32, 64):
-        check_implied(block.count * value.bits, kind)
+        check_implied(block.count, value.bits, kind)
         word = items_of(value.values, f"<u{value.bits // 8}", 1)[0]
         filled = FixedWidth(as_buffer(np.full(block.count, word)), value.bits, block.count)
         return to_array(filled, kind, validity, null_count, where)
-    # Positions take 8 bytes each.
-    check_implied(block.count * max(64, _value_bits(value)), kind)
+    check_implied(block.count, _value_bits(value), kind)
     repeated = take_block(value, np.zeros(block.count, np.int64))
     return to_array(repeated, kind, validity, null_count, where)
 

@@ -36,7 +36,7 @@ def where_valid(constant: Constant, valid: Flags) -> Block:
     if size <= _SHORT or count == len(valid):
         return constant
     if count > 1:
-        check_implied(8 * size * count, pa.binary())
+        check_implied(count, 8 * size, pa.binary())
     bits = 64 if size * count > MAX_OFFSET else value.offset_bits
     offsets: Any = np.zeros(len(valid) + 1, f"<i{bits // 8}")
     np.cumsum(valid, out=offsets[1:])

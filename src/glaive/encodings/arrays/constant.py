@@ -61,8 +61,8 @@ class Constant(ArrayEncoding):
         count, bits = stop - start, offset_bits(self.kind)
         if bits is None:
             return self._fixed(count)
-        # Positions take 8 bytes each; Arrow would not notice offsets that wrap around.
-        check_implied(count * max(64, 8 * len(self.value)), self.kind)
+        # Arrow would not notice offsets that wrap around.
+        check_implied(count, 8 * len(self.value), self.kind)
         offsets = as_buffer(np.array([0, len(self.value)], f"<i{bits // 8}"))
         buffers = [None, offsets, pa.py_buffer(self.value)]
         value = pa.Array.from_buffers(self.kind, 1, buffers, 0)
@@ -71,7 +71,7 @@ class Constant(ArrayEncoding):
     def _fixed(self, count: int) -> Any:
         """A value of fixed width, repeated without positions, which may take far more."""
         width = fixed_bits(self.kind) or 0
-        check_implied(count * width, self.kind)
+        check_implied(count, width, self.kind)
         if width == 1:
             values = np.full((count + 7) // 8, 255 * (self.value[0] & 1), np.uint8)
         else:
