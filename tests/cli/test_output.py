@@ -167,6 +167,19 @@ def test_long_cells_and_lists_are_cut(capsys: pytest.CaptureFixture[str]) -> Non
     assert "[1, 2, 3, … 4 items]" in printed
 
 
+def test_a_cell_does_not_make_all_items_of_a_list_objects(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    items = pa.Array.from_buffers(pa.null(), 1 << 40, [None], 1 << 40)
+    lists = pa.LargeListArray.from_arrays(pa.array([0, 1, 1 << 40]), items)
+    nested = pa.LargeListArray.from_arrays(pa.array([0, 2, 2]), lists)
+    print_rows(pa.table({"few": lists, "nested": nested}), as_json=False)
+    printed = capsys.readouterr().out
+    many = "[null, null, null, … 1,099,511,627,775 items]"
+    assert printed.count(many) == 2
+    assert f"[[null], {many}]" in printed
+
+
 @pytest.mark.spec("rel-20")
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
 def test_a_page_that_finds_no_place_leaves_the_one_before(tmp_path: Path) -> None:

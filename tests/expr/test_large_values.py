@@ -127,6 +127,15 @@ def test_calculated_constants_may_be_large() -> None:
     assert mask.to_pylist() == [False, True, False]
 
 
+def test_items_are_counted_without_a_look_at_them() -> None:
+    items = pa.Array.from_buffers(pa.null(), 1 << 40, [None], 1 << 40)
+    lists = pa.LargeListArray.from_arrays(pa.array([0, 2, None, 1 << 40]), items)
+    batch = pa.record_batch({"l": lists})
+    schema = LanceSchema.from_arrow(batch.schema)
+    counted = bind_value("cardinality(l)", schema).evaluate(batch)
+    assert counted.to_pylist() == [2, (1 << 40) - 2, None]
+
+
 SCRIPT = """
 import resource, sys
 import glaive

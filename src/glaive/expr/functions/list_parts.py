@@ -12,7 +12,7 @@ from glaive.dataclass import dataclass
 from glaive.expr.compare import compare, distinct
 from glaive.expr.functions.untyped import pa, pc
 
-__all__ = ["ListParts", "bracketed", "equal", "list_order", "lists_of", "set_key"]
+__all__ = ["ListParts", "bracketed", "equal", "list_order", "lists_of", "set_key", "sizes_of"]
 
 
 def equal(left: Any, right: Any) -> bool:
@@ -70,9 +70,7 @@ class ListParts:
     @classmethod
     def of(cls, lists: Any) -> ListParts:
         """Split an array of lists or maps."""
-        sizes = lists.offsets.to_numpy()
-        sizes = np.diff(sizes).astype(np.int64)
-        sizes[lists.is_null().to_numpy(zero_copy_only=False)] = 0
+        sizes = sizes_of(lists)
         values = lists.keys if pa.types.is_map(lists.type) else lists.flatten()
         if pa.types.is_dictionary(values.type):  # as single values are
             values = decode_dictionary(values)
@@ -91,6 +89,13 @@ class ListParts:
         """Return which rows have a value for which the mask ``chosen`` is true."""
         mask = pc.fill_null(chosen, False).to_numpy(zero_copy_only=False)
         return np.bincount(self.rows[mask], minlength=len(self.sizes)) > 0
+
+
+def sizes_of(lists: Any) -> Any:
+    """The number of values of each list or map; a null row has none. Shape ``(rows,)``."""
+    sizes = np.diff(lists.offsets.to_numpy()).astype(np.int64)
+    sizes[lists.is_null().to_numpy(zero_copy_only=False)] = 0
+    return sizes
 
 
 def bracketed(texts: Any, sizes: Any, separator: str) -> Any:

@@ -18,7 +18,7 @@ from glaive.expr.casts import cast
 from glaive.expr.coerce import is_list
 from glaive.expr.compare import comparable, floats_of
 from glaive.expr.functions.coercion import LOOSE_TEXT, check_count
-from glaive.expr.functions.list_parts import ListParts, equal, list_order, set_key
+from glaive.expr.functions.list_parts import ListParts, equal, list_order, set_key, sizes_of
 from glaive.expr.functions.list_rules import always, element_of, item_field, list_type, lists
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
@@ -95,8 +95,7 @@ def _cardinality(values: Any) -> Any:
     depth = _depth(values.type)
     if depth > 1:
         return map_rows(pa.uint64(), lambda value: math.prod(_dims(value, depth)), values)
-    parts = ListParts.of(values)
-    return pc.if_else(values.is_valid(), pa.array(parts.sizes, pa.uint64()), None)
+    return pc.if_else(values.is_valid(), pa.array(sizes_of(values), pa.uint64()), None)
 
 
 @function(

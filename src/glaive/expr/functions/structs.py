@@ -11,7 +11,7 @@ import numpy as np
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_list
 from glaive.expr.functions.coercion import check_count, refuse
-from glaive.expr.functions.list_parts import ListParts, lists_of
+from glaive.expr.functions.list_parts import ListParts, lists_of, sizes_of
 from glaive.expr.functions.list_rules import item_field, list_type
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.unify import unify
@@ -105,7 +105,7 @@ def _one_map(result: str) -> Any:
 
 def _parts(values: Any, items: Any) -> Any:
     """Lists of some items (keys, values or entries) of the maps."""
-    offsets = np.concatenate([[0], np.cumsum(ListParts.of(values).sizes)])
+    offsets = np.concatenate([[0], np.cumsum(sizes_of(values))])
     lists = lists_of(items, offsets, pa.list_(item_field(items.type)))
     return pc.if_else(values.is_valid(), lists, pa.scalar(None, lists.type))
 
