@@ -39,6 +39,16 @@ def section(place: Path) -> Any:
     return table_pb2.IndexSection.FromString(found or b"")
 
 
+def put_section(place: Path, indices: Any) -> None:
+    manifest = glaive.dataset(place).manifest
+    pieces = encode_manifest(
+        manifest.complete_wire,
+        transaction=manifest.transaction or b"",
+        index_section=indices.SerializeToString(),
+    )
+    Path(manifest.where).write_bytes(b"".join(map(bytes, map(memoryview, pieces))))
+
+
 @pytest.fixture(params=["text", "vector"])
 def column(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -65,13 +75,7 @@ def place(tmp_path: Path, column: str) -> Path:
     further.base_id = 1
     further.fragment_bitmap = bitmap_of(np.array([1], np.uint32))
     indices.indices.append(further)
-    manifest = glaive.dataset(place).manifest
-    pieces = encode_manifest(
-        manifest.complete_wire,
-        transaction=manifest.transaction or b"",
-        index_section=indices.SerializeToString(),
-    )
-    Path(manifest.where).write_bytes(b"".join(map(bytes, map(memoryview, pieces))))
+    put_section(place, indices)
     return place
 
 
@@ -87,3 +91,22 @@ def test_two_segments_with_one_id_are_searched_each_with_the_rows_of_its_own(
     for _ in range(2):
         found = dataset.to_table(columns=["id"], **query)
         assert sorted(found["id"].to_pylist()) == list(range(ALL))
+
+
+@pytest.mark.spec("rel-42")
+def test_a_dataset_that_leaves_out_files_of_a_segment_takes_no_rows_from_another_in_a_session(
+    tmp_path: Path,
+) -> None:
+    place, clone = tmp_path / "t.lance", tmp_path / "clone"
+    dataset = glaive.write_dataset(rows(0, ALL), place)
+    dataset.create_scalar_index("text", "FM")
+    dataset.shallow_clone(clone, dataset.version)
+    indices = section(clone)
+    indices.indices[0].files[0].path = "other.lance"
+    put_section(clone, indices)
+    session = glaive.Session()
+    found = [
+        glaive.dataset(path, session=session).to_table(filter="contains(text, 'word')").num_rows
+        for path in (clone, place)
+    ]
+    assert found == [0, ALL]

@@ -21,6 +21,7 @@ __all__ = [
     "check_entries",
     "check_entry",
     "check_uuid",
+    "contents_of",
     "count_covered",
     "decode_index_section",
     "open_coverage",
@@ -138,6 +139,15 @@ def with_own_folders(
         if known is not entry and known != entry:
             shared.add(folder)
     return [entry for entry in entries if _folder_of(entry) not in shared] if shared else entries
+
+
+def contents_of(entry: table_pb2.IndexMetadata) -> bytes:
+    """What an entry says of what the files of its segment are, beside their place.
+
+    Entries of two datasets may name one segment, and one of them may be damaged.
+    """
+    stated = repr((entry.index_version, [file.path for file in entry.files]))
+    return stated.encode() + entry.index_details.value
 
 
 def _folder_of(entry: table_pb2.IndexMetadata) -> _Folder:

@@ -17,7 +17,7 @@ from glaive.errors import CorruptFileError
 from glaive.events import INDICES as OF_INDICES
 from glaive.events import emit
 from glaive.format.flags import Feature
-from glaive.format.index_section import with_own_folders
+from glaive.format.index_section import contents_of, with_own_folders
 from glaive.format.paths import INDICES
 from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
@@ -76,10 +76,9 @@ class IndexedSegment:
 
     def kept_under(self, snapshot: Snapshot) -> tuple[str, bytes]:
         """What all keys of it in a session begin with; it is the first one, opened."""
-        entry = self.entry
-        root, reached_by = snapshot.place_of_index(entry)
-        # Damaged entries of several kinds may name one segment.
-        kind = f"{self.kind.name} {entry.index_version} ".encode() + entry.index_details.value
+        root, reached_by = snapshot.place_of_index(self.entry)
+        # Damaged entries of several kinds may name one segment, or leave out some of its files.
+        kind = f"{self.kind.name} ".encode() + contents_of(self.entry)
         return f"{root}/{INDICES}/{UUID(bytes=self.uuid)}", self.uuid + reached_by + kind
 
 
@@ -201,7 +200,7 @@ class SnapshotIndices:
 
         try:
             root, reached_by = snapshot.place_of_index(entry)
-            key = (root, entry.uuid.uuid + reached_by, "files")
+            key = (root, entry.uuid.uuid + reached_by + contents_of(entry), "files")
             kind = kind_of(entry, snapshot.session.keep_index(key, load))
         except CorruptFileError:
             return None  # It is in no place that the manifest has: its fragments are scanned.
