@@ -44,3 +44,19 @@ def test_maps_are_ordered_by_their_entries() -> None:
     schema = LanceSchema.from_arrow(rows.schema)
     assert bind_value("l < r", schema).evaluate(rows).to_pylist() == [True, False, None, False]
     assert bind_value("least(NULL, l)", schema).evaluate(rows).to_pylist() == left
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.null()), pa.list_(pa.null(), 2)])
+def test_lists_of_nothing_but_nulls_are_compared(kind: Any) -> None:
+    lists = pa.array([[None, None], None], kind)
+    rows = pa.record_batch({"l": lists, "s": pa.StructArray.from_arrays([lists], ["x"])})
+    schema = LanceSchema.from_arrow(rows.schema)
+    expected = {
+        "l = l": [True, None],
+        "l < l": [False, None],
+        "l is distinct from l": [False, False],
+        "s = s": [True, True],
+        "s != s": [False, False],
+    }
+    for text, values in expected.items():
+        assert bind_value(text, schema).evaluate(rows).to_pylist() == values, text

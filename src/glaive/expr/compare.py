@@ -18,7 +18,7 @@ from glaive.arrow.conditions import IsOneOf, float_order
 from glaive.arrow.decimals import comparable_decimals
 from glaive.arrow.scalars import FALSE
 from glaive.errors import FilterError
-from glaive.expr.rows import repeat
+from glaive.expr.rows import count_rows, repeat
 
 __all__ = ["among", "comparable", "compare", "distinct", "floats_of", "list_spans"]
 
@@ -43,6 +43,8 @@ def compare(op: str, left: Any, right: Any, *, nulls_last: bool = False) -> Any:
     nulls_last
         Nulls within lists come after other items; else before them.
     """
+    if pa.types.is_null(left.type):
+        return pa.nulls(count_rows((left, right)), pa.bool_())
     if pa.types.is_nested(left.type):
         return _nested(op, left, right, 1 if nulls_last else -1)
     return getattr(pc, _FUNCTIONS[op])(comparable(left), comparable(right))
