@@ -105,3 +105,17 @@ def test_many_constants_are_repeated_for_few_rows_at_a_time(text: str) -> None:
         constants = [f"'{n}', {constant}" for n, constant in enumerate(constants)]
     with pytest.raises(CapacityError):
         evaluate(text.format(", ".join(constants)), table)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_lists_of_dictionaries_are_joined_as_their_values(large: bool) -> None:
+    make: Any = pa.large_list if large else pa.list_
+    words = pa.dictionary(pa.int8(), pa.string())
+    nested = [[items, ["z"]] for items in TEXTS]
+    table = pa.table({"d": pa.array(TEXTS, make(words)), "n": pa.array(nested, make(make(words)))})
+    joined = evaluate("array_concat(d, ['z'], d)", table)
+    assert joined.to_pylist() == [concatenated(items, ["z"], items) for items in TEXTS]
+    doubled = evaluate("array_concat(d, d)", table)
+    assert doubled.to_pylist() == [concatenated(items, items) for items in TEXTS]
+    flat = evaluate("flatten(n)", table)
+    assert flat.to_pylist() == [[*(items or []), "z"] for items in TEXTS]

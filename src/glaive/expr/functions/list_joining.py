@@ -12,7 +12,7 @@ from glaive.arrow.dictionaries import concat_arrays
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import check_count
 from glaive.expr.functions.list_parts import ListParts, lists_of
-from glaive.expr.functions.list_rules import item_field, list_type
+from glaive.expr.functions.list_rules import item_field, list_like, list_type
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
@@ -66,8 +66,8 @@ def _array_concat(*values: Any) -> Any:
     ends = _ends(sizes.ravel())
     order = np.repeat(begin.ravel() - ends[:-1], sizes.ravel()) + np.arange(ends[-1])
     items = concat_arrays([part.values for part in parts]).take(pa.array(order))
-    joined = lists_of(items, ends[:: len(parts)], kind)
-    return pc.if_else(_any_valid(values, rows), joined, pa.scalar(None, kind))
+    joined = lists_of(items, ends[:: len(parts)], list_like(kind, items.type))
+    return pc.if_else(_any_valid(values, rows), joined, pa.scalar(None, joined.type))
 
 
 def _array_types(call: Call) -> Types:

@@ -220,9 +220,9 @@ def _flatten(values: Any) -> Any:
     inner = values.type.value_type
     if not is_list(inner):
         return values
-    kind = _flattened(values.type)
     outer = ListParts.of(values)
     inner = ListParts.of(outer.values)
+    kind = list_like(_flattened(values.type), inner.values.type)
     sizes = np.bincount(outer.rows, inner.sizes, minlength=len(values)).astype(np.int64)
     result = lists_of(inner.values, np.concatenate([[0], np.cumsum(sizes)]), kind)
     return pc.if_else(values.is_valid(), result, pa.scalar(None, kind))
