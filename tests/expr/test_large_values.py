@@ -136,6 +136,31 @@ def test_items_are_counted_without_a_look_at_them() -> None:
     assert counted.to_pylist() == [2, (1 << 40) - 2, None]
 
 
+def nulls_in_lists(ends: list[int], *, in_structs: bool) -> tuple[pa.RecordBatch, LanceSchema]:
+    items: Any = pa.Array.from_buffers(pa.null(), ends[-1], [None], ends[-1])
+    if in_structs:
+        items = pa.Array.from_buffers(
+            pa.struct([("x", pa.null())]), ends[-1], [None], children=[items]
+        )
+    batch = pa.record_batch({"l": pa.LargeListArray.from_arrays(pa.array([0, *ends]), items)})
+    return batch, LanceSchema.from_arrow(batch.schema)
+
+
+@pytest.mark.parametrize("in_structs", [False, True])
+@pytest.mark.parametrize("call", ["array_distinct(l)", "array_slice(l, 1, 2)", "array_dims(l)"])
+def test_items_that_take_no_memory_do_not_become_objects_of_python_without_limit(
+    call: str, in_structs: bool
+) -> None:
+    many = 1 << 26
+    batch, schema = nulls_in_lists([many], in_structs=in_structs)
+    with pytest.raises(FilterError, match="for one row; at most"):
+        bind_value(call, schema).evaluate(batch)
+    batch, schema = nulls_in_lists([many // 2, many], in_structs=in_structs)
+    with pytest.raises(CapacityError) as error:
+        bind_value(call, schema).evaluate(batch)
+    assert error.value.parts == 2
+
+
 SCRIPT = """
 import resource, sys
 import glaive

@@ -17,7 +17,7 @@ from glaive.arrow.dictionaries import concat_arrays
 from glaive.arrow.python_values import NO_PYTHON_VALUE
 from glaive.errors import CapacityError
 from glaive.expr.functions.untyped import pa
-from glaive.expr.sizes import check_bytes, scalar_bytes
+from glaive.expr.sizes import check_bytes, check_python_values, python_values_within, scalar_bytes
 
 __all__ = [
     "array_of",
@@ -123,10 +123,16 @@ def row_values(
     pyarrow.ArrowInvalid
         Python does not have a value: a damaged text, a time beyond the year 9999, or one of a
         zone that nobody knows.
+    CapacityError
+        There are many items in lists: process fewer rows at a time.
+    FilterError
+        There are too many in one row.
     """
     rows = count_rows(arguments)
+    arrays = broadcast_all(arguments, rows)
+    check_python_values(sum(map(python_values_within, arrays)), rows)
     try:
-        columns = [column.to_pylist() for column in broadcast_all(arguments, rows)]
+        columns = [column.to_pylist() for column in arrays]
     except NO_PYTHON_VALUE as error:
         raise pa.ArrowInvalid(f"Python does not have a value: {error}") from None
     strict = [number for number in range(len(arguments)) if number not in nulls]

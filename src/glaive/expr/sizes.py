@@ -24,9 +24,11 @@ __all__ = [
     "check_bytes",
     "check_held",
     "check_item_bytes",
+    "check_python_values",
     "fixed_bytes",
     "has_offsets",
     "largest",
+    "python_values_within",
     "scalar_bytes",
     "varies",
 ]
@@ -40,6 +42,14 @@ MAX_VALUE_BYTES: Final = 2**28
 
 MAX_HELD_BYTES: Final = 2**30
 """Bytes of computed arguments that wait for the others of their functions, in one thread."""
+
+
+MAX_PYTHON_VALUES: Final = 2**22
+"""Values within lists, maps and structs of several rows that become Python's at a time."""
+
+
+MAX_PYTHON_VALUES_OF_A_ROW: Final = 2**25
+"""Those of one row: over a gigabyte, and most of a minute. A file need not have a byte for each."""
 
 
 def check_held(maker: str, size: int, rows: int) -> None:
@@ -87,6 +97,54 @@ def check_bytes(maker: str, size: int, rows: int, kind: Any = None) -> None:
             f"{maker} makes {size} bytes for one row, at most {MAX_OFFSET} fit a value of {kind}. "
             "Cast an argument to a large type: arrow_cast(x, 'LargeUtf8')"
         )
+
+
+def check_python_values(count: int, rows: int) -> None:
+    """Check that so many values within lists, maps and structs may become Python's at once.
+
+    Raises
+    ------
+    CapacityError
+        There are too many rows.
+    FilterError
+        There is one row.
+    """
+    if rows > 1 and count > MAX_PYTHON_VALUES:
+        raise CapacityError(
+            f"{count} values in {rows} rows become Python's, at most {MAX_PYTHON_VALUES} at a time",
+            parts=min(rows, -(-count // MAX_PYTHON_VALUES)),
+        )
+    if count > MAX_PYTHON_VALUES_OF_A_ROW:
+        raise FilterError(
+            f"a function that is computed row by row takes {count} values of lists, maps and "
+            f"structs for one row; at most {MAX_PYTHON_VALUES_OF_A_ROW} are supported"
+        )
+
+
+def python_values_within(array: Any) -> int:
+    """Values that lists, maps and structs have as Python has them; others count as none.
+
+    A ``dict`` or a tuple takes as much as three or more values.
+    """
+    kind, types = array.type, pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return python_values_within(array.storage)
+    if types.is_struct(kind):
+        members = sum(python_values_within(array.field(at)) for at in range(kind.num_fields))
+        return len(array) * (3 + kind.num_fields) + members
+    if types.is_fixed_size_list(kind):
+        first, count = array.offset * kind.list_size, len(array) * kind.list_size
+    elif types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+        first = array.offsets[0].as_py()
+        count = array.offsets[len(array)].as_py() - first
+    else:
+        return 0
+    if types.is_map(kind):
+        parts, each = [array.keys, array.items], 5
+    else:
+        parts, each = [array.values], 1
+    within = sum(python_values_within(part.slice(first, count)) for part in parts)
+    return int(count * each + within)
 
 
 def check_item_bytes(maker: str, lists: Any, added: int) -> None:
