@@ -603,6 +603,15 @@ def test_folders_that_no_id_names_are_not_listed(tmp_path: Path) -> None:
     assert call(catalogue, "list_all_tables", []).tables == ["t"]
 
 
+def link_table(catalogue: Any, root: Path, mine: Path, links_at: str) -> None:
+    """Make ``mine/x.lance`` the table ``t`` of a catalogue by a link."""
+    if links_at == "a folder above it":
+        (root / "sub").symlink_to(mine)
+        call(catalogue, "register_table", ["t"], location="sub/x.lance")
+    else:
+        (root / "t.lance").symlink_to(mine / "x.lance")
+
+
 @pytest.mark.spec("rel-16", "sec-14")
 @pytest.mark.parametrize("links_at", ["the table", "a folder above it", "another table of it"])
 def test_dropping_a_table_deletes_nothing_that_a_link_leads_to(
@@ -614,11 +623,7 @@ def test_dropping_a_table_deletes_nothing_that_a_link_leads_to(
     if links_at == "another table of it":
         mine = root
     glaive.write_dataset(ROWS, mine / "x.lance")
-    if links_at == "a folder above it":
-        (root / "sub").symlink_to(mine)
-        call(catalogue, "register_table", ["t"], location="sub/x.lance")
-    else:
-        (root / "t.lance").symlink_to(mine / "x.lance")
+    link_table(catalogue, root, mine, links_at)
     with pytest.raises(failures.PermissionDeniedError, match=r"is a link to .* deregister_table"):
         call(catalogue, "drop_table", ["t"])
     assert glaive.dataset(mine / "x.lance").to_table() == ROWS
@@ -640,11 +645,7 @@ def test_tags_branches_and_versions_are_not_deleted_where_a_link_of_a_table_lead
     dataset = glaive.write_dataset(ROWS, mine / "x.lance")
     dataset.tags.create("first", 1)
     dataset.create_branch("side", 1)
-    if links_at == "a folder above it":
-        (root / "sub").symlink_to(mine)
-        call(catalogue, "register_table", ["t"], location="sub/x.lance")
-    else:
-        (root / "t.lance").symlink_to(mine / "x.lance")
+    link_table(catalogue, root, mine, links_at)
     deletions = {"delete_table_tag": {"tag": "first"}, "delete_table_branch": {"name": "side"}}
     for deletion, given in deletions.items():
         with pytest.raises(failures.PermissionDeniedError, match="is a link to"):

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from glaive.arrow.capacity import MAX_OFFSET, weight
 from glaive.arrow.row_bytes import row_bytes
-from glaive.errors import CapacityError, FilterError
+from glaive.errors import CapacityError, FilterError, GlaiveError
 
 __all__ = [
     "MAX_BATCH_BYTES",
@@ -65,9 +65,7 @@ def check_held(maker: str, size: int, rows: int) -> None:
     if size <= MAX_HELD_BYTES:
         return
     what = f"the arguments of {maker}, and of what it is an argument of, take {size} bytes"
-    if rows > 1:
-        raise CapacityError(f"{what} for {rows} rows", parts=min(rows, -(-size // MAX_BATCH_BYTES)))
-    raise FilterError(f"{what} for one row; at most {MAX_HELD_BYTES} are supported")
+    raise _too_much(what, rows, -(-size // MAX_BATCH_BYTES), MAX_HELD_BYTES)
 
 
 def check_bytes(maker: str, size: int, rows: int, kind: Any = None) -> None:
@@ -102,23 +100,18 @@ def check_bytes(maker: str, size: int, rows: int, kind: Any = None) -> None:
 def check_python_values(count: int, rows: int) -> None:
     """Check that so many values within lists, maps and structs may become Python's at once.
 
-    Raises
-    ------
-    CapacityError
-        There are too many rows.
-    FilterError
-        There is one row.
+    Errors as for :func:`check_held`.
     """
-    if rows > 1 and count > MAX_PYTHON_VALUES:
-        raise CapacityError(
-            f"{count} values in {rows} rows become Python's, at most {MAX_PYTHON_VALUES} at a time",
-            parts=min(rows, -(-count // MAX_PYTHON_VALUES)),
-        )
-    if count > MAX_PYTHON_VALUES_OF_A_ROW:
-        raise FilterError(
-            f"a function that is computed row by row takes {count} values of lists, maps and "
-            f"structs for one row; at most {MAX_PYTHON_VALUES_OF_A_ROW} are supported"
-        )
+    if count > (MAX_PYTHON_VALUES if rows > 1 else MAX_PYTHON_VALUES_OF_A_ROW):
+        what = f"a function that is computed row by row takes {count} values of lists and structs"
+        raise _too_much(what, rows, -(-count // MAX_PYTHON_VALUES), MAX_PYTHON_VALUES_OF_A_ROW)
+
+
+def _too_much(what: str, rows: int, parts: int, most: int) -> GlaiveError:
+    """The error that has rows cut into parts; of one row, that which says how much is supported."""
+    if rows > 1:
+        return CapacityError(f"{what} for {rows} rows", parts=min(rows, parts))
+    return FilterError(f"{what} for one row; at most {most} are supported")
 
 
 def python_values_within(array: Any) -> int:

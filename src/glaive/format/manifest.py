@@ -169,8 +169,11 @@ class Manifest:
 
     @cached_property
     def base_paths(self) -> dict[int, table_pb2.BasePath]:
-        """Base paths by their ids; the first of those with the same one."""
-        return {base.id: base for base in reversed(self.wire.base_paths)}
+        """Base paths by their ids, in order; the first of those with the same one."""
+        first: dict[int, table_pb2.BasePath] = {}
+        for base in self.wire.base_paths:
+            first.setdefault(base.id, base)
+        return first
 
     def uses(self, feature: Feature) -> bool:
         """Whether a flag is set in one of the two words."""

@@ -218,14 +218,17 @@ class LocalStore(ObjectStore):
     def remove_empty(self, folders: Sequence[str]) -> None:
         """Remove directories that are empty, as far as files in them may be deleted."""
         for path in folders:
-            full, name = self.full(path), path.rpartition("/")[2]
-            try:
-                with self._reached(_folder_of(path)) as at:
-                    remove_folder(at, name)
-            except (FileNotFoundError, NotADirectoryError, LeadsOutError):
-                continue
-            except OSError as error:
-                raise from_system(error, full, "remove") from None
+            self._remove_empty(self._reached(_folder_of(path)), self.full(path))
+
+    def _remove_empty(self, parent: _Reached, full: str) -> None:
+        """Remove a directory that its opened parent has, if it is empty."""
+        try:
+            with parent as at:
+                remove_folder(at, full.rpartition("/")[2])
+        except (FileNotFoundError, NotADirectoryError, LeadsOutError):
+            return
+        except OSError as error:
+            raise from_system(error, full, "remove") from None
 
     def links(self, prefix: str) -> Iterator[str]:
         """Links at any depth below a directory."""
@@ -246,14 +249,8 @@ class LocalStore(ObjectStore):
         above, _, name = self.root[len(self.anchor) + 1 :].rpartition("/")
         if self.through_links or not name:
             remove_root(self.root)
-            return
-        try:
-            with opened_folder(self.anchor, above, "") as at:
-                remove_folder(at, name)
-        except (FileNotFoundError, NotADirectoryError, LeadsOutError):
-            return
-        except OSError as error:
-            raise from_system(error, self.root, "remove") from None
+        else:
+            self._remove_empty(opened_folder(self.anchor, above, ""), self.root)
 
     def head(self, path: str) -> ObjectMeta:
         """Size and time of a file."""

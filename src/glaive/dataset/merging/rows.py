@@ -279,7 +279,7 @@ class _Merge:
                 yield from self._inserted(start, np.flatnonzero(flags))
 
         dataset = self.dataset
-        bases = [base.path for base in dataset.manifest.wire.base_paths]
+        bases = [base.path for base in dataset.manifest.base_paths.values()]
         return write_relocated(dataset, parts(), self.ids, self.clauses.options(bases))
 
     def _are_few(self, block: _Block) -> bool:

@@ -133,7 +133,10 @@ def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array[Any]:
 
 def _files_of(store: ObjectStore, manifest: Manifest) -> Iterator[tuple[str, str, str]]:
     """Base URI, path and kind of the files of a version, except its manifest."""
-    bases = {base.id: GlaiveError.without_secrets(base.path) for base in manifest.wire.base_paths}
+    bases = {
+        number: GlaiveError.without_secrets(base.path)
+        for number, base in manifest.base_paths.items()
+    }
     for file in files_of(manifest):
         base = store.uri if file.base_id is None else bases.get(file.base_id, "")
         if not file.is_folder:

@@ -107,7 +107,7 @@ def base_paths_of(manifest: Manifest) -> dict[int, DatasetBasePath]:
         base.id: DatasetBasePath(
             base.path, base.name if base.HasField("name") else None, base.is_dataset_root, base.id
         )
-        for base in reversed(manifest.base_paths.values())
+        for base in manifest.base_paths.values()
     }
 
 

@@ -185,7 +185,7 @@ def plan_write(
         check_mixing(base.data_format, [PROFILES[version].version])
         shared = load_dictionaries(store, base)
     new_bases = numbered(options.initial_bases)
-    bases = new_bases if base is None else tuple(reversed(base.base_paths.values()))
+    bases = new_bases if base is None else tuple(base.base_paths.values())
     targets, everywhere = options.target_bases, options.target_all_bases
     opener = partial(_open_copied, store)
     return WritePlan(
