@@ -19,8 +19,10 @@ import pytest
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CapacityError, FilterError
+from glaive.expr.compare import compare
 from glaive.expr.filters import bind_filter, bind_value
-from glaive.expr.sizes import MAX_BATCH_BYTES
+from glaive.expr.functions.list_parts import ListParts
+from glaive.expr.sizes import MAX_BATCH_BYTES, MAX_LIST_ITEMS
 from glaive.format.fields import LanceSchema
 
 ROWS = 60
@@ -159,6 +161,44 @@ def test_items_that_take_no_memory_do_not_become_objects_of_python_without_limit
     with pytest.raises(CapacityError) as error:
         bind_value(call, schema).evaluate(batch)
     assert error.value.parts == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["array_max(l)", "array_append(l, NULL)", "array_concat(l, l)", "l = m", "l < m"],
+)
+def test_items_of_a_row_that_take_no_memory_have_no_positions_without_limit(text: str) -> None:
+    batch, _ = nulls_in_lists([1 << 26], in_structs=False)
+    batch = pa.record_batch({"l": batch.column(0), "m": batch.column(0)})
+    with pytest.raises(FilterError, match="items of lists for one row; at most"):
+        bind_value(text, LanceSchema.from_arrow(batch.schema)).evaluate(batch)
+
+
+@pytest.mark.parametrize(
+    "look", [ListParts.of, lambda lists: compare("=", lists, lists)], ids=["split", "compared"]
+)
+def test_items_of_several_rows_have_positions_some_at_a_time(look: Callable[[Any], Any]) -> None:
+    half = MAX_LIST_ITEMS // 2
+    batch, _ = nulls_in_lists([half, 2 * half], in_structs=False)
+    look(batch.column(0))
+    batch, _ = nulls_in_lists([half, 2 * half + 1], in_structs=False)
+    with pytest.raises(CapacityError, match="items of lists for 2 rows") as error:
+        look(batch.column(0))
+    assert error.value.parts == 2
+
+
+def test_rows_of_many_items_are_compared_some_at_a_time() -> None:
+    rows = 5
+    items = pa.array(np.repeat(np.arange(rows, dtype=np.int8), MAX_LIST_ITEMS // 4))
+    ends = pa.array(np.arange(rows + 1, dtype=np.int32) * (MAX_LIST_ITEMS // 4))
+    batch = pa.record_batch({"l": pa.ListArray.from_arrays(ends, items)})
+    schema = LanceSchema.from_arrow(batch.schema)
+    for text, expected in {
+        "array_has(l, CAST(3 AS TINYINT))": [False, False, False, True, False],
+        "l = l": [True] * rows,
+        "l < l": [False] * rows,
+    }.items():
+        assert bind_filter(text, schema).mask(batch).to_pylist() == expected
 
 
 SCRIPT = """

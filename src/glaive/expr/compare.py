@@ -19,6 +19,7 @@ from glaive.arrow.decimals import comparable_decimals
 from glaive.arrow.scalars import FALSE
 from glaive.errors import FilterError
 from glaive.expr.rows import count_rows, repeat
+from glaive.expr.sizes import check_list_items
 
 __all__ = ["among", "comparable", "compare", "distinct", "floats_of", "list_spans"]
 
@@ -192,6 +193,7 @@ def _within(
     rows: NDArray[np.int64], spans: tuple[NDArray[np.int64], NDArray[np.int64]], sizes: Any
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The row of each of the first ``sizes`` items of ``rows``, and its index in the values."""
+    check_list_items(int(sizes.sum()), len(rows))
     owner = np.repeat(rows, sizes)
     before = np.cumsum(sizes) - sizes
     inside = np.arange(len(owner), dtype=np.int64) - np.repeat(before, sizes)

@@ -19,11 +19,14 @@ from glaive.errors import CapacityError, FilterError, GlaiveError
 __all__ = [
     "MAX_BATCH_BYTES",
     "MAX_HELD_BYTES",
+    "MAX_LIST_ITEMS",
+    "MAX_VALUES_OF_A_ROW",
     "MAX_VALUE_BYTES",
     "bytes_of",
     "check_bytes",
     "check_held",
     "check_item_bytes",
+    "check_list_items",
     "check_python_values",
     "fixed_bytes",
     "has_offsets",
@@ -48,8 +51,12 @@ MAX_PYTHON_VALUES: Final = 2**22
 """Values within lists, maps and structs of several rows that become Python's at a time."""
 
 
-MAX_PYTHON_VALUES_OF_A_ROW: Final = 2**25
-"""Those of one row: over a gigabyte, and most of a minute. A file need not have a byte for each."""
+MAX_LIST_ITEMS: Final = 2**24
+"""Items of lists of several rows that have positions and flags in memory at a time."""
+
+
+MAX_VALUES_OF_A_ROW: Final = 2**25
+"""Those of one row, of both: over a gigabyte. A file need not have a byte for each."""
 
 
 def check_held(maker: str, size: int, rows: int) -> None:
@@ -102,9 +109,20 @@ def check_python_values(count: int, rows: int) -> None:
 
     Errors as for :func:`check_held`.
     """
-    if count > (MAX_PYTHON_VALUES if rows > 1 else MAX_PYTHON_VALUES_OF_A_ROW):
+    if count > (MAX_PYTHON_VALUES if rows > 1 else MAX_VALUES_OF_A_ROW):
         what = f"a function that is computed row by row takes {count} values of lists and structs"
-        raise _too_much(what, rows, -(-count // MAX_PYTHON_VALUES), MAX_PYTHON_VALUES_OF_A_ROW)
+        raise _too_much(what, rows, -(-count // MAX_PYTHON_VALUES), MAX_VALUES_OF_A_ROW)
+
+
+def check_list_items(count: int, rows: int) -> None:
+    """Check that so many items of lists may have positions in memory at once.
+
+    A function has up to a dozen numbers of 8 bytes for each, of whatever type the items are.
+    Errors as for :func:`check_held`.
+    """
+    if count > (MAX_LIST_ITEMS if rows > 1 else MAX_VALUES_OF_A_ROW):
+        what = f"a function or a comparison takes {count} items of lists"
+        raise _too_much(what, rows, -(-count // MAX_LIST_ITEMS), MAX_VALUES_OF_A_ROW)
 
 
 def _too_much(what: str, rows: int, parts: int, most: int) -> GlaiveError:

@@ -11,6 +11,7 @@ from glaive.arrow.dictionaries import decode_dictionary
 from glaive.dataclass import dataclass
 from glaive.expr.compare import compare, distinct
 from glaive.expr.functions.untyped import pa, pc
+from glaive.expr.sizes import check_list_items
 
 __all__ = ["ListParts", "bracketed", "equal", "list_order", "lists_of", "set_key", "sizes_of"]
 
@@ -69,8 +70,17 @@ class ListParts:
 
     @classmethod
     def of(cls, lists: Any) -> ListParts:
-        """Split an array of lists or maps."""
+        """Split an array of lists or maps.
+
+        Raises
+        ------
+        CapacityError
+            They have many items: process fewer rows at a time.
+        FilterError
+            One row has too many.
+        """
         sizes = sizes_of(lists)
+        check_list_items(int(sizes.sum()), len(lists))
         values = lists.keys if pa.types.is_map(lists.type) else lists.flatten()
         if pa.types.is_dictionary(values.type):  # as single values are
             values = decode_dictionary(values)
