@@ -681,6 +681,31 @@ def test_taking_out_a_table_hides_none_that_its_link_leads_to(tmp_path: Path) ->
 
 
 @pytest.mark.spec("sec-14")
+@pytest.mark.parametrize("link", ["__manifest", "__manifest/_versions"])
+def test_a_catalogue_does_not_change_another_one_that_its_manifest_table_is_a_link_to(
+    tmp_path: Path, link: str
+) -> None:
+    other = connect("dir", {"root": str(tmp_path / "other"), **MODES["manifest"]})
+    call(other, "create_table", ["t"], ipc())
+    root = tmp_path / "shop"
+    root.joinpath(link).parent.mkdir(parents=True)
+    for path in [link] if link == "__manifest" else [link, "__manifest/data"]:
+        (root / path).symlink_to(tmp_path / "other" / path)
+    (root / "t.lance").mkdir()
+    (root / "t.lance" / ".lance-reserved").touch()
+    catalogue = connect("dir", {"root": str(root)})
+    for change in ("drop_table", "deregister_table", "create_namespace"):
+        name = "n" if change == "create_namespace" else "t"
+        with pytest.raises(failures.PermissionDeniedError, match="delete_through_links"):
+            call(catalogue, change, [name])
+    assert call(other, "list_tables", []).tables == ["t"]
+    assert call(other, "list_namespaces", []).namespaces == []
+    allowed = {"root": str(root), "storage.delete_through_links": "true"}
+    call(connect("dir", allowed), "drop_table", ["t"])
+    assert call(other, "list_tables", []).tables == []
+
+
+@pytest.mark.spec("sec-14")
 def test_a_link_to_a_declared_table_is_not_dropped_with_it(tmp_path: Path) -> None:
     catalogue = connect("dir", {"root": str(tmp_path)})
     call(catalogue, "declare_table", ["own"])

@@ -41,6 +41,7 @@ __all__ = [
     "mark_deregistered",
     "new_folder",
     "open_folder",
+    "refuse_foreign_catalogue",
     "refuse_links",
     "remove_markers",
     "table_listed_in",
@@ -269,6 +270,23 @@ def refuse_links(store: ObjectStore, folder: str) -> None:
             f"nothing in {store.full(folder)} is deleted: {reason} Here it is a property of the "
             "namespace, storage.delete_through_links. Or take the table out: delete the link; a "
             "table that was registered at this location, by deregister_table"
+        )
+
+
+def refuse_foreign_catalogue(store: ObjectStore) -> None:
+    """Refuse to change the manifest table where a link leads to that of somebody else.
+
+    Raises
+    ------
+    PermissionDeniedError
+        A link in the path of its versions leads out of the root, or to another table there.
+    """
+    reason = store.link_out(f"{MANIFEST}/{VERSIONS}")
+    if reason is not None:
+        raise PermissionDeniedError(
+            f"the catalogue in {store.full(MANIFEST)} is not changed: {reason} Here it is a "
+            "property of the namespace, storage.delete_through_links. Tables that another "
+            "catalogue has would be taken out there, or added"
         )
 
 

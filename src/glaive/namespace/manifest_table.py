@@ -30,13 +30,19 @@ from glaive.errors import (
     GlaiveError,
 )
 from glaive.io.store import ObjectStore
+from glaive.io.uri import open_store
 from glaive.namespace.errors import (
     ConcurrentModificationError,
     InternalError,
     InvalidTableStateError,
     UnsupportedOperationError,
 )
-from glaive.namespace.folders import MANIFEST, listed_folder, table_listed_in
+from glaive.namespace.folders import (
+    MANIFEST,
+    listed_folder,
+    refuse_foreign_catalogue,
+    table_listed_in,
+)
 from glaive.namespace.identifiers import DELIMITER, text_of
 from glaive.table.load import open_newest
 
@@ -151,6 +157,8 @@ class ManifestTable:
         ------
         ConcurrentModificationError
             Other writers were first each time.
+        PermissionDeniedError
+            A link leads to the table of another catalogue.
         """
         for _ in range(ATTEMPTS):
             opened = self._open()
@@ -161,6 +169,7 @@ class ManifestTable:
             after = edit(before)
             if after is None:
                 return before
+            refuse_foreign_catalogue(open_store(self.root, self.storage_options))
             try:
                 self._write(opened, after)
             except (CommitConflictError, CommitContentionError, DatasetExistsError):
