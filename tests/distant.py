@@ -1,6 +1,6 @@
 """A file system of fsspec over a directory, in place of a server's: none that fsspec calls local.
 
-It has no put-if-absent, moves what waits from a common folder, and reports links, as SFTP does. Its
+It has no put-if-absent, moves what waits from a common folder, and reports links, as HDFS does. Its
 files are below the same paths as those of this machine: ``distant:///t`` shows what ``/t`` holds.
 """
 

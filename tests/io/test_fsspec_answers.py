@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 from datetime import timedelta
@@ -49,6 +50,34 @@ class Saying(Distant):
         return [self.said]
 
 
+class Asked:
+    """The client of SFTP, which is asked for what a name is itself."""
+
+    def lstat(self, path: str) -> os.stat_result:
+        return os.lstat(path)
+
+
+class Following(Distant):
+    """A file system that says of links what they lead to, but to its client, as that of SFTP."""
+
+    protocol = "following"
+    ftp: ClassVar[Any] = Asked()
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        return super().info(f"{Path(self._strip_protocol(path)).resolve(strict=True)}")
+
+
+class Worded(Distant):
+    """A file system that has other words for links, as servers of FTP."""
+
+    protocol = "worded"
+    words: ClassVar[dict[str, str]] = {}
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        found = super().info(path)
+        return found | self.words if found["type"] == "link" else found
+
+
 class Unsized(Distant):
     """A file system whose listings have no sizes, as those of web servers."""
 
@@ -61,7 +90,7 @@ class Unsized(Distant):
 
 @pytest.fixture(autouse=True)
 def _known() -> None:
-    for system in (Whole, Saying, Unsized):
+    for system in (Whole, Saying, Following, Worded, Unsized):
         fsspec.register_implementation(system.protocol, system, clobber=True)
 
 
@@ -158,3 +187,39 @@ def test_a_size_that_a_listing_lacks_is_asked_for_once_and_where_it_is_needed(
     assert pickle.loads(pickle.dumps(kept)).size == 2
     (tmp_path / "deleted").unlink()
     assert deleted.size == 0
+
+
+LINKS: dict[str, dict[str, str]] = {
+    "fsspec+following://{}/theirs": {},
+    "dir://theirs::following://{}": {},
+    "fsspec+asyncwrapper::following://{}/theirs": {},
+    "fsspec+worded://{}/theirs": {"type": "OS.unix=slink:/elsewhere"},
+    "fsspec+asyncwrapper::worded://{}/theirs": {"type": "OS.unix=symlink"},
+    "dir://theirs::worded://{}": {"type": "file", "unix.mode": "lrwxrwxrwx"},
+}
+"""Places, and what their servers of FTP call links."""
+
+
+@pytest.mark.spec("rel-16", "sec-5")
+@pytest.mark.parametrize("place", LINKS)
+def test_links_are_known_however_a_server_tells_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(Worded, "words", LINKS[place])
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    mine.mkdir()
+    (mine / "x.lance").write_bytes(b"mine")
+    (theirs / "own").mkdir(parents=True)
+    (theirs / "own" / "x.lance").write_bytes(b"theirs")
+    (theirs / "data").symlink_to(mine)
+    (theirs / "own" / "y").symlink_to(mine / "x.lance")
+    (theirs / "own" / "nowhere").symlink_to(mine / "nothing")
+    store = open_store(place.format(tmp_path))
+    with pytest.raises(StoreError, match="data is a link"):
+        store.delete(["data/x.lance"])
+    assert (mine / "x.lance").read_bytes() == b"mine"
+    assert "is a link" in (store.file_link_out("own/y") or "")
+    assert store.is_link("own/nowhere") is True
+    assert [store.is_link(path) for path in ("own", "own/x.lance", "own/none")] == [False] * 3
+    store.delete(["own/x.lance"])
+    assert not (theirs / "own" / "x.lance").exists()

@@ -31,7 +31,7 @@ from glaive.hdfs import check_hdfs_client
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_named_secrets, without_values
 from glaive.io.fsspec_chain import is_of_this_machine
-from glaive.io.fsspec_entries import checked, listed_of, meta_of, named_files
+from glaive.io.fsspec_entries import checked, is_link, listed_of, meta_of, named_files
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed, is_there
 from glaive.io.fsspec_systems import Systems
 from glaive.io.location import split_secret, with_secret
@@ -333,15 +333,8 @@ class FsspecStore(ObjectStore):
         return self._is_link(self._key(path), path)
 
     def _is_link(self, key: str, path: str) -> bool:
-        def read() -> Any:
-            try:
-                return self.system.info(key)
-            except FileNotFoundError:
-                return {}
-
-        entry = self.reading(path, "look up", read)
-        with checked(self.full(path)):
-            return bool(entry.get("islink")) or entry.get("type") == "link"
+        full = self.full(path)
+        return self.reading(path, "look up", lambda: is_link(self.system, key, full))
 
 
 def _reopened(uri: str, options: Mapping[str, str], folder: str) -> FsspecStore:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["chain_of", "is_of_this_machine"]
+__all__ = ["chain_of", "is_of_this_machine", "unwrapped"]
 
 _MOST: Final = 100
 """File systems of a chain that are looked at, and a few more."""
@@ -28,6 +28,15 @@ def _below(system: Any) -> Iterator[Any]:
     several = getattr(system, "fss", None)  # of references: by the scheme of what they lead to
     if isinstance(several, Mapping):
         yield from several.values()
+
+
+def unwrapped(system: Any, key: str) -> tuple[Any, str]:
+    """The file system behind one that only shows a folder of it, and what it calls a name there."""
+    from fsspec.implementations.dirfs import DirFileSystem
+
+    while isinstance(system, DirFileSystem):
+        system, key = system.fs, f"{system.path}/{key.lstrip('/')}"
+    return getattr(system, "sync_fs", system), key
 
 
 def is_of_this_machine(system: Any) -> bool:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from stat import S_ISLNK
 from typing import Any
 
 from glaive.errors import ObjectNotFoundError, StoreError
+from glaive.io.fsspec_chain import unwrapped
 from glaive.io.remote import described
 from glaive.io.store import ObjectMeta, ObjectStore
 
-__all__ = ["UnsizedFile", "checked", "listed_of", "meta_of", "named_files"]
+__all__ = ["UnsizedFile", "checked", "is_link", "listed_of", "meta_of", "named_files"]
 
 
 @contextmanager
@@ -47,6 +49,34 @@ def named_files(system: Any, entries: Iterable[Any], full: str) -> list[tuple[st
             if entry.get("type") != "directory"
         ]
         return sorted(files, key=lambda file: file[0])
+
+
+def is_link(system: Any, key: str, full: str) -> bool:
+    """Whether a name is a link, as far as a file system tells. One request.
+
+    SFTP has a question of its own for that: its ``info`` is of what a link leads to. Servers of FTP
+    call links by several words, or show only their modes.
+
+    Raises
+    ------
+    StoreError
+        What it says is none of that.
+    """
+    system, key = unwrapped(system, key)
+    look = getattr(getattr(system, "ftp", None), "lstat", None)
+    try:
+        entry = system.info(key) if look is None else look(key)
+    except FileNotFoundError:
+        return False
+    with checked(full):
+        if look is not None:
+            return S_ISLNK(entry.st_mode or 0)
+        words = f"{entry.get('type')}".lower()
+        return bool(entry.get("islink")) or "link" in words or _mode_of(entry).startswith("l")
+
+
+def _mode_of(entry: Mapping[str, Any]) -> str:
+    return _text(entry.get("unix.mode", ""))
 
 
 def meta_of(store: ObjectStore, path: str, entry: Any) -> ObjectMeta:
