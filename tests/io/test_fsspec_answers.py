@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -67,6 +67,17 @@ class Following(Distant):
         return super().info(f"{Path(self._strip_protocol(path)).resolve(strict=True)}")
 
 
+class Listing(Following):
+    """The same without such a client, as that of the package sshfs: its listings tell links."""
+
+    protocol = "ssh"
+    ftp: ClassVar[Any] = None
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        paths = [f"{one}" for one in Path(self._strip_protocol(path)).iterdir()]
+        return [Distant.info(self, one) for one in paths] if detail else paths
+
+
 class Worded(Distant):
     """A file system that has other words for links, as servers of FTP."""
 
@@ -89,9 +100,12 @@ class Unsized(Distant):
 
 
 @pytest.fixture(autouse=True)
-def _known() -> None:
-    for system in (Whole, Saying, Following, Worded, Unsized):
+def _known() -> Iterator[None]:
+    for system in (Whole, Saying, Following, Listing, Worded, Unsized):
         fsspec.register_implementation(system.protocol, system, clobber=True)
+    yield
+    known = "fsspec.implementations.sftp.SFTPFileSystem"
+    fsspec.register_implementation(Listing.protocol, known, clobber=True)
 
 
 @pytest.mark.spec("rel-23")
@@ -192,6 +206,8 @@ def test_a_size_that_a_listing_lacks_is_asked_for_once_and_where_it_is_needed(
 LINKS: dict[str, dict[str, str]] = {
     "fsspec+following://{}/theirs": {},
     "dir://theirs::following://{}": {},
+    "ssh://{}/theirs": {},
+    "dir://theirs::ssh://{}": {},
     "fsspec+asyncwrapper::following://{}/theirs": {},
     "fsspec+worded://{}/theirs": {"type": "OS.unix=slink:/elsewhere"},
     "fsspec+asyncwrapper::worded://{}/theirs": {"type": "OS.unix=symlink"},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from stat import S_ISLNK
-from typing import Any
+from typing import Any, Final
 
 from glaive.errors import ObjectNotFoundError, StoreError
 from glaive.io.fsspec_chain import unwrapped
@@ -14,6 +15,8 @@ from glaive.io.remote import described
 from glaive.io.store import ObjectMeta, ObjectStore
 
 __all__ = ["UnsizedFile", "checked", "is_link", "listed_of", "meta_of", "named_files"]
+
+_OVER_SSH: Final = re.compile(r"\b(?:ssh|sftp)://")
 
 
 @contextmanager
@@ -54,8 +57,8 @@ def named_files(system: Any, entries: Iterable[Any], full: str) -> list[tuple[st
 def is_link(system: Any, key: str, full: str) -> bool:
     """Whether a name is a link, as far as a file system tells. One request.
 
-    SFTP has a question of its own for that: its ``info`` is of what a link leads to. Servers of FTP
-    call links by several words, or show only their modes.
+    Over SSH ``info`` is of what a link leads to: a client is asked for the name itself, or the
+    folder is listed. Servers of FTP call links by several words, or show only their modes.
 
     Raises
     ------
@@ -65,12 +68,18 @@ def is_link(system: Any, key: str, full: str) -> bool:
     system, key = unwrapped(system, key)
     look = getattr(getattr(system, "ftp", None), "lstat", None)
     try:
-        entry = system.info(key) if look is None else look(key)
+        if look is not None:
+            mode = look(key).st_mode
+            return mode is not None and S_ISLNK(mode)
+        if _OVER_SSH.search(full):
+            folder = key.rpartition("/")[0] or "/"
+            named = named_files(system, system.ls(folder, detail=True), full)
+            entry = dict(named).get(key.rstrip("/"), {})
+        else:
+            entry = system.info(key)
     except FileNotFoundError:
         return False
     with checked(full):
-        if look is not None:
-            return S_ISLNK(entry.st_mode or 0)
         words = f"{entry.get('type')}".lower()
         return bool(entry.get("islink")) or "link" in words or _mode_of(entry).startswith("l")
 
