@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.clock import Clock, replaced_clock
 from glaive.errors import StoreError
 from glaive.io.uri import open_store
 from glaive.types import ByteRange
@@ -76,6 +77,15 @@ class Listing(Following):
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         paths = [f"{one}" for one in Path(self._strip_protocol(path)).iterdir()]
         return [Distant.info(self, one) for one in paths] if detail else paths
+
+
+class Standing(Clock):
+    """A clock that stands still."""
+
+    seconds = 7.0
+
+    def monotonic(self) -> float:
+        return self.seconds
 
 
 class Worded(Distant):
@@ -239,3 +249,25 @@ def test_links_are_known_however_a_server_tells_them(
     assert [store.is_link(path) for path in ("own", "own/x.lance", "own/none")] == [False] * 3
     store.delete(["own/x.lance"])
     assert not (theirs / "own" / "x.lance").exists()
+
+
+def test_a_folder_is_listed_once_for_the_links_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(50):
+        (tmp_path / f"{number}").symlink_to("x")
+    listed: list[str] = []
+
+    def listing(system: Listing, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        listed.append(path)
+        return Distant.ls(system, path, detail)
+
+    monkeypatch.setattr(Listing, "ls", listing)
+    monkeypatch.setattr(Listing, "info", Distant.info)
+    store, clock = open_store(f"ssh://{tmp_path}"), Standing()
+    with replaced_clock(clock):
+        assert all(store.is_link(f"{number}") for number in range(50))
+        assert len(listed) == 1
+        clock.seconds += 1
+        assert store.is_link("0")
+        assert len(listed) == 2

@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from stat import S_ISLNK
 from typing import Any, Final
 
+from glaive.clock import monotonic
 from glaive.errors import ObjectNotFoundError, StoreError
 from glaive.io.fsspec_chain import unwrapped
 from glaive.io.remote import described
@@ -17,6 +19,9 @@ from glaive.io.store import ObjectMeta, ObjectStore
 __all__ = ["UnsizedFile", "checked", "is_link", "listed_of", "meta_of", "named_files"]
 
 _OVER_SSH: Final = re.compile(r"\b(?:ssh|sftp)://")
+
+_FOLDERS: Final = 8
+"""Folders whose links are held for a second."""
 
 
 @contextmanager
@@ -73,15 +78,25 @@ def is_link(system: Any, key: str, full: str) -> bool:
             return mode is not None and S_ISLNK(mode)
         if _OVER_SSH.search(full):
             folder = key.rpartition("/")[0] or "/"
-            named = named_files(system, system.ls(folder, detail=True), full)
-            entry = dict(named).get(key.rstrip("/"), {})
-        else:
-            entry = system.info(key)
+            return key.rstrip("/") in _links_in(system, folder, int(monotonic()))
+        entry = system.info(key)
     except FileNotFoundError:
         return False
     with checked(full):
-        words = f"{entry.get('type')}".lower()
-        return bool(entry.get("islink")) or "link" in words or _mode_of(entry).startswith("l")
+        return _is_said_to_be_link(entry)
+
+
+@lru_cache(_FOLDERS)
+def _links_in(system: Any, folder: str, _second: int) -> frozenset[str]:
+    """The links in a folder, which is listed once in a second, whoever asks for how many."""
+    entries = named_files(system, system.ls(folder, detail=True), folder)
+    with checked(folder):
+        return frozenset(name for name, entry in entries if _is_said_to_be_link(entry))
+
+
+def _is_said_to_be_link(entry: Mapping[str, Any]) -> bool:
+    words = f"{entry.get('type')}".lower()
+    return bool(entry.get("islink")) or "link" in words or _mode_of(entry).startswith("l")
 
 
 def _mode_of(entry: Mapping[str, Any]) -> str:
