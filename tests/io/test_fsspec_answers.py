@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import stat
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -79,6 +80,26 @@ class Listing(Following):
         return [Distant.info(self, one) for one in paths] if detail else paths
 
 
+class Shown:
+    """The client of FTP, whose server tells links in its listings for people alone."""
+
+    def dir(self, folder: str, show: Callable[[str], object]) -> None:
+        for path in Path(folder).iterdir():
+            leads = f" -> {path.readlink()}" if path.is_symlink() else ""
+            show(f"{stat.filemode(path.lstat().st_mode)} 1 me us 5 Nov 27 07:28 {path.name}{leads}")
+
+
+class Showing(Following):
+    """A file system over such a client."""
+
+    protocol = "showing"
+    ftp: ClassVar[Any] = Shown()
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        paths = [one for one in Path(self._strip_protocol(path)).iterdir() if one.exists()]
+        return [self.info(f"{one}") | {"name": f"{one}"} for one in paths]
+
+
 class Standing(Clock):
     """A clock that stands still."""
 
@@ -111,7 +132,7 @@ class Unsized(Distant):
 
 @pytest.fixture(autouse=True)
 def _known() -> Iterator[None]:
-    for system in (Whole, Saying, Following, Listing, Worded, Unsized):
+    for system in (Whole, Saying, Following, Listing, Showing, Worded, Unsized):
         fsspec.register_implementation(system.protocol, system, clobber=True)
     yield
     known = "fsspec.implementations.sftp.SFTPFileSystem"
@@ -218,6 +239,7 @@ LINKS: dict[str, dict[str, str]] = {
     "dir://theirs::following://{}": {},
     "ssh://{}/theirs": {},
     "dir://theirs::ssh://{}": {},
+    "fsspec+showing://{}/theirs": {},
     "fsspec+asyncwrapper::following://{}/theirs": {},
     "fsspec+worded://{}/theirs": {"type": "OS.unix=slink:/elsewhere"},
     "fsspec+asyncwrapper::worded://{}/theirs": {"type": "OS.unix=symlink"},

@@ -63,7 +63,8 @@ def is_link(system: Any, key: str, full: str) -> bool:
     """Whether a name is a link, as far as a file system tells. One request.
 
     Over SSH ``info`` is of what a link leads to: a client is asked for the name itself, or the
-    folder is listed. Servers of FTP call links by several words, or show only their modes.
+    folder is listed. So it is with FTP, whose servers call links by several words, or show only
+    their modes, some of them only in listings for people.
 
     Raises
     ------
@@ -71,12 +72,13 @@ def is_link(system: Any, key: str, full: str) -> bool:
         What it says is none of that.
     """
     system, key = unwrapped(system, key)
-    look = getattr(getattr(system, "ftp", None), "lstat", None)
+    client = getattr(system, "ftp", None)
+    look = getattr(client, "lstat", None)
     try:
         if look is not None:
             mode = look(key).st_mode
             return mode is not None and S_ISLNK(mode)
-        if _OVER_SSH.search(full):
+        if client is not None or _OVER_SSH.search(full):
             folder = key.rpartition("/")[0] or "/"
             return key.rstrip("/") in _links_in(system, folder, int(monotonic()))
         entry = system.info(key)
@@ -90,8 +92,16 @@ def is_link(system: Any, key: str, full: str) -> bool:
 def _links_in(system: Any, folder: str, _second: int) -> frozenset[str]:
     """The links in a folder, which is listed once in a second, whoever asks for how many."""
     entries = named_files(system, system.ls(folder, detail=True), folder)
+    lines: list[str] = []
+    shown = getattr(getattr(system, "ftp", None), "dir", None)
+    if shown is not None:
+        shown(folder, lines.append)
     with checked(folder):
-        return frozenset(name for name, entry in entries if _is_said_to_be_link(entry))
+        found = [name for name, entry in entries if _is_said_to_be_link(entry)]
+        # As "lrwxrwxrwx 1 u u 5 Nov 27 07:28 data -> ../x"; a name begins after eight words.
+        links = [line.split(maxsplit=8)[-1] for line in lines if line.startswith("l")]
+        found += [f"{folder.rstrip('/')}/{link.partition(' -> ')[0]}" for link in links]
+    return frozenset(found)
 
 
 def _is_said_to_be_link(entry: Mapping[str, Any]) -> bool:
