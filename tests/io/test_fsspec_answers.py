@@ -83,10 +83,13 @@ class Listing(Following):
 class Shown:
     """The client of FTP, whose server tells links in its listings for people alone."""
 
+    owner = "me us"
+
     def dir(self, folder: str, show: Callable[[str], object]) -> None:
         for path in Path(folder).iterdir():
             leads = f" -> {path.readlink()}" if path.is_symlink() else ""
-            show(f"{stat.filemode(path.lstat().st_mode)} 1 me us 5 Nov 27 07:28 {path.name}{leads}")
+            mode = stat.filemode(path.lstat().st_mode)
+            show(f"{mode} 1 {self.owner} 5 Nov 27 07:28 {path.name}{leads}")
 
 
 class Showing(Following):
@@ -271,6 +274,20 @@ def test_links_are_known_however_a_server_tells_them(
     assert [store.is_link(path) for path in ("own", "own/x.lance", "own/none")] == [False] * 3
     store.delete(["own/x.lance"])
     assert not (theirs / "own" / "x.lance").exists()
+
+
+@pytest.mark.spec("rel-16", "sec-5")
+@pytest.mark.parametrize("owner", ["me", "me   us", "me domain users"])
+def test_links_over_ftp_are_known_whoever_owns_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str
+) -> None:
+    """Some servers leave the group out, and names of groups have spaces."""
+    monkeypatch.setattr(Shown, "owner", owner)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "data").symlink_to("mine")
+    (tmp_path / "two words").symlink_to("mine")
+    store = open_store(f"fsspec+showing://{tmp_path}")
+    assert [store.is_link(name) for name in ("data", "two words", "mine")] == [True, True, False]
 
 
 def test_a_folder_is_listed_once_for_the_links_in_it(

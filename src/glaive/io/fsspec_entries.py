@@ -23,6 +23,9 @@ _OVER_SSH: Final = re.compile(r"\b(?:ssh|sftp)://")
 _FOLDERS: Final = 8
 """Folders whose links are held for a second."""
 
+_WORDS: Final = 16
+"""Words before a name in a listing for people, at most; mostly eight."""
+
 
 @contextmanager
 def checked(full: str) -> Iterator[None]:
@@ -98,9 +101,12 @@ def _links_in(system: Any, folder: str, _second: int) -> frozenset[str]:
         shown(folder, lines.append)
     with checked(folder):
         found = [name for name, entry in entries if _is_said_to_be_link(entry)]
-        # As "lrwxrwxrwx 1 u u 5 Nov 27 07:28 data -> ../x"; a name begins after eight words.
-        links = [line.split(maxsplit=8)[-1] for line in lines if line.startswith("l")]
-        found += [f"{folder.rstrip('/')}/{link.partition(' -> ')[0]}" for link in links]
+        # As "lrwxrwxrwx 1 u u 5 Nov 27 07:28 data -> ../x". How many words a name has before it
+        # depends on the server, and on its owners: whatever a line may end with is taken for one.
+        for line in lines:
+            words = line.partition(" -> ")[0].split(maxsplit=_WORDS) if line[:1] == "l" else ()
+            ends = (" ".join(words[at:]) for at in range(1, len(words)))
+            found += [f"{folder.rstrip('/')}/{end}" for end in ends]
     return frozenset(found)
 
 
