@@ -169,11 +169,12 @@ def test_a_place_that_is_given_to_write_to_is_no_name_of_another_one(
 
 
 @pytest.mark.spec("sec-6")
-def test_a_name_that_looks_like_a_place_is_none_to_write_to(tmp_path: Path) -> None:
-    mine, other = tmp_path / "mine", tmp_path / "other"
-    glaive.write_dataset(TABLE, tmp_path / "t", initial_bases=[Base(str(other), str(mine))])
+@pytest.mark.parametrize("begin", ["{}/", "~/", "./", "../", "file:/", "s3://", "C:/"])
+def test_a_name_that_looks_like_a_place_is_none_to_write_to(tmp_path: Path, begin: str) -> None:
+    mine, other = f"{begin.format(tmp_path)}mine", tmp_path / "other"
+    glaive.write_dataset(TABLE, tmp_path / "t", initial_bases=[Base(str(other), mine)])
     with pytest.raises(OptionError, match="has no base path"):
-        glaive.write_dataset(TABLE, tmp_path / "t", mode="append", target_bases=[str(mine)])
+        glaive.write_dataset(TABLE, tmp_path / "t", mode="append", target_bases=[mine])
     assert not other.exists()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Final
 
 from glaive.arrow.utf8 import refuse_half_characters
 from glaive.dataclass import dataclass
@@ -132,9 +133,14 @@ class DataLocation:
         return data_file_path(name) if self.is_root else name
 
 
+_PLACES_BEGIN: Final = ("~", "./", "../")
+"""Beginnings of paths that are not absolute, and of no name."""
+
+
 def _is_place(target: str) -> bool:
     """Whether a caller who gives this means a place, and not what a dataset calls another one."""
-    return "://" in target or Path(target).is_absolute()
+    begins = target.startswith(_PLACES_BEGIN)
+    return begins or ":/" in target or Path(target).is_absolute()
 
 
 def find_locations(
@@ -151,8 +157,9 @@ def find_locations(
     bases
         Base paths of the dataset.
     targets
-        Names or paths of some of them; the URI of the dataset means its root. What is written as an
-        absolute path or as a URI is no name: who made the dataset chose the names.
+        Names or paths of some of them; the URI of the dataset means its root. What is written as a
+        path, such as ``/x``, ``~/x`` and ``./x``, or as a URI is no name: who made the dataset
+        chose the names.
     everywhere
         Use the dataset's root and all base paths.
 

@@ -54,8 +54,9 @@ class FileKeywords(TypedDict, total=False):
     initial_bases
         Base paths of a new dataset; blobs below them may be given by URI.
     target_bases
-        Names or paths of base paths for new data files, used in turn. An absolute path or a URI
-        means the base path that lies there, also where the dataset gives another one that name.
+        Names or paths of base paths for new data files, used in turn. A path, such as ``/x``,
+        ``~/x`` and ``./x``, or a URI means the base path that is written so, also where the dataset
+        gives another one that name.
     target_all_bases
         Write new data files to the dataset's own root and all base paths in turn.
     external_blob_mode
