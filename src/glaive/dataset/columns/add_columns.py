@@ -33,6 +33,7 @@ from glaive.errors import (
     SchemaError,
     UnsupportedFeatureError,
 )
+from glaive.expr.blob_uses import refuse_blob_uses
 from glaive.expr.filters import Value, bind_value
 from glaive.format.fragment import LEGACY, DataFile, Fragment
 from glaive.format.manifest import Manifest
@@ -263,6 +264,7 @@ def _expressions(
                 f"as strings, such as {{'b': 'a + 1'}}, found {name!r}: {text!r:.60}"
             )
         values[name] = bind_value(text, schema)
+        refuse_blob_uses(values[name].expression, schema.fields, f"new column {name!r}")
 
     def nullable(path: str) -> bool:
         return any(field.nullable for field in schema.find(path))

@@ -16,6 +16,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.merging.matches import Matches
 from glaive.dataset.merging.old_values import OldValues
 from glaive.dataset.merging.row_windows import gather_rows
+from glaive.expr.blob_uses import refuse_blob_uses
 from glaive.expr.filters import Filter, bind_filter
 from glaive.format.fields import LanceSchema
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID
@@ -39,6 +40,8 @@ def bind_condition(schema: LanceSchema, source: pa.Schema, condition: str) -> Fi
     ------
     FilterError
         It is invalid; the message says what and where.
+    UnsupportedFeatureError
+        It looks into a blob column of the target.
     """
     sides = pa.schema(
         [
@@ -46,7 +49,10 @@ def bind_condition(schema: LanceSchema, source: pa.Schema, condition: str) -> Fi
             pa.field("target", pa.struct([*schema.to_arrow(), *_SYSTEM])),
         ]
     )
-    return bind_filter(condition, LanceSchema.from_arrow(sides))
+    joined = LanceSchema.from_arrow(sides)
+    bound = bind_filter(condition, joined)
+    refuse_blob_uses(bound.expression, [joined.by_name["target"]], "the condition of a merge")
+    return bound
 
 
 def holds(

@@ -25,8 +25,10 @@ from glaive.dataset.scanner import Scanner
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job
 from glaive.dataset.writing.options import WriteOptions
 from glaive.errors import ColumnNotFoundError, FilterError, OptionError, SchemaError
+from glaive.expr.blob_uses import refuse_blob_uses
 from glaive.expr.casts import cast, check_members
 from glaive.expr.filters import Value, bind_value
+from glaive.format.blobs import has_blobs_v2
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
@@ -155,6 +157,8 @@ def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value
         if not isinstance(text, str):
             raise OptionError(f"updates: expected a string for {name!r}, found {text!r:.60}")
         bound[name] = bind_value(text, schema, system=SYSTEM_COLUMNS)
+        if not has_blobs_v2(schema.by_name[name]):
+            refuse_blob_uses(bound[name].expression, schema.fields, f"updates: {name!r}")
     return bound
 
 
