@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 import glaive
 from glaive import blob_array
 from glaive.dataset.dataset import LanceDataset
-from glaive.errors import UnsupportedFeatureError
+from glaive.errors import FilterError, UnsupportedFeatureError
 
 
 @pytest.fixture
@@ -87,3 +88,16 @@ def test_a_blob_column_takes_the_values_of_another_one(
     stored = [tuple(found.values()) for found in dataset.to_table(["c"])["c"].to_pylist() if found]
     assert [found[0] for found in stored] == [0, 3]
     assert stored[1][-1] == (tmp_path / "far").as_uri()
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("expression", ["coalesce(b, c)", "nullif(b, c)", "make_array(b)"])
+def test_what_a_scan_cannot_make_of_descriptions_is_an_error_about_the_expression(
+    tmp_path: Path, version: str, expression: str
+) -> None:
+    kind = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    schema = pa.schema([kind, kind.with_name("c")])
+    table = pa.table({"b": [b"x"], "c": [b"y"]}, schema=schema)
+    written = glaive.write_dataset(table, tmp_path / "first", data_storage_version=version)
+    with suppress(FilterError):
+        assert written.to_table(columns={"z": expression}).num_rows == 1

@@ -188,7 +188,7 @@ class Value(_Bound):
         kind: Any = self.type
         try:
             result: pa.Array = computed if computed.type == kind else _as_type(computed, kind)
-        except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        except (pa.ArrowInvalid, pa.ArrowCapacityError, pa.ArrowNotImplementedError) as error:
             if not too_large(error):
                 raise FilterError(f"{_short(self.text)}: {error}") from None
             raise CapacityError(f"the values do not fit one array: {error}") from None
