@@ -25,7 +25,9 @@ _DOUBLINGS = 7
 """Of the first wait, until it is the longest."""
 _SIGNS = (
     "body",
+    "closed connection",  # of FTP, whose server ends a connection that is idle
     "connection closed",
+    "connection dropped",  # of SSH, by a server that ends or is restarted
     "connection reset",
     "end of file",
     "eof",
@@ -64,7 +66,7 @@ def is_transient(error: BaseException) -> bool:
     """Whether a response broke off, so that repeating the request may help."""
     if isinstance(error, FileNotFoundError | PermissionError):
         return False
-    if isinstance(error, ConnectionError | TimeoutError):
+    if isinstance(error, ConnectionError | EOFError | TimeoutError):
         return True
     text = str(error).lower()
     # The client has used up its own retries: more of them would only take longer.
