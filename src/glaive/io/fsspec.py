@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -30,9 +31,10 @@ from glaive.errors import (
 from glaive.hdfs import check_hdfs_client
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_named_secrets, without_values
+from glaive.io.fsspec_asking import asked, is_there, list_folder, look_up
 from glaive.io.fsspec_chain import is_of_this_machine
-from glaive.io.fsspec_entries import checked, is_link, listed_of, meta_of, named_files
-from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed, is_there
+from glaive.io.fsspec_entries import checked, is_link, listed_of, meta_of, named_files, walked
+from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed, make_folder
 from glaive.io.fsspec_systems import Systems
 from glaive.io.location import split_secret, with_secret
 from glaive.io.object_path import check_object_path
@@ -147,11 +149,16 @@ class FsspecStore(ObjectStore):
         try:
             return self._systems.mine()
         except Exception as error:
-            raise failed(error, self.uri, "open", self.options) from None
+            raise self.failed(error, self.uri, "open") from None
 
     def full(self, path: str) -> str:
         """URI of an object."""
         return f"{self.uri}/{path}" if path else self.uri
+
+    def failed(self, error: BaseException, full: str, doing: str) -> StoreError:
+        """Translate an error that a file system raised, without credentials that servers repeat."""
+        passwords = {"password": self.secret, "sent_password": unquote(self.secret)}
+        return failed(error, full, doing, {**self.options, **passwords})
 
     def _key(self, path: str) -> str:
         check_object_path(path, self.uri, in_url=True)
@@ -164,7 +171,12 @@ class FsspecStore(ObjectStore):
                 once = partial(self._systems.using, read)
                 return repeating(once, DOWNLOAD_RETRIES, refusals=(Exception,))
         except Exception as error:
-            raise failed(error, self.full(path), doing, self.options) from None
+            raise self.failed(error, self.full(path), doing) from None
+
+    def asked(self, path: str, doing: str, ask: Callable[[], T]) -> T:
+        """The same of one object, which is missing only if it is."""
+        key = self._key(path)
+        return self.reading(path, doing, lambda: asked(self.system, key, ask))
 
     def open(self, path: str, *, size: int | None = None) -> FsspecReader:
         """Make a reader; no request yet."""
@@ -173,7 +185,7 @@ class FsspecStore(ObjectStore):
     def get(self, path: str) -> pa.Buffer:
         """Return a whole object. One request."""
         key = self._key(path)
-        data = self.reading(path, "read", lambda: self.system.cat_file(key))
+        data = self.asked(path, "read", lambda: self.system.cat_file(key))
         self.counters.add_read(1, len(data))
         return pa.py_buffer(data)
 
@@ -198,7 +210,7 @@ class FsspecStore(ObjectStore):
         try:
             self.in_folder(key, lambda: self.system.pipe_file(key, body, mode="create"))
         except Exception as error:
-            raise failed(error, full, "write", self.options) from None
+            raise self.failed(error, full, "write") from None
         self.counters.add_write(1, len(body))
 
     def create(self, path: str) -> FsspecSink:
@@ -212,14 +224,14 @@ class FsspecStore(ObjectStore):
             try:
                 return write()
             except FileNotFoundError:
-                self.system.makedirs(key.rpartition("/")[0], exist_ok=True)
+                make_folder(self.system, key.rpartition("/")[0])
                 return write()
 
         return self._systems.using(once)
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """Files directly in a directory, in name order."""
-        yield from self._listed(prefix, lambda key: self.system.ls(key, detail=True))
+        yield from self._listed(prefix, lambda key: list_folder(self.system, key))
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
         """Files at any depth below a directory, in name order."""
@@ -230,7 +242,7 @@ class FsspecStore(ObjectStore):
         yield from self._listed(prefix, self._found, unfinished=True)
 
     def _found(self, key: str) -> Sequence[Any]:
-        return tuple(self.system.find(key, detail=True).values())
+        return walked(self.system, key, self.uri)
 
     def _listed(
         self, prefix: str, list_key: Callable[[str], Any], *, unfinished: bool = False
@@ -238,7 +250,6 @@ class FsspecStore(ObjectStore):
         key = self._key(prefix)
 
         def read() -> Any:
-            self.system.invalidate_cache(key)
             try:
                 return list_key(key)
             except FileNotFoundError:
@@ -255,11 +266,7 @@ class FsspecStore(ObjectStore):
         """Size and time of an object. One request."""
         key = self._key(path)
 
-        def read() -> Any:
-            self.system.invalidate_cache(key.rpartition("/")[0])
-            return self.system.info(key)
-
-        entry = self.reading(path, "look up", read)
+        entry = self.reading(path, "look up", lambda: look_up(self.system, key))
         self.counters.add_read(1, 0)
         with checked(self.full(path)):
             is_folder = entry.get("type") == "directory"
@@ -296,7 +303,7 @@ class FsspecStore(ObjectStore):
                     with suppress(FileNotFoundError):
                         self._systems.using(partial(self.system.rm_file, key))
                 except Exception as error:
-                    raise failed(error, self.full(path), "delete", self.options) from None
+                    raise self.failed(error, self.full(path), "delete") from None
 
     def below(self, path: str) -> FsspecStore:
         """A store of a folder of this one, which deletes nothing if a link leads to the folder."""
@@ -385,7 +392,7 @@ class FsspecReader(RemoteReader):
         return split(ranges, joined, responses)
 
     def _fetch(self, request: ByteRange) -> pa.Buffer:
-        data = self._store.reading(
+        data = self._store.asked(
             self._relative,
             "read",
             lambda: self._store.system.cat_file(self._key, start=request.offset, end=request.end),

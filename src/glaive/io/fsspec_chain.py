@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["chain_of", "is_of_this_machine", "unwrapped"]
+__all__ = ["chain_of", "finds_itself", "is_of_this_machine", "unwrapped"]
 
 _MOST: Final = 100
 """File systems of a chain that are looked at, and a few more."""
@@ -48,3 +48,19 @@ def is_of_this_machine(system: Any) -> bool:
     from fsspec.implementations.local import LocalFileSystem
 
     return any(isinstance(one, LocalFileSystem) for one in chain_of(system))
+
+
+def finds_itself(system: Any) -> bool:
+    """Whether a file system, or one that it works through, looks for files in a way of its own."""
+    from fsspec.asyn import AsyncFileSystem
+    from fsspec.implementations.dirfs import DirFileSystem
+    from fsspec.spec import AbstractFileSystem
+
+    inherited = (AbstractFileSystem.find, AsyncFileSystem._find, None)  # noqa: SLF001  # documented for subclasses; there is no public name
+    ways = [
+        getattr(type(one), name, None)
+        for one in chain_of(system)
+        if not isinstance(one, DirFileSystem)
+        for name in ("find", "_find")
+    ]
+    return any(way not in inherited for way in ways)

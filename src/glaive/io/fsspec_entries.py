@@ -12,13 +12,17 @@ from typing import Any, Final
 
 from glaive.clock import monotonic
 from glaive.errors import ObjectNotFoundError, StoreError
-from glaive.io.fsspec_chain import unwrapped
+from glaive.io.fsspec_asking import is_over_ftp, list_folder
+from glaive.io.fsspec_chain import finds_itself, unwrapped
 from glaive.io.remote import described
 from glaive.io.store import ObjectMeta, ObjectStore
 
-__all__ = ["UnsizedFile", "checked", "is_link", "listed_of", "meta_of", "named_files"]
+__all__ = ["UnsizedFile", "checked", "is_link", "listed_of", "meta_of", "named_files", "walked"]
 
 _OVER_SSH: Final = re.compile(r"\b(?:ssh|sftp)://")
+
+_LONGEST: Final = 4096
+"""Characters of the path of a folder whose files are looked for."""
 
 _FOLDERS: Final = 8
 """Folders whose links are held for a second."""
@@ -46,7 +50,7 @@ def checked(full: str) -> Iterator[None]:
 
 
 def named_files(system: Any, entries: Iterable[Any], full: str) -> list[tuple[str, Any]]:
-    """Names and entries of the files in a listing, in the order of names.
+    """Names and entries of the files in a listing, in the order of names, each once.
 
     Raises
     ------
@@ -54,12 +58,47 @@ def named_files(system: Any, entries: Iterable[Any], full: str) -> list[tuple[st
         Something in it has no name.
     """
     with checked(full):
-        files = [
-            (_text(system._strip_protocol(_text(entry["name"]))), entry)  # noqa: SLF001  # documented for subclasses; there is no public name
+        files = {
+            _text(system._strip_protocol(_text(entry["name"]))): entry  # noqa: SLF001  # documented for subclasses; there is no public name
             for entry in entries
-            if entry.get("type") != "directory"
-        ]
-        return sorted(files, key=lambda file: file[0])
+            if not _is_folder(entry)
+        }
+        return sorted(files.items(), key=lambda file: file[0])
+
+
+def walked(system: Any, key: str, full: str) -> list[Any]:
+    """What is at any depth below a folder, but not what is behind links.
+
+    ``find`` of fsspec leaves out what a server does not list, and follows links of FTP in circles.
+    """
+    if finds_itself(system):
+        system.invalidate_cache(key)
+        return [*system.find(key, detail=True).values()]
+    entries: list[Any] = []
+    folders, seen = [key], {"", key}
+    for folder in folders:
+        try:
+            found = list_folder(system, folder)
+        except FileNotFoundError:
+            if folder == key:
+                raise
+            continue  # deleted since its name was listed
+        entries += found
+        with checked(full):
+            below = [entry["name"].rstrip("/") for entry in found if _is_folder(entry)]
+        for name in below:
+            if len(name) > _LONGEST:
+                raise StoreError(f"cannot list {full}: its folders are too deep.")
+            is_other = name not in seen and name.rpartition("/")[2] not in (".", "..")
+            # Only FTP calls links folders.
+            if is_other and not (is_over_ftp(system) and is_link(system, name, full)):
+                seen.add(name)
+                folders.append(name)
+    return entries
+
+
+def _is_folder(entry: Mapping[str, Any]) -> bool:
+    return entry.get("type") == "directory"
 
 
 def is_link(system: Any, key: str, full: str) -> bool:
@@ -94,7 +133,7 @@ def is_link(system: Any, key: str, full: str) -> bool:
 @lru_cache(_FOLDERS)
 def _links_in(system: Any, folder: str, _second: int) -> frozenset[str]:
     """The links in a folder, which is listed once in a second, whoever asks for how many."""
-    entries = named_files(system, system.ls(folder, detail=True), folder)
+    entries = named_files(system, list_folder(system, folder), folder)
     lines: list[str] = []
     shown = getattr(getattr(system, "ftp", None), "dir", None)
     if shown is not None:

@@ -21,12 +21,13 @@ from glaive.io.failures import (
     had_no_answer,
     without_values,
 )
+from glaive.io.fsspec_asking import is_there
 from glaive.io.fsspec_chain import chain_of
 from glaive.io.remote import RemoteSink
 from glaive.io.stats import IoCounters
 from glaive.io.temporary import temporary_path
 
-__all__ = ["FsspecSink", "begin_writing", "creates", "failed", "is_there"]
+__all__ = ["FsspecSink", "begin_writing", "creates", "failed", "make_folder"]
 
 T = TypeVar("T")
 
@@ -39,7 +40,9 @@ class _SinkStore(Protocol):
     """The part of a store that a sink needs."""
 
     counters: IoCounters
-    options: Mapping[str, str]
+
+    def failed(self, error: BaseException, full: str, doing: str) -> StoreError:
+        """Translate an error that a file system raised."""
 
     def in_folder(self, key: str, write: Callable[[], T]) -> T:
         """Write, making the directory when there is none."""
@@ -54,7 +57,7 @@ def begin_writing(store: _SinkStore, system: Any, key: str, full: str) -> Fsspec
             return FsspecSink(store, file, key, full, file.commit, file.discard)
         file = store.in_folder(temporary, lambda: system.open(temporary, "wb"))
     except Exception as error:
-        raise failed(error, full, "write", store.options) from None
+        raise store.failed(error, full, "write") from None
     return FsspecSink(
         store, file, key, full, lambda: system.mv(temporary, key), lambda: system.rm_file(temporary)
     )
@@ -75,7 +78,12 @@ def creates(system: Any) -> bool:
 
 def _has_commit(system: Any, temporary: str) -> bool:
     """Whether files stay hidden until committed: some systems accept the option and ignore it."""
-    types = tuple(map(type, chain_of(system)))
+    chain = chain_of(system)
+    types = tuple(map(type, chain))
+    # Of SFTP: where the server has no such folder, as one that shows users only their own, the
+    # option is an error.
+    if any(hasattr(one, "temppath") for one in chain):
+        return False
     if types not in _commits:
         try:
             file = system.open(temporary, "wb", autocommit=False)
@@ -95,6 +103,15 @@ def _has_commit(system: Any, temporary: str) -> bool:
     return _commits[types]
 
 
+def make_folder(system: Any, folder: str) -> None:
+    """Make a folder and those above it; others may be making one of them, where some fail."""
+    for _ in range(folder.count("/")):
+        with suppress(Exception):  # the last error is raised
+            system.makedirs(folder, exist_ok=True)
+            return
+    system.makedirs(folder, exist_ok=True)
+
+
 def _commits_itself(file: Any) -> bool:
     """Whether a file can be committed: the method that it inherits of fsspec's does nothing."""
     from fsspec.spec import AbstractBufferedFile
@@ -102,12 +119,6 @@ def _commits_itself(file: Any) -> bool:
     commit = getattr(file, "commit", None)
     own = getattr(commit, "__func__", commit)
     return own not in (None, AbstractBufferedFile.commit) and hasattr(file, "discard")
-
-
-def is_there(system: Any, key: str) -> bool:
-    """Whether there is an object now: others may have made it since its folder was listed."""
-    system.invalidate_cache(key.rpartition("/")[0])
-    return bool(system.exists(key))
 
 
 def _waits_elsewhere(file: Any) -> bool:
@@ -141,7 +152,7 @@ class FsspecSink(RemoteSink):
             file.close()
             self._store.in_folder(self._key, self._commit)
         except Exception as error:
-            raise failed(error, self._full, "write", self._store.options) from None
+            raise self._store.failed(error, self._full, "write") from None
         self._store.counters.add_write(1, self.position)
         return self.position
 
@@ -158,7 +169,7 @@ class FsspecSink(RemoteSink):
 
     def failed(self, error: BaseException, path: str, doing: str) -> StoreError:
         """Translate an error that a file system raised."""
-        return failed(error, path, doing, self._store.options)
+        return self._store.failed(error, path, doing)
 
 
 def failed(
