@@ -103,7 +103,7 @@ class Failing(Distant):
 
 
 class Chrooted(Distant):
-    """Files of a user of SFTP, by a server that shows nothing else: no temporary ones."""
+    """Files of a user of SFTP or FTP, by a server that shows nothing else: no temporary ones."""
 
     protocol = "chrooted"
     temppath: ClassVar[str] = "/tmp"  # as fsspec has it; there is none
@@ -201,10 +201,13 @@ def test_a_folder_that_a_server_does_not_list_is_missed(
         list(open_store(f"fsspec+failing://{tmp_path}").walk(""))
 
 
+@pytest.mark.parametrize("name", ["temppath", "tempdir"])
 @pytest.mark.parametrize("system", [Chrooted, Racing])
 def test_files_are_written_where_others_make_folders_and_none_is_for_temporary_ones(
-    tmp_path: Path, system: type[Chrooted]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: type[Chrooted], name: str
 ) -> None:
+    monkeypatch.delattr(Chrooted, "temppath")
+    monkeypatch.setattr(Chrooted, name, "/tmp", raising=False)
     place = f"fsspec+{system.protocol}://{tmp_path}/a/b/t"
     assert glaive.write_dataset(pa.table({"a": [1]}), place).count_rows() == 1
     assert not list(tmp_path.rglob("*.tmp*"))

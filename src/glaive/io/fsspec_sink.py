@@ -36,6 +36,11 @@ _commits: dict[tuple[type, ...], bool] = {}
 they are committed, if known."""
 
 
+_COMMON = ("temppath", "tempdir")
+"""How file systems of SFTP and FTP call the common folder of a server where their files wait. One
+that shows users only their own files has none."""
+
+
 class _SinkStore(Protocol):
     """The part of a store that a sink needs."""
 
@@ -80,9 +85,7 @@ def _has_commit(system: Any, temporary: str) -> bool:
     """Whether files stay hidden until committed: some systems accept the option and ignore it."""
     chain = chain_of(system)
     types = tuple(map(type, chain))
-    # Of SFTP: where the server has no such folder, as one that shows users only their own, the
-    # option is an error.
-    if any(hasattr(one, "temppath") for one in chain):
+    if any(hasattr(one, name) for one in chain for name in _COMMON):
         return False
     if types not in _commits:
         try:
