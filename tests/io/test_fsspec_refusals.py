@@ -222,3 +222,30 @@ def test_a_password_that_a_server_repeats_is_hidden(
     store = open_store(f"fsspec+failing://me:cdefgh%40j@host{tmp_path}")
     with pytest.raises(StoreError, match=r"no user with \*\*\* or \*\*\*\."):
         store.head("x")
+
+
+class AnswerError(Exception):
+    """What a client of HTTP has of an answer that it cannot use."""
+
+    status: ClassVar[int] = 503
+
+
+@pytest.mark.parametrize(
+    ("status", "missing"), [(503, False), (403, False), (404, True), (410, True)]
+)
+@pytest.mark.parametrize("ask", ["head", "list"])
+def test_only_what_a_server_says_is_missing_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: str, status: int, missing: bool
+) -> None:
+    monkeypatch.setattr(AnswerError, "status", status)
+    error = FileNotFoundError("x")
+    error.__cause__ = AnswerError("said")  # as of a client that says so of each answer
+    monkeypatch.setattr(Failing, "names", "x")
+    monkeypatch.setattr(Failing, "error", error)
+    store = open_store(f"fsspec+failing://{tmp_path}")
+    if ask == "list" and missing:
+        assert list(store.list("x")) == []
+        return
+    with pytest.raises(StoreError) as raised:
+        _ = store.head("x") if ask == "head" else list(store.list("x"))
+    assert isinstance(raised.value, ObjectNotFoundError) is missing
