@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -90,7 +89,7 @@ def test_a_blob_column_takes_the_values_of_another_one(
     assert stored[1][-1] == (tmp_path / "far").as_uri()
 
 
-@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1"])
 @pytest.mark.parametrize("expression", ["coalesce(b, c)", "nullif(b, c)", "make_array(b)"])
 def test_what_a_scan_cannot_make_of_descriptions_is_an_error_about_the_expression(
     tmp_path: Path, version: str, expression: str
@@ -99,5 +98,5 @@ def test_what_a_scan_cannot_make_of_descriptions_is_an_error_about_the_expressio
     schema = pa.schema([kind, kind.with_name("c")])
     table = pa.table({"b": [b"x"], "c": [b"y"]}, schema=schema)
     written = glaive.write_dataset(table, tmp_path / "first", data_storage_version=version)
-    with suppress(FilterError):
-        assert written.to_table(columns={"z": expression}).num_rows == 1
+    with pytest.raises(FilterError, match="Unsupported cast from struct<position"):
+        written.to_table(columns={"z": expression})

@@ -192,9 +192,8 @@ def first_line_of(error: BaseException, options: Mapping[str, str] | None = None
     ``options`` are the storage options: servers repeat credentials that they refuse.
     """
     # Without secrets first: half of one, or its first line, would not be recognised.
-    line = without_values(str(error) or type(error).__name__, credentials_in(options or {})).split(
-        "\n", 1
-    )[0]
+    text = str(error) or type(error).__name__
+    line = without_values(text, credentials_in(options or {})).split("\n", 1)[0]
     return GlaiveError.without_secrets(without_named_secrets(line))[:_LONGEST].rstrip(".")
 
 

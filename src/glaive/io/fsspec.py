@@ -33,7 +33,8 @@ from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_named_secrets, without_values
 from glaive.io.fsspec_asking import asked, is_there, list_folder, look_up
 from glaive.io.fsspec_chain import is_of_this_machine
-from glaive.io.fsspec_entries import checked, is_link, listed_of, meta_of, named_files, walked
+from glaive.io.fsspec_entries import checked, listed_of, meta_of, named_files
+from glaive.io.fsspec_links import is_link, walked
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed, make_folder
 from glaive.io.fsspec_systems import Systems
 from glaive.io.location import split_secret, with_secret
@@ -340,8 +341,7 @@ class FsspecStore(ObjectStore):
         return self._is_link(self._key(path), path)
 
     def _is_link(self, key: str, path: str) -> bool:
-        full = self.full(path)
-        return self.reading(path, "look up", lambda: is_link(self.system, key, full))
+        return self.reading(path, "look up", lambda: is_link(self.system, key, self.full(path)))
 
 
 def _reopened(uri: str, options: Mapping[str, str], folder: str) -> FsspecStore:

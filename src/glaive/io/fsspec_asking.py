@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from glaive.io.fsspec_chain import unwrapped
 
-__all__ = ["asked", "is_over_ftp", "is_there", "list_folder", "look_up"]
+__all__ = ["asked", "is_over_ftp", "is_there", "lines_shown", "list_folder", "look_up"]
 
 T = TypeVar("T")
 
@@ -77,15 +77,23 @@ def _has_lines(system: Any, key: str) -> bool:
     """Whether a folder has a listing for people that shows something."""
     from ftplib import Error
 
-    lines: list[str] = []
     try:
-        _ftp_of(system).dir(unwrapped(system, key)[1], lines.append)
+        lines = lines_shown(system, key)
     except Error as error:
         if key.strip("/") and not _is_listed(system, key):
             raise FileNotFoundError(key) from None
         raise error from None
     words = [line.split() for line in lines]
     return any(line and line[0] != "total" and line[-1] not in (".", "..") for line in words)
+
+
+def lines_shown(system: Any, folder: str) -> list[str]:
+    """The listing of a folder that people get over FTP; nothing of other file systems."""
+    system, folder = unwrapped(system, folder)
+    lines: list[str] = []
+    if is_over_ftp(system):
+        _ftp_of(system).dir(folder, lines.append)
+    return lines
 
 
 def _fresh(system: Any, folder: str) -> Any:
