@@ -27,6 +27,7 @@ class Distant(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
     """A file system of which nothing says that its files are those of this machine."""
 
     protocol: ClassVar[str] = "distant"
+    temppath: ClassVar[str] = tempfile.gettempdir()
     root_marker = "/"
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
@@ -60,9 +61,8 @@ class Distant(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
     def _open(self, path: str, mode: str = "rb", *_: Any, autocommit: bool, **__: Any) -> Any:
         if autocommit:
             return Path(path).open(mode)
-        waiting = f"{tempfile.gettempdir()}/{uuid4()}"
+        waiting = f"{self.temppath}/{uuid4()}"
         file: Any = Path(waiting).open(mode)  # noqa: SIM115  # as a file system does
-        file.temppath, file.targetpath = waiting, path
         file.commit = lambda: self.mv(waiting, path)
         file.discard = lambda: self.rm_file(waiting)
         return file

@@ -106,7 +106,6 @@ class Chrooted(Distant):
     """Files of a user of SFTP or FTP, by a server that shows nothing else: no temporary ones."""
 
     protocol = "chrooted"
-    temppath: ClassVar[str] = "/tmp"  # as fsspec has it; there is none
 
     def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
         if not options.pop("autocommit", True):
@@ -206,8 +205,8 @@ def test_a_folder_that_a_server_does_not_list_is_missed(
 def test_files_are_written_where_others_make_folders_and_none_is_for_temporary_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: type[Chrooted], name: str
 ) -> None:
-    monkeypatch.delattr(Chrooted, "temppath")
-    monkeypatch.setattr(Chrooted, name, "/tmp", raising=False)
+    monkeypatch.delattr(Distant, "temppath")
+    monkeypatch.setattr(Chrooted, name, "/nowhere", raising=False)
     place = f"fsspec+{system.protocol}://{tmp_path}/a/b/t"
     assert glaive.write_dataset(pa.table({"a": [1]}), place).count_rows() == 1
     assert not list(tmp_path.rglob("*.tmp*"))

@@ -97,7 +97,7 @@ def _has_commit(system: Any, temporary: str) -> bool:
         file.close()
         # Of some the file has both, and is there as soon as it is closed.
         visible = own and is_there(system, temporary)
-        _commits[types] = own and not visible and not _waits_elsewhere(file)
+        _commits[types] = own and not visible
         if own:
             with suppress(FileNotFoundError):  # what is there already waits nowhere
                 file.discard()
@@ -122,11 +122,6 @@ def _commits_itself(file: Any) -> bool:
     commit = getattr(file, "commit", None)
     own = getattr(commit, "__func__", commit)
     return own not in (None, AbstractBufferedFile.commit) and hasattr(file, "discard")
-
-
-def _waits_elsewhere(file: Any) -> bool:
-    """Whether a file waits in a common folder of the server, as by SFTP."""
-    return hasattr(file, "temppath")
 
 
 class FsspecSink(RemoteSink):
