@@ -185,7 +185,21 @@ def test_what_arrow_would_do_with_files_is_refused(dataset: LanceDataset) -> Non
         through.get_fragments()
     with pytest.raises(UnsupportedFeatureError, match="replace_schema"):
         through.replace_schema(pa.schema([]))
-    with pytest.raises(FileNotFoundError, match="a Lance dataset, which Arrow's own scanner"):
+    with pytest.raises(pa.ArrowInvalid, match="a Lance dataset, which Arrow's own scanner"):
+        pads.Scanner.from_dataset(through).to_table()
+
+
+def test_arrow_reads_no_file_of_the_working_directory_in_place_of_a_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through = glaive.write_dataset(pa.table({"a": [1]}), tmp_path / "t").to_pyarrow_dataset()
+    monkeypatch.chdir(tmp_path)
+    others = pa.table({"a": [666]})
+    for name in through.files:
+        with pa.ipc.new_file(name.rstrip("\0"), others.schema) as file:
+            file.write_table(others)
+
+    with pytest.raises(pa.ArrowInvalid, match="a Lance dataset"):
         pads.Scanner.from_dataset(through).to_table()
 
 

@@ -30,8 +30,11 @@ _OF_ARROW = (
 """Options of pyarrow scanners that are ignored."""
 
 
-_STAND_IN = "a Lance dataset, which Arrow's own scanner cannot read"
-"""In place of a path: appears in errors if Arrow bypasses the methods below."""
+_STAND_IN = "a Lance dataset, which Arrow's own scanner cannot read\0"
+"""In place of a path: appears in errors if Arrow bypasses the methods below.
+
+No file has a null character in its name: Arrow would read one in the working directory.
+"""
 
 
 class ScannedDataset(Protocol):
