@@ -66,6 +66,17 @@ def test_what_a_query_has_written_beside_its_temporary_files_goes_with_it(
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("answer", ["'no JSON'", "'[]'", "NULL"])
+def test_a_query_may_make_a_macro_with_the_name_of_a_function_of_the_parser(
+    tmp_path: Path, answer: str
+) -> None:
+    dataset = glaive.write_dataset(pa.table({"a": [1, 2]}), tmp_path / "t")
+    name = "json_serialize_sql(query, skip_null := 1, skip_empty := 1)"
+    query = f"CREATE MACRO {name} AS {answer}; SELECT sum(a) AS total FROM dataset"
+    (batch,) = dataset.sql(query).build().to_batch_records()
+    assert batch.to_pydict() == {"total": [3]}
+
+
 @pytest.mark.spec("rel-31")
 def test_a_query_that_failed_over_a_file_holds_nothing_afterwards(tmp_path: Path) -> None:
     glaive.write_dataset(pa.table({"a": [1]}), tmp_path / "t")

@@ -71,7 +71,9 @@ def named_columns(connection: Any, query: str, count: int) -> list[ResultColumn]
 
 def _named_columns(connection: Any, query: str, count: int) -> list[ResultColumn]:
     unknown = [ResultColumn()] * count
-    serialize = "SELECT json_serialize_sql(?, skip_null := true, skip_empty := true)"
+    # The function of DuckDB: the query may have made a macro of the same name.
+    function = "system.main.json_serialize_sql"
+    serialize = f"SELECT {function}(?, skip_null := true, skip_empty := true)"
     tree = json.loads(connection.execute(serialize, [query]).fetchall()[0][0])
     statements = tree.get("statements", ())
     if tree.get("error") or len(statements) != 1:
