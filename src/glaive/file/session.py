@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from glaive.compat.absent import Absence, refuse_members
 from glaive.dataclass import dataclass
-from glaive.errors import ObjectNotFoundError, OptionError
+from glaive.errors import AccessError, ObjectNotFoundError, OptionError
 from glaive.file.files import LanceFileReader, LanceFileWriter
 from glaive.file.location import FileWithin
 from glaive.io.catalogue import catalogued_options
@@ -40,6 +40,8 @@ class ListResult:
 @refuse_members(_BLOB_FILES)
 class LanceFileSession:
     """Several files below one directory: the store is connected once.
+
+    The directory may be that of somebody else: of a link that leads out of it no bytes are given.
 
     Parameters
     ----------
@@ -118,7 +120,16 @@ class LanceFileSession:
         return ListResult([f"{start}{folder}" for folder in sorted(folders)], objects)
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Raw bytes of a file; OptionError if it does not have them."""
+        """Raw bytes of a file.
+
+        Raises
+        ------
+        OptionError
+            It does not have them.
+        AccessError
+            It is a link that leads out of the base path.
+        """
+        self._refuse_link(path)
         source = self._store.open(path)
         if offset < 0 or length < 0 or length > source.size - offset:
             raise OptionError(
@@ -142,7 +153,20 @@ class LanceFileSession:
         self._store.put(remote_path, [content])
 
     def download_file(self, remote_path: str, local_path: str | os.PathLike[str]) -> None:
-        """Copy a file from below the base path to a local one."""
+        """Copy a file from below the base path to a local one.
+
+        Raises
+        ------
+        AccessError
+            It is a link that leads out of the base path.
+        """
+        self._refuse_link(remote_path)
         content = self._store.get(remote_path).to_pybytes()
         with as_store_errors(os.fspath(local_path), "write"):
             Path(local_path).write_bytes(content)
+
+    def _refuse_link(self, path: str) -> None:
+        """Refuse a file whose name alone is below the base path: any other may be behind it."""
+        why = self._store.file_link_out(path)
+        if why is not None:
+            raise AccessError(f"{self._store.full(path)} was not read: {why}")
