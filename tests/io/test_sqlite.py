@@ -73,6 +73,19 @@ def test_a_journal_that_names_no_file_is_rolled_back(tmp_path: Path) -> None:
     assert read(tmp_path / "t") == 20
 
 
+@pytest.mark.parametrize("end", ["-wal", "-shm"])
+def test_reading_changes_no_file_of_others_in_the_place_of_a_log(tmp_path: Path, end: str) -> None:
+    (other := tmp_path / "thesis.txt").write_text("years of work")
+    database = register(tmp_path / "t")
+    change(database, "PRAGMA journal_mode = WAL")
+    os.link(other, f"{database}{end}")
+    with pytest.raises(StoreError, match=f"{end} has another name as well"):
+        read(tmp_path / "t")
+    assert other.read_text() == "years of work"
+    Path(f"{database}{end}").unlink()
+    assert read(tmp_path / "t") == 10
+
+
 @pytest.mark.spec("rel-23", "rel-25")
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["folder", "pipe"])

@@ -3,7 +3,8 @@
 SQLite believes a file. A view or a trigger in the place of a table computes anything for any time,
 and a journal may name another file of this machine, which is deleted once the journal was rolled
 back. So a journal that names one is refused, which is written only where several databases are
-changed at once, and tables have to be those that this library makes.
+changed at once, and tables have to be those that this library makes. So is a log, to which SQLite
+writes even to read, that is another file as well.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import re
 import sqlite3
 import stat
+from contextlib import suppress
 from typing import Final, Literal
 
 from glaive.io.mapped import READING
@@ -20,6 +22,11 @@ __all__ = ["connect_checked", "has_tables"]
 
 _NAMES_ANOTHER: Final = bytes.fromhex("d9d505f920a163d7")
 """How a journal ends that names another file, before which its own is not complete."""
+
+_OF_LOG: Final = ("-wal", "-shm")
+"""Ends of the names of files that SQLite writes to, even where it only reads, once a file says that
+it has a write-ahead log. No file of this library has one.
+"""
 
 _STEPS: Final = 200_000_000
 """Steps of a statement, some seconds: damaged trees of pages may have any number of rows."""
@@ -47,9 +54,12 @@ def connect_checked(
     Raises
     ------
     sqlite3.Error
-        It cannot be opened, or its journal is no file, or names another one.
+        It cannot be opened, or its journal is no file, or names another one; or a file of its log
+        has another name as well.
     """
-    journal = f"{os.path.realpath(path)}-journal"
+    real = os.path.realpath(path)
+    _refuse_shared_log(real)
+    journal = f"{real}-journal"
     if _end_of(journal, len(_NAMES_ANOTHER)) == _NAMES_ANOTHER:
         raise sqlite3.DatabaseError(
             f"{journal} names another file, which would be deleted; no journal of this file does"
@@ -105,6 +115,16 @@ def _end_of(path: str, size: int) -> bytes:
         return os.read(fd, size)
     finally:
         os.close(fd)
+
+
+def _refuse_shared_log(path: str) -> None:
+    """Refuse files of a log that are other files of this machine, too: their bytes would change."""
+    for end in _OF_LOG:
+        with suppress(OSError):  # there is none
+            if os.lstat(f"{path}{end}").st_nlink > 1:
+                raise sqlite3.DatabaseError(
+                    f"{path}{end} has another name as well, and would be written to. Delete it"
+                )
 
 
 def _stop() -> bool:
