@@ -32,7 +32,7 @@ from glaive.hdfs import check_hdfs_client
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_named_secrets, without_values
 from glaive.io.fsspec_asking import asked, is_there, list_folder, look_up
-from glaive.io.fsspec_chain import is_of_this_machine
+from glaive.io.fsspec_chain import is_of_this_machine, without_cache
 from glaive.io.fsspec_entries import checked, listed_of, meta_of, named_files
 from glaive.io.fsspec_links import is_link, walked
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed, make_folder
@@ -76,7 +76,7 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         fsspec, or the package behind the scheme, is not installed.
     OptionError
         fsspec does not know the scheme, or the file system rejects the options, or works on files
-        of this machine.
+        of this machine, or through a cache that cannot be left out.
     StoreError
         A file of the working directory would be run.
     """
@@ -104,7 +104,7 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
             f"{uri} leads to files of this machine, which fsspec does not open here. Give their "
             "path itself; there is nothing to cache on a disk."
         )
-    return FsspecStore(system, uri.rstrip("/"), str(root).rstrip("/"), options)
+    return FsspecStore(without_cache(system, uri), uri.rstrip("/"), str(root).rstrip("/"), options)
 
 
 class FsspecStore(ObjectStore):

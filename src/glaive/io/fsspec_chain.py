@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["chain_of", "finds_itself", "is_of_this_machine", "unwrapped"]
+from glaive.errors import OptionError
+
+__all__ = [
+    "chain_of",
+    "finds_itself",
+    "is_of_this_machine",
+    "unwrapped",
+    "without_cache",
+]
 
 _MOST: Final = 100
 """File systems of a chain that are looked at, and a few more."""
@@ -37,6 +45,32 @@ def unwrapped(system: Any, key: str) -> tuple[Any, str]:
     while isinstance(system, DirFileSystem):
         system, key = system.fs, f"{system.path}/{key.lstrip('/')}"
     return getattr(system, "sync_fs", system), key
+
+
+def without_cache(system: Any, uri: str) -> Any:
+    """The file system behind the caches of fsspec that come first in a chain.
+
+    They show names as they were when they were first read, and a request that failed leaves them
+    with half of a file, or with zeros: a tag that moved since would not keep its version.
+
+    Raises
+    ------
+    OptionError
+        What is behind them works through another cache.
+    """
+    while _is_cache(system):
+        system = system.fs
+    if any(map(_is_cache, chain_of(system))):
+        raise OptionError(
+            f"{uri} works through a cache, which shows files as they were. Leave the cache out."
+        )
+    return system
+
+
+def _is_cache(system: Any) -> bool:
+    from fsspec.implementations.cached import CachingFileSystem
+
+    return isinstance(system, CachingFileSystem)
 
 
 def is_of_this_machine(system: Any) -> bool:
