@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -280,3 +283,31 @@ def test_a_time_in_an_archive_that_no_day_has_is_unknown(time: float, tmp_path: 
 
 def files_below(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.spec("rel-20")
+def test_an_object_of_which_a_server_lost_the_end_gets_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over SFTP the client is silent where a disk was full only when the server closed a file."""
+    opened = Distant._open  # noqa: SLF001  # what fsspec has for subclasses
+
+    def lose(close: Callable[[], None], path: str) -> None:
+        close()
+        os.truncate(path, 100)
+
+    def open_and_lose(system: Distant, path: str, mode: str = "rb", *_: Any, **options: Any) -> Any:
+        file = opened(system, path, mode, **options)
+        if mode == "wb" and "/data/" in path:
+            file.close = partial(lose, file.close, path)
+        return file
+
+    glaive.write_dataset(pa.table({"a": [1]}), tmp_path / "t")
+    with monkeypatch.context() as patched:
+        patched.setattr(Distant, "_open", open_and_lose)
+        with pytest.raises(StoreError, match=r"cannot write .*kept 100 of \d+ bytes"):
+            glaive.write_dataset(
+                pa.table({"a": [2]}), f"fsspec+distant://{tmp_path}/t", mode="append"
+            )
+    assert len(list((tmp_path / "t" / "data").iterdir())) == 1
+    assert glaive.dataset(tmp_path / "t").to_table().to_pydict() == {"a": [1]}

@@ -21,7 +21,7 @@ from glaive.io.failures import (
     had_no_answer,
     without_values,
 )
-from glaive.io.fsspec_asking import is_there
+from glaive.io.fsspec_asking import is_there, look_up
 from glaive.io.fsspec_chain import chain_of
 from glaive.io.remote import RemoteSink
 from glaive.io.stats import IoCounters
@@ -59,13 +59,32 @@ def begin_writing(store: _SinkStore, system: Any, key: str, full: str) -> Fsspec
     try:
         if store.in_folder(temporary, lambda: _has_commit(system, temporary)):
             file = store.in_folder(key, lambda: system.open(key, "wb", autocommit=False))
-            return FsspecSink(store, file, key, full, file.commit, file.discard)
+            return FsspecSink(store, file, key, full, lambda _: file.commit(), file.discard)
         file = store.in_folder(temporary, lambda: system.open(temporary, "wb"))
     except Exception as error:
         raise store.failed(error, full, "write") from None
     return FsspecSink(
-        store, file, key, full, lambda: system.mv(temporary, key), lambda: system.rm_file(temporary)
+        store,
+        file,
+        key,
+        full,
+        lambda size: _move(system, temporary, key, size),
+        lambda: system.rm_file(temporary),
     )
+
+
+def _move(system: Any, temporary: str, key: str, size: int) -> None:
+    """Give an object its name, if it has all its bytes.
+
+    Clients of SFTP say nothing where a server could not write them as it closed the file, for want
+    of space; to a server of FTP the end of a connection is that of a file.
+    """
+    there = look_up(system, temporary).get("size")
+    if there is not None and int(there) != size:
+        with suppress(Exception):
+            system.rm_file(temporary)
+        raise OSError(f"the server kept {there} of {size} bytes; its disk may be full")
+    system.mv(temporary, key)
 
 
 def creates(system: Any) -> bool:
@@ -135,7 +154,7 @@ class FsspecSink(RemoteSink):
         file: Any,
         key: str,
         full: str,
-        commit: Callable[[], object],
+        commit: Callable[[int], object],
         discard: Callable[[], object],
     ) -> None:
         super().__init__(file, full)
@@ -148,7 +167,7 @@ class FsspecSink(RemoteSink):
         file, self._file = self._opened(), None
         try:
             file.close()
-            self._store.in_folder(self._key, self._commit)
+            self._store.in_folder(self._key, lambda: self._commit(self.position))
         except Exception as error:
             raise self._store.failed(error, self._full, "write") from None
         self._store.counters.add_write(1, self.position)
