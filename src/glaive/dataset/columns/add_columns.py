@@ -21,6 +21,7 @@ from glaive.dataset.columns.checkpoint_folder import CheckpointFolder
 from glaive.dataset.columns.column_files import discard_files, for_each, view_of
 from glaive.dataset.columns.finished_file import still_there
 from glaive.dataset.columns.live_columns import Batches, Shares, live_batches, write_live
+from glaive.dataset.columns.logged_rows import refuse_for_logged_rows
 from glaive.dataset.columns.new_columns import Grown, grow
 from glaive.dataset.columns.udf import BatchUDF, Checkpoint, as_batch
 from glaive.dataset.commits.commit import commit_operation
@@ -223,6 +224,7 @@ def _recipe(
         transforms = pa.schema(transforms)
     if isinstance(transforms, pa.Schema):
         return _without_values(snapshot, transforms)
+    refuse_for_logged_rows(snapshot.manifest, "columns with values cannot be added")
     if isinstance(transforms, Mapping):
         return _expressions(snapshot, transforms, batch_size)
     if callable(transforms) and not isinstance(transforms, BatchUDF):

@@ -16,6 +16,7 @@ from glaive.dataset.columns.add_columns import commit_columns
 from glaive.dataset.columns.added_files import AddedFiles
 from glaive.dataset.columns.column_files import for_each, view_of
 from glaive.dataset.columns.live_columns import write_changed
+from glaive.dataset.columns.logged_rows import refuse_for_logged_rows
 from glaive.dataset.columns.new_columns import Grown, first_new_id, renumbered
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.scanner import Scanner
@@ -25,6 +26,7 @@ from glaive.events import DATASETS, emit
 from glaive.expr.coerce import is_list
 from glaive.file.versions import profile_of
 from glaive.format.column_path import joined_path, quoted_name
+from glaive.format.declared_keys import is_primary_key
 from glaive.format.extension import JSON
 from glaive.format.fields import Field, LanceSchema, new_field_ids
 from glaive.format.fragment import DataFile
@@ -96,6 +98,9 @@ def alter_columns(dataset: OpenedVersion, alterations: Sequence[Any]) -> Manifes
     """Commit other names, types or nullability; see ``LanceDataset.alter_columns``."""
     schema = dataset.manifest.schema
     changes = _changes(schema, alterations)
+    if changes.types or any(is_primary_key(schema.field_by_id(one)) for one in changes.names):
+        what = "types of columns, and names of primary keys, cannot be changed"
+        refuse_for_logged_rows(dataset.manifest, what)
     strict = [
         number
         for number, nullable in changes.nullable.items()
