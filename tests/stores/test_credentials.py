@@ -412,6 +412,68 @@ def test_no_error_of_a_file_system_has_a_credential_of_its_environment(
     check(printed.lines)
 
 
+class _Echo(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """A file system that repeats what it was opened with."""
+
+    protocol = "echo"
+    cachable = False
+
+    def __init__(self, early: str = "", **given: Any) -> None:
+        self.said = f"refused: {' '.join(given.values())}"
+        if early:
+            raise ValueError(self.said)
+        super().__init__()
+
+    def ls(self, *_: Any, **__: Any) -> Any:
+        raise OSError(self.said)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "password", "passwd", "passphrase", "kerb_pass", "pwd", "auth", "authorization", "tok",
+        "credential", "credentials", "connection_string", "cookies", "signature", "jwt",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("early", ["", "yes"])
+def test_no_error_of_a_file_system_has_a_credential_of_its_options(
+    name: str, early: str, printed: Printed
+) -> None:
+    fsspec.register_implementation("echo", _Echo, clobber=True)
+    options = {name: SECRETS[1], "early": early}
+    message = failure_of(lambda: glaive.dataset("fsspec+echo://x/y", storage_options=options))
+    assert "refused: ***" in message
+    check(message)
+    check(printed.lines)
+
+
+def test_no_error_of_a_file_system_has_a_part_of_a_text_of_names_and_values(
+    printed: Printed,
+) -> None:
+    fsspec.register_implementation("wordy", _Wordy, clobber=True)
+    text = f"AccountName=shop;AccountKey={SECRETS[1]}==;Suffix=windows.net"
+    given = {"said": f"shop: not {SECRETS[1]}==", "connection_string": text}
+    store = open_store("fsspec+wordy://x/y", given)
+    message = failure_of(lambda: list(store.list("")))
+    assert "shop: not ***" in message
+    check(message)
+    check(printed.lines)
+
+
+@pytest.mark.parametrize("early", ["", "yes"])
+def test_no_error_of_a_file_system_has_a_credential_of_the_settings_of_fsspec(
+    early: str, monkeypatch: pytest.MonkeyPatch, printed: Printed
+) -> None:
+    """Files of its folder, and variables with all settings of a file system as JSON."""
+    fsspec.register_implementation("echo", _Echo, clobber=True)
+    settings = {"password": SECRETS[1], "early": early}
+    monkeypatch.setitem(fsspec.config.conf, "echo", settings)
+    message = failure_of(lambda: glaive.dataset("fsspec+echo://x/y"))
+    assert "refused: ***" in message
+    check(message)
+    check(printed.lines)
+
+
 class _Repeating(BaseHTTPRequestHandler):
     """Refuses each request, and says which headers it had, or their values alone."""
 

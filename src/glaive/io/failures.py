@@ -84,7 +84,11 @@ _SENT = re.compile(
 """The value of a header alone: its kind and no word of lower case, such as a password in base64."""
 _SIGNED_BYTES = re.compile(r"(?i)(bytes>)[0-9a-f]{2}(?: [0-9a-f]{2})+")
 """What was signed, as S3 shows it: with the session token, in hexadecimal digits."""
-_SECRET_OPTION = re.compile(r"(?i)(?!.*_file$).*(?:key|secret|token|password|sas)")
+_SECRET_OPTION = re.compile(
+    r"(?i)(?!.*_file$)(?:.*(?:key|secret|token|passw|passphrase|pwd|sas|cookie|jwt|bearer|signature"
+    r"|authorization|connection_?string)"
+    r"|(?:.*[^a-z])?(?:auth|pass|pat|tok|(?<!application_)credentials?)$)"
+)
 """Names of storage options with credentials, and of variables of the environment."""
 _OF_STORES = (
     "aws_", "azure_", "google_", "fsspec_", "hf_", "hugging_face_",
@@ -233,10 +237,18 @@ def credentials_in(options: Mapping[str, str]) -> Iterator[str]:
         for name, value in given.items():
             text = value.strip()
             if _SECRET_OPTION.match(name) or text.startswith(("{", '"')):
-                yield from (value, text, *_text_in(text))
+                yield from (value, text, *_text_in(text), *_parts_of(text))
             if "://" in text:  # of a proxy, which is sent the password as the characters it is
                 password = text.rpartition("@")[0].partition("://")[2].partition(":")[2]
                 yield from (password, unquote(password))
+
+
+def _parts_of(text: str) -> Iterator[str]:
+    """Credentials in a text such as ``AccountName=x;AccountKey=y``."""
+    for part in text.split(";"):
+        name, _, value = part.partition("=")
+        if _SECRET_OPTION.match(name):
+            yield value
 
 
 def _text_in(text: str) -> Iterator[str]:

@@ -17,7 +17,6 @@ from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -32,7 +31,7 @@ from glaive.hdfs import check_hdfs_client
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_named_secrets, without_values
 from glaive.io.fsspec_asking import asked, is_there, list_folder, look_up
-from glaive.io.fsspec_chain import is_of_this_machine, without_cache
+from glaive.io.fsspec_chain import is_of_this_machine, with_other_secrets, without_cache
 from glaive.io.fsspec_entries import checked, listed_of, meta_of, named_files
 from glaive.io.fsspec_links import is_link, walked
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed, make_folder
@@ -97,7 +96,8 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         reason, (_, secret) = str(error), split_secret(uri)
         if secret:  # as a part of a path, where nothing else shows what it is
             reason = reason.replace(secret, "***")
-        reason = without_named_secrets(without_values(reason, credentials_in(passed)))
+        known = credentials_in(with_other_secrets(passed, secret))
+        reason = without_named_secrets(without_values(reason, known))
         raise OptionError(f"fsspec cannot open {uri}: {reason}. Check storage_options.") from None
     if is_of_this_machine(system):
         raise OptionError(
@@ -158,8 +158,7 @@ class FsspecStore(ObjectStore):
 
     def failed(self, error: BaseException, full: str, doing: str) -> StoreError:
         """Translate an error that a file system raised, without credentials that servers repeat."""
-        passwords = {"password": self.secret, "sent_password": unquote(self.secret)}
-        return failed(error, full, doing, {**self.options, **passwords})
+        return failed(error, full, doing, with_other_secrets(self.options, self.secret))
 
     def _key(self, path: str) -> str:
         check_object_path(path, self.uri, in_url=True)

@@ -1,9 +1,12 @@
-"""The file systems that one of fsspec works through, such as those of a chained URI."""
+"""The file systems that one of fsspec works through, such as those of a chained URI, and what they
+are opened with.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 from glaive.errors import OptionError
 
@@ -12,6 +15,7 @@ __all__ = [
     "finds_itself",
     "is_of_this_machine",
     "unwrapped",
+    "with_other_secrets",
     "without_cache",
 ]
 
@@ -98,3 +102,29 @@ def finds_itself(system: Any) -> bool:
         for name in ("find", "_find")
     ]
     return any(way not in inherited for way in ways)
+
+
+def with_other_secrets(options: Mapping[str, str], secret: str) -> dict[str, str]:
+    """Options, and beside them, by names of no option, what else may be a credential: a password of
+    the URI, and fsspec's own settings.
+
+    Parameters
+    ----------
+    options
+        The storage options.
+    secret
+        The password of the URI, as it is written there.
+    """
+    import fsspec
+
+    others = {"password of the URI": secret, "password that is sent": unquote(secret)}
+    return {**options, **others, **dict(_texts_in(fsspec.config.conf, "setting"))}
+
+
+def _texts_in(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Texts at any depth of settings of files and variables, by the names that lead to each."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts_in(inner, f"{name}.{key}")
+    elif isinstance(value, str):
+        yield name, value
