@@ -225,6 +225,49 @@ remote = "sc://host/;token=${end}"
 
 
 @pytest.mark.spec("rel-27")
+def test_credentials_in_options_of_steps_are_in_no_record_report_or_representation(
+    tmp_path: Path,
+) -> None:
+    text = """
+runs = "https://user:MARKED-0@localhost:9/runs"
+[parameters]
+login = "none"
+bases = "none"
+day = "1"
+[datasets]
+near = "near.lance"
+[steps.query]
+kind = "sql"
+query = "SELECT 1 AS a"
+target = "near"
+[steps.query.write_options]
+base_store_params = "${bases}"
+max_rows_per_file = 7
+[steps.out]
+kind = "export"
+source = "near"
+path = "out/${day}"
+format = "jdbc"
+[steps.out.options]
+user = "me"
+password = "x${login}"
+"""
+    given = {"login": "MARKED-1", "bases": "MARKED-2"}
+    pipeline = load(written(tmp_path, text), given)
+    assert pipeline.shown_parameters == {"day": "1"}
+    local = replace(pipeline, runs=str(tmp_path / "runs"))
+    record = Runs.of(local).start(local, "one")
+    spark: Any = None
+    context = StepContext(
+        spark=spark, name="x", job_id="x", datasets={}, scratch="https://h/x?sig=MARKED-3"
+    )
+    shown = [repr(pipeline), repr(context), render_report(local, record)]
+    shown += [repr(step) for step in pipeline.steps.values()]
+    shown += [path.read_text() for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    assert "MARKED" not in "".join(shown)
+
+
+@pytest.mark.spec("rel-27")
 @pytest.mark.parametrize(
     "settings",
     [

@@ -730,6 +730,7 @@ def test_no_representation_has_the_password_of_a_uri(root: str) -> None:
     catalogue = DirectoryNamespace(root=root)
     shown = [repr(catalogue), catalogue.namespace_id(), repr(RestAdapter(catalogue))]
     shown += [repr(catalogue.settings), repr(catalogue.manifest), repr(glaive.Blob(uri=root))]
+    shown.append(repr(glaive.DatasetBasePath(root)))
     assert all("/t" in text for text in shown)
     check(shown)
 

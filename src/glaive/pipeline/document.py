@@ -26,13 +26,15 @@ from glaive.pipeline.parameters import (
 from glaive.pipeline.pipeline import Pipeline, dependencies
 from glaive.pipeline.step import Step
 from glaive.pipeline.step_kinds import kind_of, kinds
-from glaive.spark.launch import SECRET_SETTING
+from glaive.spark.launch import OF_STORES, SECRET_SETTING
 
 __all__ = ["load"]
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 _MAX_BYTES: Final = 1 << 20
 _FILLED_LATER: Final = ("parameters", "steps")
+_OPTIONS: Final = ("options", "write_options")
+"""Keys of steps with options of formats and writes, by any names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,17 +128,26 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = No
 
 
 def _credentials(tables: Mapping[str, Any]) -> frozenset[str]:
-    """Parameters that fill in settings of stores, or what is secret in those of Spark or URLs."""
-    spark = tables.get("spark")
-    settings = spark if isinstance(spark, dict) else {}
-    conf = settings.get("conf")
+    """Parameters that fill in settings of stores, or what is secret in those of Spark, options of
+    steps, or URLs.
+    """
+    settings, steps = _table(tables, "spark"), _table(tables, "steps")
+    named = [_table(settings, "conf")]
+    named += [_table(steps[step], key) for step in steps for key in _OPTIONS]
     secret = [
         value
-        for key, value in (conf if isinstance(conf, dict) else {}).items()
-        if SECRET_SETTING.search(key)
+        for table in named
+        for key, value in table.items()
+        if SECRET_SETTING.search(key) or re.search(OF_STORES, key)
     ]
     filled = parameters_in([tables.get("storage"), settings.get("remote"), secret])
     return filled | hidden_parameters_in(_urls_in(tables))
+
+
+def _table(tables: Any, key: str) -> Mapping[str, Any]:
+    """A table in another one, neither of which has been checked; empty if it is none."""
+    found = tables.get(key) if isinstance(tables, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _urls_in(tables: Mapping[str, Any]) -> list[Any]:

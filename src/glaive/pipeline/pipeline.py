@@ -61,7 +61,7 @@ class Pipeline:
     remote: str | None = field(repr=False)
     conf: Mapping[str, Any] = field(repr=False)
     modules: tuple[Path, ...]
-    runs: str
+    runs: str = field(repr=False)  # a URL may have a password
     steps: Mapping[str, Step] = field(repr=False)
     depends: Mapping[str, tuple[str, ...]]
     digests: Mapping[str, str]

@@ -54,7 +54,7 @@ class StepContext:
     datasets: Mapping[str, str] = field(repr=False)
     parameters: Mapping[str, Any] = field(default_factory=dict, repr=False)
     folder: str = "."
-    scratch: str = "."
+    scratch: str = field(default=".", repr=False)  # a URL may have a key
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     again: bool = True
 

@@ -66,6 +66,11 @@ class DatasetBasePath:
         with refuse_half_characters("path or name of a base"):
             f"{path}{self.name}".encode()
 
+    def __repr__(self) -> str:
+        path = GlaiveError.without_secrets(self.path)  # that of a stranger's dataset, too
+        rest = f"name={self.name!r}, is_dataset_root={self.is_dataset_root}, id={self.id}"
+        return f"DatasetBasePath(path={path!r}, {rest})"
+
     def to_wire(self, number: int) -> table_pb2.BasePath:
         """Make the wire message, with this id.
 

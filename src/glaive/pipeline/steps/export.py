@@ -39,7 +39,7 @@ class ExportStep(Step):
     branch: str | None = None
     format: str = "parquet"
     mode: Literal["errorifexists", "append", "overwrite", "ignore"] = "overwrite"
-    options: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] | None = field(default=None, repr=False)  # may have passwords
 
     def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
         """The dataset."""

@@ -42,8 +42,8 @@ class IngestStep(ExpectingStep):
     vectors: tuple[str, ...] = ()
     schema_drift: DriftRule = "fail"
     merge_keys: tuple[str, ...] = ()
-    options: Mapping[str, Any] | None = None
-    write_options: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] | None = field(default=None, repr=False)  # may have passwords
+    write_options: Mapping[str, Any] | None = field(default=None, repr=False)  # may have passwords
 
     def check(self) -> None:
         """Refuse an unknown format, and keys of another mode."""

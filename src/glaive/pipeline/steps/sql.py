@@ -44,7 +44,7 @@ class SqlStep(ExpectingStep):
     branch: str | None = None
     cluster_by: tuple[str, ...] = ()
     vectors: tuple[str, ...] = ()
-    write_options: Mapping[str, Any] | None = None
+    write_options: Mapping[str, Any] | None = field(default=None, repr=False)  # may have passwords
 
     @property
     def branch_written(self) -> str | None:
