@@ -22,12 +22,13 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.distant import Distant
 
 import glaive
-from glaive.errors import GlaiveError
+from glaive.errors import GlaiveError, StoreError
 from glaive.io.uri import open_store
 from glaive.namespace import DirectoryNamespace, RestAdapter
 from glaive.namespace.settings import DirectorySettings
 from glaive.optimize import Compaction
 from glaive.table.bases import base_of
+from glaive.table.manifest_store.catalogue import CatalogueManifestStore
 from glaive.table.version_hint import read_hint
 from glaive.types import ByteRange
 
@@ -748,3 +749,32 @@ def test_settings_of_a_catalogue_in_a_directory_show_no_options_of_its_store() -
     assert found.storage_options == {"password": SECRETS[0]}
     assert "/catalogue" in repr(found)
     check(found)
+
+
+class _OtherClient:
+    """A client of another package, whose errors have all that a server said."""
+
+    said = (
+        "HTTP response headers: HTTPHeaderDict({'Set-Cookie': 'id={0}; Path=/'})\n"
+        "HTTP response body: no Authorization: Bearer {0}, nor {'aws_session_token': '{0}'}"
+    ).replace("{0}", SECRETS[1])
+
+    def __getattr__(self, name: str) -> Any:
+        def refuse(_: object) -> Any:
+            raise RuntimeError(self.said)
+
+        return refuse
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: glaive.dataset(namespace_client=client, table_id=["t"]),
+        lambda client: CatalogueManifestStore(client, ("t",), "s3://b/t").latest("s3://b/t"),
+    ],
+    ids=["where a table is", "which version is the newest"],
+)
+def test_no_message_has_a_credential_that_a_client_of_a_catalogue_repeats(ask: Any) -> None:
+    with pytest.raises(StoreError, match="HTTP response body: no Authorization") as refused:
+        ask(_OtherClient())
+    assert SECRETS[1] not in str(refused.value)

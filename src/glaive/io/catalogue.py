@@ -11,11 +11,19 @@ from typing import Any, Final
 from glaive.config import settings
 from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, GlaiveError, NotFoundError, OptionError, StoreError
+from glaive.io.failures import without_named_secrets
 from glaive.io.location import Location
 from glaive.io.renewed import EXPIRES, ExpiringOptions
 from glaive.io.storage_options import PERMISSIONS, full_names, normalise_options
 
-__all__ = ["TableAnswer", "answer_field", "ask_for_table", "catalogued_options", "check_kind"]
+__all__ = [
+    "TableAnswer",
+    "answer_field",
+    "ask_for_table",
+    "catalogued_options",
+    "check_kind",
+    "said_by",
+]
 
 
 _ASKED: Final = ("checksums", "fsync", "verify_checksums")
@@ -47,6 +55,10 @@ _CREDENTIALS: Final = (
 """Credentials of one kind of store, of which its client takes one, by an order of its own. On S3
 keys come first.
 """
+
+
+_LONGEST: Final = 1 << 16
+"""Characters of an error of a client of another package, which may have all that a server said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +219,17 @@ def _asked(method: Any, kind: str, path: tuple[str, ...]) -> Any:
         raise
     except Exception as error:
         name = type(error).__name__
-        text = f"table {list(path)}: the namespace answered with {name}: {error}"
+        text = f"table {list(path)}: the namespace answered with {name}: {said_by(error)}"
         if name in ("TableNotFoundError", "NamespaceNotFoundError"):
             raise DatasetNotFoundError(f"{text} (it was not found)") from error
         if isinstance(error, LookupError):
             raise NotFoundError(text) from error
         raise StoreError(text) from error
+
+
+def said_by(error: Exception) -> str:
+    """What the error of a client says, which another package may have made, without credentials."""
+    return without_named_secrets(str(error)[:_LONGEST])
 
 
 def _reported(answer: object, path: tuple[str, ...]) -> dict[str, str] | None:

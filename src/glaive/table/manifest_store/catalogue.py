@@ -12,7 +12,7 @@ from typing import Any
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, GlaiveError, StoreError, UnsupportedFeatureError
 from glaive.format.paths import VERSIONS
-from glaive.io.catalogue import answer_field
+from glaive.io.catalogue import answer_field, said_by
 from glaive.table.manifest_store.protocol import ManifestEntry
 
 __all__ = ["CatalogueManifestStore", "manifest_key"]
@@ -137,8 +137,8 @@ class CatalogueManifestStore:
             if isinstance(error, GlaiveError) or _is(error, frozenset({_TAKEN})):
                 raise
             raise StoreError(
-                f"table {list(self.table_id)}: the catalogue failed in {method}: {error}. Try "
-                "again when it is available"
+                f"table {list(self.table_id)}: the catalogue failed in {method}: {said_by(error)}. "
+                "Try again when it is available"
             ) from error
 
     def _entry(self, reported: object, wanted: int | None = None) -> ManifestEntry:
