@@ -31,7 +31,7 @@ from glaive.hdfs import check_hdfs_client
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_named_secrets, without_values
 from glaive.io.fsspec_asking import asked, is_there, list_folder, look_up
-from glaive.io.fsspec_chain import is_of_this_machine, with_other_secrets, without_cache
+from glaive.io.fsspec_chain import refuse_this_machine, with_other_secrets, without_cache
 from glaive.io.fsspec_entries import checked, listed_of, meta_of, named_files
 from glaive.io.fsspec_links import is_link, walked
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, creates, failed, make_folder
@@ -99,11 +99,7 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         known = credentials_in(with_other_secrets(passed, secret))
         reason = without_named_secrets(without_values(reason, known))
         raise OptionError(f"fsspec cannot open {uri}: {reason}. Check storage_options.") from None
-    if is_of_this_machine(system):
-        raise OptionError(
-            f"{uri} leads to files of this machine, which fsspec does not open here. Give their "
-            "path itself; there is nothing to cache on a disk."
-        )
+    refuse_this_machine(system, uri)
     return FsspecStore(without_cache(system, uri), uri.rstrip("/"), str(root).rstrip("/"), options)
 
 

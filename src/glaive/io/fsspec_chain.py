@@ -13,7 +13,7 @@ from glaive.errors import OptionError
 __all__ = [
     "chain_of",
     "finds_itself",
-    "is_of_this_machine",
+    "refuse_this_machine",
     "unwrapped",
     "with_other_secrets",
     "without_cache",
@@ -77,7 +77,7 @@ def _is_cache(system: Any) -> bool:
     return isinstance(system, CachingFileSystem)
 
 
-def is_of_this_machine(system: Any) -> bool:
+def _is_of_this_machine(system: Any) -> bool:
     """Whether its names are those of files of this machine. Those of files in an archive are not.
 
     Such files have a store of their own, which alone keeps to a directory among links, pipes,
@@ -102,6 +102,21 @@ def finds_itself(system: Any) -> bool:
         for name in ("find", "_find")
     ]
     return any(way not in inherited for way in ways)
+
+
+def refuse_this_machine(system: Any, uri: str) -> None:
+    """Refuse a file system whose files the store of directories opens, with its own checks.
+
+    Raises
+    ------
+    OptionError
+        It works on files of this machine.
+    """
+    if _is_of_this_machine(system):
+        raise OptionError(
+            f"{uri} leads to files of this machine, which fsspec does not open here. Give their "
+            "path itself; there is nothing to cache on a disk."
+        )
 
 
 def with_other_secrets(options: Mapping[str, str], secret: str) -> dict[str, str]:
