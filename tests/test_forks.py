@@ -153,6 +153,7 @@ assert done > 20, done
 """
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers")
 @pytest.mark.parametrize("how", ["signal", "garbage"])
 def test_a_handler_or_the_end_of_an_object_reads_amid_other_calls(tmp_path: Path, how: str) -> None:

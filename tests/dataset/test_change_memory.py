@@ -92,7 +92,7 @@ def peak(stored: Path, path: Path, change: str) -> float:
     return float(done.stdout)
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_takes_less_memory_than_its_rows(stored: Path, tmp_path: Path, name: str) -> None:
     limit = 0.9 * SIZE  # compaction: 116 to 139 MB; up to 190 while a disk is busy

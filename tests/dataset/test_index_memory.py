@@ -97,6 +97,7 @@ def peak(folder: Path, kind: str, rows: int, limit: str) -> float:
     return float(done.stdout)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "kind",
     [

@@ -120,6 +120,7 @@ CHANGES: dict[str, Callable[[glaive.LanceDataset], object]] = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("rel-25", "sec-1")
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_links_to_one_another_are_followed_as_far_as_a_system_does(

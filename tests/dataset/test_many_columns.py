@@ -71,7 +71,7 @@ CALLS: dict[Callable[[LanceDataset, int], None], int] = {
 }
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__.strip("_"))
 def test_time_does_not_grow_with_the_square_of_columns(
     tmp_path: Path, call: Callable[[LanceDataset, int], None]

@@ -129,6 +129,7 @@ def test_a_sample_has_so_many_different_rows(
     assert set(found) <= set(among)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("condition", [None, "id % 3 = 0"])
 @pytest.mark.parametrize("kind", [ShardedBatchSampler, ShardedFragmentSampler])
 def test_a_share_goes_on_behind_the_rows_that_were_read_wherever_its_last_batch_is(

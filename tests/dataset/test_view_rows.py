@@ -13,6 +13,7 @@ import glaive
 SIZE, COUNT = 2**20, 2**11 + 1
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-24")
 @pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
 def test_they_are_written_as_they_are(tmp_path: Path, kind: pa.DataType) -> None:

@@ -76,6 +76,7 @@ def _name(text: str) -> str:
     return text.replace(BIG, "…")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("text", EXPRESSIONS, ids=_name)
 def test_batches_of_large_values_are_small_and_right(dataset: LanceDataset, text: str) -> None:
     value, start = EXPRESSIONS[text], 0

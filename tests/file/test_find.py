@@ -267,6 +267,7 @@ def test_text_without_a_dictionary_is_left_to_the_caller(tmp_path: Path) -> None
         assert column.find_entries(pc.is_valid, 0, 3000) is None
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("share", [0.0, 0.3])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])

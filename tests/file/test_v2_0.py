@@ -311,7 +311,7 @@ def read_everything(folder: Path, content: bytes) -> None:
         pass
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize("name", DAMAGED)
 def test_flipped_bytes_never_crash(tmp_path: Path, name: str) -> None:
     write(LocalStore(str(tmp_path)), sample(name, ROWS), page_bytes=3000)

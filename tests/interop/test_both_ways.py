@@ -25,7 +25,7 @@ def _take(source: pa.Table, rows: list[int]) -> pa.Table:
     return source.take(pa.array(rows, pa.int64()))
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=18)
 @pytest.mark.parametrize(("writer", "readers"), READERS, ids=NAMES)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", COLUMNS)

@@ -155,7 +155,7 @@ ADDED: dict[str, Change] = {
 
 
 class TestAdd:
-    @pytest.mark.sampled(every=6)
+    @pytest.mark.sampled(every=8)
     @STABLE
     @VERSIONS
     @pytest.mark.parametrize("name", ADDED)
@@ -712,6 +712,7 @@ class TestAlter:
         pa.struct({"a": pa.int8()}),
     )
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize("old", TYPES, ids=str)
     def test_the_types_that_can_be_cast_are_those_of_pylance(
         self, tmp_path: Path, old: pa.DataType

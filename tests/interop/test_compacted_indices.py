@@ -256,7 +256,7 @@ def _cases() -> Iterator[Any]:
                 yield pytest.param(kind, stable, version, id=ids)
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=13)
 @pytest.mark.spec("zones-1")
 @pytest.mark.spec("segment-2")
 @pytest.mark.spec("remap-1")
@@ -548,6 +548,7 @@ FILES = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("damage", ["half", "empty", "no footer", "another file"])
 @pytest.mark.parametrize(
     ("kind", "name"), [(kind, name) for kind, names in FILES.items() for name in names]
@@ -578,6 +579,7 @@ def test_damaged_files_stop_the_compaction(
 class TestMapsOfEarlierMoves:
     """Indices that were left beside a map by an earlier compaction."""
 
+    @pytest.mark.sampled(every=4)
     @pytest.mark.spec("remap-7")
     @pytest.mark.parametrize("between", [False, True], ids=["at once", "after an append"])
     @pytest.mark.parametrize("kind", REMADE)

@@ -97,6 +97,7 @@ class NotingStore(LocalStore):
         return super().get_into(path, target)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("writer", [glaive, lance], ids=["glaive", "pylance"])
 def test_pages_are_those_of_rows_written_at_once(tmp_path: Path, version: str, writer: Any) -> None:

@@ -59,6 +59,7 @@ def nearest(path: Path, **options: Any) -> list[dict[str, list[Any]]]:
     return found
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("vector-2", "vector-3")
 @pytest.mark.parametrize(
     ("kind", "version"),
@@ -119,6 +120,7 @@ def _measured(graph: pa.Table, codes: Path, kind: str) -> bool:
     return True
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", ["hnsw-flat", "hnsw-sq-dot", "hnsw-pq"])
 @pytest.mark.parametrize("deleted", ["id % 7 = 0", "id % 10 < 7"])
 def test_searches_of_graphs_find_as_much(tmp_path: Path, kind: str, deleted: str) -> None:

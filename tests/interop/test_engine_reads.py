@@ -57,6 +57,7 @@ def size_of(place: str) -> int:
     return sum(file.stat().st_size for file in (Path(place) / "data").iterdir())
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("offset", [0, 25_000])
 def test_a_slice_reads_the_chunks_it_lies_in(

@@ -77,6 +77,7 @@ QUERIES = [
 ]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("query", QUERIES)
 def test_duckdb_finds_what_it_finds_in_a_table(dataset: LanceDataset, query: str) -> None:
     whole, through = dataset.to_table(), dataset.to_pyarrow_dataset()
@@ -413,6 +414,7 @@ def test_an_error_that_duckdb_takes_for_its_own_has_no_addresses(tmp_path: Path)
     assert "Stack Trace" not in str(caught.value)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("rows_per_file", [10_000, 7], ids=["batches", "small files"])
 def test_structs_within_structs_are_queried_batch_by_batch(
     tmp_path: Path, rows_per_file: int

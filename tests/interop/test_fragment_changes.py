@@ -169,6 +169,7 @@ UPDATES: dict[str, tuple[Any, ...]] = {
 
 
 class TestUpdateColumns:
+    @pytest.mark.sampled(every=4)
     @STABLE
     @VERSIONS
     @pytest.mark.parametrize("name", UPDATES)

@@ -157,7 +157,7 @@ def assert_alike(path: Path, query: Query, **options: Any) -> None:
     )
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize(
     ("kind", "history"),
     [
@@ -175,7 +175,7 @@ def test_the_same_rows_are_found_with_the_same_scores(
         assert_alike(tmp_path / "d", query, limit=10)
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("history", ["new", "deleted", "unindexed rows", "updated", "compacted"])
 def test_rows_with_stable_ids_are_found_where_they_are_now(tmp_path: Path, history: str) -> None:
     HISTORIES[history](new_dataset(tmp_path / "d", {}, enable_stable_row_ids=True))
@@ -270,6 +270,7 @@ CUT = {
 }
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("text-25")
 @pytest.mark.spec("text-search-1")
 @pytest.mark.spec("text-search-2")
@@ -293,6 +294,7 @@ def test_all_words_have_to_be_there_by_place_not_by_token(tmp_path: Path, name: 
         assert_alike(tmp_path, both)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("text-search-3")
 @pytest.mark.parametrize("name", CUT)
 def test_a_phrase_of_tokens_that_have_one_place_needs_any_of_them(

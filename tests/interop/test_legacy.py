@@ -96,7 +96,7 @@ def compare(written: pa.Table, folder: Path) -> None:
         assert_same(dataset.to_table(offset=offset, limit=limit), expected.slice(offset, limit))
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=16)
 @pytest.mark.parametrize("name", COLUMNS)
 def test_every_type_reads_as_pylance_reads_it(tmp_path: Path, name: str) -> None:
     for rows in SIZES[:5] if "long" in name else (*SIZES[:5], 7000):

@@ -111,7 +111,7 @@ def compare(
     return results[0][0]
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("name", MERGES)

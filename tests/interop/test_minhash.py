@@ -101,6 +101,7 @@ def test_files_and_details_are_those_of_pylance(tmp_path: Path, *, stable: bool)
     assert figures[0]["num_docs"] == len([text for text in texts(0, 120) if text and text.strip()])
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("minhash-7")
 @pytest.mark.parametrize(
     ("builder", "kind"),

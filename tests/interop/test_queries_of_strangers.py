@@ -91,6 +91,7 @@ def test_a_query_that_failed_over_a_file_holds_nothing_afterwards(tmp_path: Path
     assert held() is None  # nor are the threads and the memory of DuckDB, which held it
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-23")
 @pytest.mark.parametrize("text", [b"a" * 20 + b"\xf0", b"\xe2\x82", b"e\xcc" * 15])
 @pytest.mark.parametrize(

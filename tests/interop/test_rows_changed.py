@@ -89,6 +89,7 @@ PREDICATES = [
 
 
 class TestDelete:
+    @pytest.mark.sampled(every=3)
     @STABLE
     @VERSIONS
     def test_both_leave_the_same(self, pair: Any, version: str, stable: bool) -> None:
@@ -167,7 +168,7 @@ UPDATES: list[tuple[dict[str, str], str | None]] = [
 
 class TestUpdate:
     @STABLE
-    @pytest.mark.sampled(every=2)
+    @pytest.mark.sampled(every=5)
     @VERSIONS
     def test_both_leave_the_same(self, pair: Any, version: str, stable: bool) -> None:
         one, other = pair(data_storage_version=version, enable_stable_row_ids=stable)

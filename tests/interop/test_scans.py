@@ -148,7 +148,7 @@ CUTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=23)
 @pytest.mark.parametrize("text", FILTERS)
 def test_filtered_scans(both: Both, text: str) -> None:
     for at, columns in enumerate(PROJECTIONS):
@@ -159,6 +159,7 @@ def test_filtered_scans(both: Both, text: str) -> None:
     same(both, lambda dataset: dataset.get_fragments()[2].count_rows(text))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("options", CUTS)
 def test_options_of_filtered_scans(both: Both, options: dict[str, Any]) -> None:
     for text in FILTERS[::4]:
@@ -192,6 +193,7 @@ def scan_fragments_backwards(dataset: Any) -> pa.Table:
     return found
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -217,7 +219,7 @@ def test_deleted_rows_pass_filters(both: Both) -> None:
     same(both, scan(**options, with_row_id=True))
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=14)
 @pytest.mark.parametrize("column", ["f", "name", "s.x", "v", "s", "b", "t"])
 @pytest.mark.parametrize("ascending", [True, False])
 @pytest.mark.parametrize("nulls_first", [True, False])

@@ -56,6 +56,7 @@ def same_answers(uri: str, *, covered: bool = True) -> None:
         assert ids(ours, condition, use_scalar_index=True) == scanned, condition
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("fm-1", "fm-2", "fm-3", "fm-4", "fm-5", "fm-6")
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("builder", [glaive, lance], ids=["glaive", "pylance"])

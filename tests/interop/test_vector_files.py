@@ -388,6 +388,7 @@ def _extra(blocks: NDArray[np.int64], bits: int, at: int) -> NDArray[np.int64]:
 BITS = [*(("l2", bits) for bits in range(1, 10)), ("dot", 1), ("dot", 4), ("cosine", 5)]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("vector-3", "vector-8", "vector-23", "vector-24", "vector-25", "vector-26")
 @pytest.mark.spec("vector-28", "vector-29", "vector-30", "vector-31", "vector-32")
 @pytest.mark.parametrize(("metric", "bits"), BITS)

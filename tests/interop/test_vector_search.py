@@ -93,6 +93,7 @@ def test_kinds_and_distances(tmp_path: Path, name: str, metric: str) -> None:
     same(both, q=batch, k=4, nprobes=3, maximum_nprobes=3, refine_factor=refine)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("vector-28", "vector-30")
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", RABIT)
@@ -140,6 +141,7 @@ def test_other_floats(tmp_path: Path, name: str, kind: Any) -> None:
     same(both, nprobes=PARTITIONS, rtol=2e-3 if kind == pa.float16() else 1e-4)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", ["IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
 def test_recall_without_options_is_not_below_that_of_pylance(tmp_path: Path, name: str) -> None:
     theirs, ours = made(tmp_path / "d.lance", name)
@@ -208,6 +210,7 @@ def test_histories(tmp_path: Path, name: str, *, stable: bool) -> None:
     same(opened(path), **everything)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", ["IVF_FLAT", "IVF_SQ", "IVF_HNSW_SQ"])
 @pytest.mark.parametrize("condition", ["id < 20", "id % 2 = 0", "id < 1800", "id < 0", "id >= 0"])
 def test_filters_before_and_after(tmp_path: Path, name: str, condition: str) -> None:
@@ -351,7 +354,7 @@ def test_graphs_want_as_many_candidates_as_rows(tmp_path: Path) -> None:
         ours.scanner(nearest={"column": "v", "q": vectors(1, 1)[0], "k": 20, "ef": 10})
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", ["IVF_HNSW_FLAT", "IVF_HNSW_SQ", "IVF_HNSW_PQ"])
 def test_graphs_lead_to_what_is_near(tmp_path: Path, name: str, metric: str) -> None:
@@ -375,6 +378,7 @@ def test_graphs_lead_to_what_is_near(tmp_path: Path, name: str, metric: str) -> 
     assert all(row % 3 for row in kept[0])
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", ["IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
 def test_damage_is_found_or_does_no_harm(tmp_path: Path, name: str) -> None:
     path = tmp_path / "d.lance"

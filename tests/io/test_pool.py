@@ -244,6 +244,7 @@ threading.Thread(target=work).start()
 """
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("is_used_before", [False, True])
 def test_threads_that_go_on_after_the_main_thread_work_alone(
     tmp_path: Path, *, is_used_before: bool

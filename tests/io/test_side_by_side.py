@@ -22,6 +22,7 @@ print(opened.to_table(columns=["c1", "c9"]).num_rows, opened.count_rows("c1 >= 0
 """
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("at_a_time", [1, 2, 8, 16])
 def test_a_scan_through_fsspec_ends_with_any_number_of_requests_at_a_time(
     tmp_path: Path, at_a_time: int

@@ -53,7 +53,7 @@ def seen(store: ObjectStore) -> tuple[list[dict[str, Any]], dict[str, str]]:
     return sorted_rows(newest.to_table()), newest.config()
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=8)
 @pytest.mark.spec("rel-6", "rel-8")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -131,7 +131,7 @@ def test_a_commit_is_made_once_however_often_it_is_repeated(
             assert found == sorted(expected)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("rel-14")
 @pytest.mark.parametrize("kind", KINDS)
 def test_cleaning_up_never_takes_what_is_needed(base: ObjectStore, kind: Kind) -> None:

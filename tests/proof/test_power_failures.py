@@ -116,7 +116,7 @@ def check_all_is_there(base: Path, folder: Path, operation: Operation) -> int:
     return (steps + 1) * TRIALS
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("rel-18")
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_what_was_forced_to_disk_survives(
@@ -133,6 +133,7 @@ def test_no_version_comes_back_without_its_files(
     record_property("power failures", check_all_is_there(rewritten, tmp_path, clean_up))
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-19")
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_without_forcing_older_versions_survive(

@@ -48,6 +48,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> LanceDataset:
     return made
 
 
+@pytest.mark.sampled(every=2)
 @needs_fadvise
 @pytest.mark.parametrize("columns", [None, ["id"], ["tags", "meta"], ["vector", "_rowid"]])
 def test_rows_of_cold_files_are_those_asked_for(

@@ -125,7 +125,7 @@ def take_rows(
     return take(Views(snapshot).take(columns and tuple(columns)), rows, meter)
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=18)
 @pytest.mark.parametrize("place", ["mapped", "cold", "memory"])
 @pytest.mark.parametrize("version", OF_VERSION)
 def test_no_quicker_way_is_given_up_for_any_type_of_a_version(

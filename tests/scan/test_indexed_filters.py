@@ -69,6 +69,7 @@ def combined(parts: Any) -> Any:
     )
 
 
+@pytest.mark.sampled(every=2)
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -78,6 +78,7 @@ def dataset(
     return made
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("tier", ["numba", "numpy"])
 @pytest.mark.parametrize("count", [2, 7, 100, 2500])
 def test_rows_come_in_the_order_that_was_given(

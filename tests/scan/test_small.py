@@ -82,6 +82,7 @@ def together(dataset: LanceDataset, columns: list[str] | None = None) -> list[in
     return runs
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("even", [True, False], ids=["even", "uneven"])
 def test_small_fragments_come_as_they_were_written(
@@ -225,6 +226,7 @@ def wordy(number: int, rows: int = 2_000) -> pa.Table:
     )
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_pages_with_symbols_or_items_of_their_own_are_read_together(
     tmp_path: Path, version: str
@@ -242,7 +244,7 @@ def test_pages_with_symbols_or_items_of_their_own_are_read_together(
         assert not len(alone), field.name
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("inside", ["text", "lists", "members"])
 def test_values_far_larger_than_their_dictionaries_are_not_read_together(

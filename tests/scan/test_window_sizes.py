@@ -74,6 +74,7 @@ def largest(batches: Iterator[pa.RecordBatch]) -> int:
     return most
 
 
+@pytest.mark.sampled(every=2)
 def test_streams_of_compressed_values_hold_windows_of_some_megabytes(dataset: LanceDataset) -> None:
     assert largest(opened_again(dataset).to_batches(batch_size=ALL_IN_ONE)) <= 36 * MB
 
@@ -83,6 +84,7 @@ def test_so_do_streams_that_end_at_a_limit(dataset: LanceDataset) -> None:
     assert largest(again.to_batches(batch_size=ALL_IN_ONE, limit=ROWS)) <= 36 * MB
 
 
+@pytest.mark.sampled(every=2)
 def test_filtered_streams_have_larger_ones(dataset: LanceDataset) -> None:
     again = opened_again(dataset)
     assert largest(again.to_batches(batch_size=ALL_IN_ONE, filter="id >= 0")) <= 130 * MB

@@ -35,6 +35,7 @@ for batches in streams:
 """
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("rel-24")
 @pytest.mark.parametrize(("version", "deleted"), [("2.1", False), ("2.1", True), ("2.0", False)])
 def test_rows_of_many_columns_are_made_some_at_a_time_where_few_bytes_stand_for_them(
@@ -87,6 +88,7 @@ print(sum(rows for rows, _ in sizes), peak() - before)
 """
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says how much was held")
 @pytest.mark.spec("rel-24")
 @pytest.mark.parametrize("taken", [False, True])
@@ -127,6 +129,7 @@ print(rows, peak() - before)
 """
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says how much was held")
 @pytest.mark.spec("rel-24")
 @pytest.mark.parametrize("use", ["filter", "new column"])

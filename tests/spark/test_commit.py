@@ -116,7 +116,7 @@ def test_a_repeated_commit_is_recognised(uri: str, overwrite: bool, exists: bool
     assert ids(uri) == ([0] if exists and not overwrite else []) + [1, 2]
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("kind", ["create", "append", "overwrite"])
 def test_a_commit_killed_before_any_change_of_a_file_is_finished_by_the_next_one(
     tmp_path: Path, kind: str

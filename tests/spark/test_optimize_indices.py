@@ -104,6 +104,7 @@ def found(dataset: Any, kind: str) -> list[Any]:
     return sorted(answer["id"].to_pylist())
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_searches_find_what_they_find_after_the_local_operation(

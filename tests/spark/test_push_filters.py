@@ -244,7 +244,7 @@ PUSHED = {
 }
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=15)
 @pytest.mark.parametrize("name", PUSHED)
 def test_rows_are_those_that_spark_would_keep(
     options: Options, every: list[dict[str, Any]], name: str

@@ -60,7 +60,7 @@ def expected(spark: SparkSession, query: str, tables: dict[str, str]) -> list[st
     return sorted(map(repr, spark.sql(query).collect()))
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     "query",
     [

@@ -127,7 +127,7 @@ def export(opened: OpenedVersion) -> Sequence[Any]:
     return runner.tasks
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize(
     "plan", [deletion, update, added_columns, merge, index_build, index_update, clustering, export]
 )
@@ -177,6 +177,7 @@ def collected(rows: pa.RecordBatch, dataset: glaive.LanceDataset) -> Any:
     return found, deleted
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("work", [filled, replaced, collected])
 def test_what_tasks_with_rows_of_a_million_fragments_return_is_small(
     work: Any, tmp_path: Path

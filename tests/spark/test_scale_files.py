@@ -84,6 +84,7 @@ def check(tasks: Sequence[Any], count: int) -> None:
     assert sum(len(dump_tasks([task])) for task in tasks) * (FRAGMENTS / count) < MAX_BYTES
 
 
+@pytest.mark.sampled(every=2)
 def test_the_tasks_of_a_conversion_name_its_files_only(count: int) -> None:
     with bounded(count):
         files = [(file_name(number), 1 << 20) for number in range(count)]
@@ -94,6 +95,7 @@ def test_the_tasks_of_a_conversion_name_its_files_only(count: int) -> None:
     assert len(divide(np.full(FRAGMENTS, 1 << 20), FRAGMENTS << 20, CORES)) <= MAX_TASKS + 1
 
 
+@pytest.mark.sampled(every=2)
 def test_the_tasks_of_an_ingest_name_their_pieces_only(count: int, tmp_path: Path) -> None:
     folder = "s3://bucket/tables/events/"
     start, options = datetime(2026, 1, 1, tzinfo=UTC), dict[str, str]()
@@ -202,6 +204,7 @@ def test_a_clean_up_holds_the_files_that_it_deletes_packed(count: int, tmp_path:
     assert work.sent < 40 * count < MAX_BYTES * count // FRAGMENTS
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("replaced", [False, True], ids=["in use", "not any more"])
 def test_a_clean_up_of_a_million_files_sends_their_names_packed(
     count: int, replaced: bool, tmp_path: Path

@@ -38,7 +38,7 @@ pytestmark = [
 # --- the sink without Spark: its first batch, and compaction after a batch ------------------------
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("kind", ["append", "complete", "merge"])
 def test_a_crash_of_the_first_batch_at_any_step_loses_and_doubles_nothing(
     tmp_path: Path, kind: str

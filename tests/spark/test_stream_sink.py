@@ -384,7 +384,7 @@ FIRST: Batch = [[(1, "a")], [(2, "b")]]
 SECOND: Batch = [[(2, "bb")], [(3, "c")]]
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["append", "complete", "merge"])
 def test_a_crash_at_any_step_neither_loses_nor_doubles_rows(

@@ -228,6 +228,7 @@ def message_of(case: Case, uri: str, way: Callable[[Case, str], object]) -> str:
     return str(caught.value).replace(uri, "PLACE")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("case", CASES)
 def test_all_ways_refuse_the_same_or_leave_the_same(case: Case, tmp_path: Path) -> None:
     if case.error is not None:

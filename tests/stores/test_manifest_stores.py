@@ -167,6 +167,7 @@ class TestDatasets:
         forget_dataset(root)
         assert place.register.latest(root.uri) is None
 
+    @pytest.mark.sampled(every=3)
     @pytest.mark.parametrize(
         "path",
         [

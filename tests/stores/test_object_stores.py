@@ -272,6 +272,7 @@ def many(running_server: Server) -> str:
 class TestSlowStores:
     LATENCY = 0.03
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize("how", ["table", "batches"])
     def test_a_projected_scan_keeps_16_requests_in_flight(
         self, server: Server, many: str, how: str, record_property: Callable[..., None]

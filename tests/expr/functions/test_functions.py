@@ -213,6 +213,7 @@ def test_regular_expressions_that_check_lengths_of_texts_are_supported(pattern: 
     assert values(f"regexp_like(s, '{pattern}')", s=["\n", "\n"]) == [False, False]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-25")
 @pytest.mark.parametrize(
     "call",

@@ -23,7 +23,7 @@ from .test_damage import replaced
 from .values import conditions, values_of
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=16)
 @pytest.mark.spec("bitmap-1")
 @EVERY_TYPE
 def test_rows_are_those_of_a_scan(tmp_path: Path, kind: Any) -> None:
@@ -34,7 +34,7 @@ def test_rows_are_those_of_a_scan(tmp_path: Path, kind: Any) -> None:
     assert sum(map(bool, matches)) > 10
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("memory_limit", [1, 20_000, 1 << 30])
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
 def test_merged_segments_have_the_rows_of_all(

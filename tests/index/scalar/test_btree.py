@@ -29,7 +29,7 @@ def write(path: Path, parts: list[Any], *, stable: bool = False, version: str = 
     return path
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=16)
 @pytest.mark.spec("btree-5")
 @pytest.mark.spec("btree-1")
 @pytest.mark.spec("btree-2")
@@ -42,7 +42,7 @@ def test_rows_are_those_of_a_scan(tmp_path: Path, kind: Any) -> None:
     assert sum(map(bool, matches)) > 10
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("memory_limit", [1, 100_000, 1 << 30])
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float32(), pa.string(), pa.decimal128(20, 2)])
 def test_merged_segments_have_the_rows_of_all(tmp_path: Path, memory_limit: int, kind: Any) -> None:
@@ -56,6 +56,7 @@ def test_merged_segments_have_the_rows_of_all(tmp_path: Path, memory_limit: int,
         check(path, "x", condition)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("btree-2")
 @pytest.mark.parametrize("memory_limit", [1, 1 << 30])
 def test_pages_are_the_same_whatever_the_limit_of_memory(tmp_path: Path, memory_limit: int) -> None:

@@ -49,6 +49,7 @@ def repeated(text: str) -> pa.Table:
     return pa.table({"t": pa.array([text]).take(pa.array([0] * ROWS))})
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("how", ["compact", "optimize"])
 def test_long_texts_that_repeat_are_maintained_some_at_a_time(tmp_path: Path, how: str) -> None:
     long = "x" * 1_000
@@ -101,6 +102,7 @@ print(dataset.scanner(filter="array_has(t, 7)", use_scalar_index=False).count_ro
 """
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("merge", "instead", "left"),
     [("default", "it has a segment more", "2 3000"), ("1", "it is built again", "1 3000")],

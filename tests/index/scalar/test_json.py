@@ -114,7 +114,7 @@ QUESTIONS = (
 )
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=7)
 @pytest.mark.spec("json-index-4")
 @pytest.mark.parametrize("target", ["btree", "bitmap", "zonemap", "bloomfilter"])
 @pytest.mark.parametrize("first", DOCUMENTS)

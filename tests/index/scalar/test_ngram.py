@@ -34,6 +34,7 @@ def texts(count: int, seed: int) -> pa.Array:
     )
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("ngram-1")
 @pytest.mark.parametrize("memory_limit", [1, 1 << 30])
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])

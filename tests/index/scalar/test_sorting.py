@@ -85,6 +85,7 @@ def test_a_temporary_folder_is_made_for_values_beyond_the_memory_only(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("most", [1, 300, 2_000, 20_000])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
 def test_texts_that_do_not_fit_one_array_are_sorted_in_several(

@@ -260,6 +260,7 @@ def test_a_query_with_edits_has_a_limit_of_different_tokens(dataset: Any) -> Non
         ids(dataset, MatchQuery(many, "text", fuzziness=1))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("limit", [1, 9, None])
 def test_texts_of_any_number_of_words_are_searched_as_wholes_and_phrases(
     tmp_path: Path, limit: int | None
