@@ -136,6 +136,21 @@ def test_an_overwrite_may_read_what_it_replaces(spark: SparkSession, uri: str) -
     assert ids(uri) == [0, 2, 4, 6, 8]
 
 
+def test_a_key_that_is_overwritten_stays_not_null(spark: SparkSession, uri: str) -> None:
+    """Spark's columns may all be null; pylance refuses a table of which the key may be."""
+    key = {"lance-schema:unenforced-primary-key": "true"}
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False, metadata=key)])
+    glaive.write_dataset(pa.table({"id": [1, 2, 3]}, schema), uri)
+
+    read = glaive.spark.read(spark, uri).where("id > 1")
+    for frame in (read, numbers(spark, 2).select("id")):
+        glaive.spark.write(frame, uri, mode="overwrite")
+        assert glaive.dataset(uri).schema == schema
+    with pytest.raises(SchemaError, match="not nullable"):
+        glaive.spark.write(spark.sql("SELECT CAST(NULL AS BIGINT) AS id"), uri, mode="overwrite")
+    assert ids(uri) == [0, 1]
+
+
 def test_an_overwrite_may_change_the_columns(spark: SparkSession, uri: str) -> None:
     glaive.spark.write(numbers(spark, 10), uri)
     glaive.spark.write(spark.range(2).selectExpr("string(id) as other"), uri, mode="overwrite")

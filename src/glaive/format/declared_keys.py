@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from glaive.errors import SchemaError
 from glaive.format.field import Field
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "CLUSTERING_KEY_POSITION",
     "PRIMARY_KEY",
     "PRIMARY_KEY_POSITION",
+    "check_primary_key",
     "clustering_key",
     "is_clustering_key",
     "is_primary_key",
@@ -58,6 +60,26 @@ def primary_key(fields: Iterable[Field]) -> list[Field]:
     """Columns of the primary key: those with a place by place, then the others in their order."""
     declared = [field for field in fields if is_primary_key(field)]
     return sorted(declared, key=lambda one: key_position(one, PRIMARY_KEY_POSITION) or _HIGHEST + 1)
+
+
+def check_primary_key(fields: Iterable[Field], within: str = "") -> None:
+    """Refuse a schema in which a column of the primary key, or a struct around it, may be null.
+
+    Other readers refuse the whole table then.
+
+    Raises
+    ------
+    SchemaError
+        There is one.
+    """
+    for field in fields:
+        path = f"{within}{field.name}"
+        if field.nullable and any(map(is_primary_key, field.walk())):
+            raise SchemaError(
+                f"column {path!r} is of the primary key, or around a column of it, and may be "
+                "null, which other readers of the table refuse. Declare it with nullable=False."
+            )
+        check_primary_key(field.children, f"{path}.")
 
 
 def clustering_key(fields: Iterable[Field]) -> list[Field]:

@@ -15,7 +15,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.format.blobs import BLOB_V2
+from glaive.format.declared_keys import is_primary_key
 from glaive.format.field import BLOB
+from glaive.format.fields import LanceSchema
 from glaive.format.logical_types import EXTENSION_NAME
 from glaive.spark.options import Options
 from glaive.spark.types import is_recorded, same_type, stored_schema, to_spark, vector_name
@@ -65,6 +67,9 @@ def frame_types(
             at = replaced.get_field_index(field.name)
             if at >= 0 and (kept := _kept(field, replaced.field(at))) is not None:
                 stored = stored.set(position, kept)
+    for position, column in enumerate(LanceSchema.from_arrow(stored).fields):
+        if is_primary_key(column):  # other readers refuse a table where it may be null
+            stored = stored.set(position, stored.field(position).with_nullable(False))
     return stored
 
 

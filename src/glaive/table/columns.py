@@ -5,6 +5,7 @@ Specification: "Building the manifest" in ``docs/format``.
 
 from __future__ import annotations
 
+from glaive.format.declared_keys import check_primary_key
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import table_pb2
 
@@ -15,7 +16,13 @@ def set_columns(wire: table_pb2.ManifestOutline, schema: LanceSchema, *, metadat
     """Replace the fields, and the metadata of the schema if ``metadata``.
 
     If field ids must not be reused, raises the highest assigned one.
+
+    Raises
+    ------
+    SchemaError
+        A column of the primary key may be null.
     """
+    check_primary_key(schema.fields)
     del wire.fields[:]
     wire.fields.extend(schema.to_wire())
     if metadata:

@@ -36,6 +36,7 @@ from glaive.file.blob_options import BlobOptions
 from glaive.file.legacy.profile import LegacyProfile
 from glaive.file.open import check_columns
 from glaive.file.versions import PROFILES, Profile, resolve_version
+from glaive.format.declared_keys import check_primary_key
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import check_writable
 from glaive.format.manifest import Manifest
@@ -252,7 +253,9 @@ def _with_ids(
     check_names(columns.names)
     if profile.blob_type:
         columns = with_blob_type(columns)
-    return LanceSchema.from_arrow(columns, 0 if base is None else base.first_field_id)
+    schema = LanceSchema.from_arrow(columns, 0 if base is None else base.first_field_id)
+    check_primary_key(schema.fields)
+    return schema
 
 
 def _open_copied(store: ObjectStore, uri: str) -> tuple[ObjectStore, str]:

@@ -12,6 +12,7 @@ from dataclasses import field
 from typing import ClassVar, Self
 
 from glaive.dataclass import dataclass
+from glaive.format.declared_keys import check_primary_key
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment, known_version
@@ -112,6 +113,7 @@ class Overwrite(TableOperation):
             del wire.fragments[:]
             del wire.fields[:]
             wire.schema_metadata.clear()
+        check_primary_key(self.schema.fields)
         wire.fields.extend(self.schema.to_wire())
         for key, value in self.schema.metadata.items():
             wire.schema_metadata[key] = value

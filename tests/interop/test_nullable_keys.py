@@ -1,0 +1,73 @@
+"""Columns of a declared primary key are not null: pylance refuses a table where they may be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import SchemaError
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+
+pytestmark = pytest.mark.interop
+
+KEY = {"lance-schema:unenforced-primary-key": "true"}
+PLACED = {"lance-schema:unenforced-primary-key:position": "1"}
+
+
+def table(*, nullable: bool, metadata: Any = KEY) -> pa.Table:
+    field = pa.field("id", pa.int64(), nullable, metadata)
+    return pa.table({"id": [1, 2], "v": [0.5, 1.0]}, pa.schema([field, pa.field("v", "double")]))
+
+
+@pytest.mark.parametrize("metadata", [KEY, PLACED], ids=["declared", "with a place"])
+@pytest.mark.parametrize("mode", ["create", "overwrite"])
+def test_neither_library_writes_a_key_that_may_be_null(
+    tmp_path: Path, mode: str, metadata: Any
+) -> None:
+    for library, refusal in ((lance, OSError), (glaive, SchemaError)):
+        place = tmp_path / library.__name__
+        if mode == "overwrite":
+            lance.write_dataset(table(nullable=False), place)
+        with pytest.raises(refusal, match=r"(?i)primary key"):
+            library.write_dataset(table(nullable=True, metadata=metadata), place, mode=mode)
+        files = [path for path in place.rglob("*.lance") if path.is_file()]
+        assert len(files) == (1 if mode == "overwrite" else 0)
+
+
+def test_nor_one_in_a_struct_that_may_be_null(tmp_path: Path) -> None:
+    key = pa.field("id", pa.int64(), nullable=False, metadata=KEY)
+    schema = pa.schema([pa.field("s", pa.struct([key]))])
+    for library, refusal in ((lance, OSError), (glaive, SchemaError)):
+        with pytest.raises(refusal, match=r"(?i)primary key"):
+            library.write_dataset(pa.table({"s": [{"id": 1}]}, schema), tmp_path / "t")
+
+
+def test_neither_library_lets_a_key_become_null(tmp_path: Path) -> None:
+    lance.write_dataset(table(nullable=False), tmp_path / "t")
+    for library, refusal in ((lance, OSError), (glaive, SchemaError)):
+        with pytest.raises(refusal, match=r"(?i)primary key"):
+            library.dataset(tmp_path / "t").alter_columns({"path": "id", "nullable": True})
+    assert lance.dataset(tmp_path / "t").version == 1
+
+
+def test_nor_a_column_that_may_be_null_become_a_key(tmp_path: Path) -> None:
+    plain = table(nullable=True, metadata=None)
+    for library, refusal in ((lance, OSError), (glaive, SchemaError)):
+        place = tmp_path / library.__name__
+        lance.write_dataset(plain, place)
+        with pytest.raises(refusal, match=r"(?i)primary key"):
+            library.dataset(place).update_field_metadata({"id": KEY})
+        assert lance.dataset(place).to_table() == plain
+
+
+def test_a_column_becomes_a_key_once_it_is_not_null(tmp_path: Path) -> None:
+    glaive.write_dataset(table(nullable=True, metadata=None), tmp_path / "t")
+    made = glaive.dataset(tmp_path / "t")
+    made.alter_columns({"path": "id", "nullable": False})
+    made.update_field_metadata({"id": KEY})
+    assert lance.dataset(tmp_path / "t").count_rows() == 2
