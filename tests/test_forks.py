@@ -92,7 +92,7 @@ os._exit(0)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")
 def test_children_scan_search_and_commit_whatever_threads_were_in_calls(tmp_path: Path) -> None:
-    run(PROGRAM, str(tmp_path / "t"), "30")
+    run(PROGRAM, str(tmp_path / "t"), "12")
 
 
 AMID_OTHERS = """

@@ -96,7 +96,7 @@ def test_of_many_processes_one_is_first(tmp_path: Path, system: System, *, begun
     def work(me: int) -> bool:
         return create(tmp_path, b"%d " % me * 100)
 
-    for _ in range(6):
+    for _ in range(3):
         if begun:
             unfinished(tmp_path / "v")
         end([begin(system, partial(told, tmp_path, partial(work, me), me)) for me in range(6)])
@@ -220,7 +220,7 @@ def test_what_is_written_while_others_remove_is_kept(tmp_path: Path, system: Sys
             LocalStore(tmp_path).remove_unfinished("v/1")
         return False
 
-    for _ in range(4):
+    for _ in range(2):
         unfinished(tmp_path / "v")
         work = [write, remove, write, remove]
         end(

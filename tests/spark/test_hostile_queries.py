@@ -51,7 +51,7 @@ def test_a_condition_of_many_tests_takes_time_by_its_length() -> None:
         assert not use.decided
         return taken
 
-    assert min(seconds(4_000) for _ in range(3)) < 20 * min(seconds(1_000) for _ in range(3))
+    assert min(seconds(2_000) for _ in range(3)) < 20 * min(seconds(500) for _ in range(3))
 
 
 @pytest.mark.spec("rel-25")
