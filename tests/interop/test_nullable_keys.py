@@ -39,12 +39,23 @@ def test_neither_library_writes_a_key_that_may_be_null(
         assert len(files) == (1 if mode == "overwrite" else 0)
 
 
-def test_nor_one_in_a_struct_that_may_be_null(tmp_path: Path) -> None:
-    key = pa.field("id", pa.int64(), nullable=False, metadata=KEY)
-    schema = pa.schema([pa.field("s", pa.struct([key]))])
+@pytest.mark.parametrize(("outer", "inner"), [(True, False), (False, True)])
+def test_nor_one_in_a_struct_where_either_may_be_null(
+    tmp_path: Path, *, outer: bool, inner: bool
+) -> None:
+    key = pa.field("id", pa.int64(), inner, KEY)
+    schema = pa.schema([pa.field("s", pa.struct([key]), outer)])
     for library, refusal in ((lance, OSError), (glaive, SchemaError)):
         with pytest.raises(refusal, match=r"(?i)primary key"):
             library.write_dataset(pa.table({"s": [{"id": 1}]}, schema), tmp_path / "t")
+
+
+def test_nor_does_a_commit_by_hand(tmp_path: Path) -> None:
+    for library, refusal in ((lance, RuntimeError), (glaive, SchemaError)):
+        operation = library.LanceOperation.Overwrite(table(nullable=True).schema, [])
+        with pytest.raises(refusal, match=r"(?i)primary key"):
+            library.LanceDataset.commit(tmp_path / "t", operation)
+        assert not list(tmp_path.rglob("*.manifest"))
 
 
 def test_neither_library_lets_a_key_become_null(tmp_path: Path) -> None:
