@@ -55,7 +55,8 @@ def without_cache(system: Any, uri: str) -> Any:
     """The file system behind the caches of fsspec that come first in a chain.
 
     They show names as they were when they were first read, and a request that failed leaves them
-    with half of a file, or with zeros: a tag that moved since would not keep its version.
+    with half of a file, or with zeros: a tag that moved since would not keep its version. An
+    archive is one file, of which half cannot be opened; so only zeros in it matter.
 
     Raises
     ------
@@ -64,9 +65,10 @@ def without_cache(system: Any, uri: str) -> Any:
     """
     while _is_cache(system):
         system = system.fs
-    if any(map(_is_cache, chain_of(system))):
+    if any(map(_is_cache, chain_of(system))) or any(map(_keeps_parts, _holding(system))):
         raise OptionError(
-            f"{uri} works through a cache, which shows files as they were. Leave the cache out."
+            f"{uri} works through a cache, which shows files as they were, or zeros where a "
+            "request failed. Leave the cache out."
         )
     return system
 
@@ -75,6 +77,24 @@ def _is_cache(system: Any) -> bool:
     from fsspec.implementations.cached import CachingFileSystem
 
     return isinstance(system, CachingFileSystem)
+
+
+def _keeps_parts(system: Any) -> bool:
+    """Whether it is a cache of parts of files, not of whole ones."""
+    from fsspec.implementations.cached import WholeFileCacheFileSystem
+
+    return _is_cache(system) and not isinstance(system, WholeFileCacheFileSystem)
+
+
+def _holding(system: Any) -> list[Any]:
+    """The file systems that have the archives which a file system shows, at any depth."""
+    found: list[Any] = []
+    for one in (looked_at := chain_of(system)):
+        holder = getattr(getattr(one, "of", None), "fs", None)
+        if holder is not None and len(looked_at) < _MOST:
+            found += (held := chain_of(holder))
+            looked_at += held
+    return found
 
 
 def _is_of_this_machine(system: Any) -> bool:
