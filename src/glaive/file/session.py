@@ -14,6 +14,7 @@ from glaive.errors import AccessError, ObjectNotFoundError, OptionError
 from glaive.file.files import LanceFileReader, LanceFileWriter
 from glaive.file.location import FileWithin
 from glaive.io.catalogue import catalogued_options
+from glaive.io.confined import is_downloaded, real_path
 from glaive.io.failures import as_store_errors
 from glaive.io.uri import open_store
 from glaive.types import ByteRange
@@ -41,7 +42,8 @@ class ListResult:
 class LanceFileSession:
     """Several files below one directory: the store is connected once.
 
-    The directory may be that of somebody else: of a link that leads out of it no bytes are given.
+    The directory may be that of somebody else: of a link that leads out of it no bytes are given,
+    but of those that ``huggingface_hub`` makes to what it downloads.
 
     Parameters
     ----------
@@ -167,6 +169,12 @@ class LanceFileSession:
 
     def _refuse_link(self, path: str) -> None:
         """Refuse a file whose name alone is below the base path: any other may be behind it."""
-        why = self._store.file_link_out(path)
-        if why is not None:
-            raise AccessError(f"{self._store.full(path)} was not read: {why}")
+        store, full = self._store, self._store.full(path)
+        why = store.file_link_out(path)
+        if why is None:
+            return
+        if store.is_local:
+            with as_store_errors(full, "follow"):
+                if is_downloaded(real_path(store.uri), real_path(full)):
+                    return
+        raise AccessError(f"{full} was not read: {why}")

@@ -23,6 +23,7 @@ from glaive.io.local_sink import sync_folder
 
 __all__ = [
     "LeadsOutError",
+    "is_downloaded",
     "is_link",
     "opened_folder",
     "real_path",
@@ -83,6 +84,15 @@ def real_path(path: str) -> str:
     """
     os.stat(path)
     return os.path.realpath(path, strict=_STRICT)
+
+
+def is_downloaded(root: str, path: str) -> bool:
+    """Whether a file lies in ``x/blobs`` for a root below ``x/snapshots``; both without links.
+
+    ``huggingface_hub`` keeps files there, and makes links to them.
+    """
+    above, mark, _ = root.replace(os.sep, "/").rpartition("/snapshots/")
+    return bool(mark) and path.replace(os.sep, "/").rpartition("/")[0] == f"{above}/blobs"
 
 
 def unlink_all(folder: int | str, names: Sequence[str], *, fsync: bool = False) -> None:

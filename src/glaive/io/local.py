@@ -44,7 +44,7 @@ __all__ = ["LocalStore"]
 
 _ALLOW = (
     "Files there may belong to somebody else; storage_options={'delete_through_links': 'true'} "
-    "allows deleting them."
+    "allows reading and deleting them."
 )
 _Reached: TypeAlias = AbstractContextManager[int | str]
 _FOLDER = None if os.sep != "/" else os.O_RDONLY | os.O_DIRECTORY

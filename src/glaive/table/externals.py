@@ -19,7 +19,7 @@ from glaive.format.limits import check_file_name
 from glaive.format.manifest import Manifest
 from glaive.format.names import is_blob_file_name
 from glaive.io.access import AS_OPTION, open_external, open_named
-from glaive.io.confined import is_link, real_path
+from glaive.io.confined import is_downloaded, is_link, real_path
 from glaive.io.failures import as_store_errors
 from glaive.io.location import Location
 from glaive.io.storage_options import read_switch
@@ -256,12 +256,7 @@ def _leads_to_others(home: ObjectStore, branch: str | None, full: str) -> str | 
 
 
 def _is_downloaded(home: Location, real: Location) -> bool:
-    """Whether a file lies in ``x/blobs`` for a dataset below ``x/snapshots``.
-
-    ``huggingface_hub`` keeps files there, and makes links to them.
-    """
-    above, mark, _ = _real_path(home.path).replace(os.sep, "/").rpartition("/snapshots/")
-    return bool(mark) and real.path.rpartition("/")[0] == f"{above}/blobs"
+    return is_downloaded(_real_path(home.path), real.path)
 
 
 def _real_path(path: str) -> str:
