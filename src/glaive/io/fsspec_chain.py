@@ -161,5 +161,8 @@ def _texts_in(value: Any, name: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _texts_in(inner, f"{name}.{key}")
+    elif isinstance(value, list | tuple):  # as user and password, which some take together
+        for at, inner in enumerate(value):
+            yield from _texts_in(inner, f"{at}.{name}")
     elif isinstance(value, str):
         yield name, value
