@@ -52,9 +52,10 @@ def all_rows(place: str) -> pa.Table:
         lambda table: table.add_columns({"w": "v + 1"}),
         lambda table: table.add_columns(lambda batch: batch.rename_columns(["a", "b"])),
         lambda table: table.alter_columns({"path": "v", "data_type": pa.float64()}),
+        lambda table: table.alter_columns({"path": "v", "nullable": False}),
         lambda table: table.alter_columns({"path": "id", "name": "key"}),
     ],
-    ids=["expression", "function", "type", "name of the key"],
+    ids=["expression", "function", "type", "no nulls", "name of the key"],
 )
 def test_columns_are_not_changed_where_logged_rows_would_lose_values(
     place: str, change: Callable[[Any], object]
