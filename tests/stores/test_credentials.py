@@ -19,6 +19,7 @@ import fsspec
 import pyarrow as pa
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractFileSystem
 from tests.distant import Distant
 
 import glaive
@@ -458,6 +459,26 @@ def test_no_error_of_a_file_system_has_a_part_of_a_text_of_names_and_values(
     store = open_store("fsspec+wordy://x/y", given)
     message = failure_of(lambda: list(store.list("")))
     assert "shop: not ***" in message
+    check(message)
+    check(printed.lines)
+
+
+class _Closed(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """A file system that opens no file, and says of which."""
+
+    protocol = "closed"
+
+    def open(self, path: str, *_: Any, **__: Any) -> Any:
+        raise OSError(f"refused: {path}")
+
+
+def test_no_error_of_a_file_system_has_a_password_of_a_later_part_of_a_chain(
+    printed: Printed,
+) -> None:
+    fsspec.register_implementation("closed", _Closed, clobber=True)
+    place = f"fsspec+zip://t::closed://user:{SECRETS[1]}@host/x.zip"
+    message = failure_of(lambda: glaive.dataset(place))
+    assert "refused: user:***@host" in message
     check(message)
     check(printed.lines)
 

@@ -96,7 +96,7 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         reason, (_, secret) = str(error), split_secret(uri)
         if secret:  # as a part of a path, where nothing else shows what it is
             reason = reason.replace(secret, "***")
-        known = credentials_in(with_other_secrets(passed, secret))
+        known = credentials_in(with_other_secrets(passed, uri, secret))
         reason = without_named_secrets(without_values(reason, known))
         raise OptionError(f"fsspec cannot open {uri}: {reason}. Check storage_options.") from None
     refuse_this_machine(system, uri)
@@ -154,7 +154,8 @@ class FsspecStore(ObjectStore):
 
     def failed(self, error: BaseException, full: str, doing: str) -> StoreError:
         """Translate an error that a file system raised, without credentials that servers repeat."""
-        return failed(error, full, doing, with_other_secrets(self.options, self.secret))
+        known = with_other_secrets(self.options, self._uri, self.secret)
+        return failed(error, full, doing, known)
 
     def _key(self, path: str) -> str:
         check_object_path(path, self.uri, in_url=True)

@@ -139,20 +139,23 @@ def refuse_this_machine(system: Any, uri: str) -> None:
         )
 
 
-def with_other_secrets(options: Mapping[str, str], secret: str) -> dict[str, str]:
-    """Options, and beside them, by names of no option, what else may be a credential: a password of
+def with_other_secrets(options: Mapping[str, str], uri: str, secret: str) -> dict[str, str]:
+    """Options, and beside them, by names of no option, what else may be a credential: passwords of
     the URI, and fsspec's own settings.
 
     Parameters
     ----------
     options
         The storage options.
+    uri
+        It may be a chain, of which each part may have a password.
     secret
-        The password of the URI, as it is written there.
+        The password of its first part, as it is written there.
     """
     import fsspec
 
     others = {"password of the URI": secret, "password that is sent": unquote(secret)}
+    others |= {f"part {at} of the URI": one for at, one in enumerate(uri.split("::"))}
     return {**options, **others, **dict(_texts_in(fsspec.config.conf, "setting"))}
 
 
