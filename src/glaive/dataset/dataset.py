@@ -1517,6 +1517,8 @@ class LanceDataset:
         ------
         ColumnNotFoundError
             A field does not exist.
+        SchemaError
+            They say which columns are the primary key, by which rows of a log (MemWAL) are found.
         """
         from glaive.dataset.metadata import set_field_metadata
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from glaive.dataset.columns.logged_rows import refuse_for_logged_rows
 from glaive.dataset.commits.commit import commit_operation
 from glaive.errors import OptionError
+from glaive.format.declared_keys import PRIMARY_KEY, is_primary_key
 from glaive.format.manifest import Manifest
 from glaive.table.configuration import string_map
 from glaive.table.operations.update_config import UpdateConfig
@@ -61,6 +63,11 @@ def set_field_metadata(
     """Set entries of the metadata of fields, given by path.
 
     ``replace`` removes all others, or those of the fields that it names. One commit.
+
+    Raises
+    ------
+    SchemaError
+        They say which columns are the primary key, by which rows of a log are found.
     """
     schema = dataset.manifest.schema
     given: list[Any] = list(values)
@@ -72,8 +79,11 @@ def set_field_metadata(
         at = schema.find(path)[-1].id
         entries = string_map(f"metadata of {path!r}", metadata, removes=True)
         by_id[at] = {**by_id.get(at, {}), **entries}
+    all_of = by_id if replace is True else [schema.find(path)[-1].id for path in replace or ()]
+    declares = any(key.startswith(PRIMARY_KEY) for entries in by_id.values() for key in entries)
+    if declares or any(is_primary_key(schema.field_by_id(one)) for one in all_of):
+        refuse_for_logged_rows(dataset.manifest, "the primary key cannot be changed")
     if isinstance(replace, bool):
         return commit_operation(dataset, UpdateConfig.of(field_metadata=by_id, replace=replace))
-    replaced = {schema.find(path)[-1].id for path in replace}
-    change = UpdateConfig.of(field_metadata=by_id, replaced_fields=replaced)
+    change = UpdateConfig.of(field_metadata=by_id, replaced_fields=set(all_of))
     return commit_operation(dataset, change)
