@@ -233,6 +233,7 @@ runs = "https://user:MARKED-0@localhost:9/runs"
 [parameters]
 login = "none"
 bases = "none"
+api = "none"
 day = "1"
 [datasets]
 near = "near.lance"
@@ -251,8 +252,12 @@ format = "jdbc"
 [steps.out.options]
 user = "me"
 password = "x${login}"
+[steps.ask]
+kind = "python"
+function = "here:ask"
+arguments = { day = "${day}", api_token = "${api}" }
 """
-    given = {"login": "MARKED-1", "bases": "MARKED-2"}
+    given = {"login": "MARKED-1", "bases": "MARKED-2", "api": "MARKED-4"}
     pipeline = load(written(tmp_path, text), given)
     assert pipeline.shown_parameters == {"day": "1"}
     local = replace(pipeline, runs=str(tmp_path / "runs"))

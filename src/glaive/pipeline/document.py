@@ -33,8 +33,8 @@ __all__ = ["load"]
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
 _MAX_BYTES: Final = 1 << 20
 _FILLED_LATER: Final = ("parameters", "steps")
-_OPTIONS: Final = ("options", "write_options")
-"""Keys of steps with options of formats and writes, by any names."""
+_OPTIONS: Final = ("arguments", "options", "write_options")
+"""Keys of steps with options of formats, writes and functions, by any names."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 
 from glaive.dataclass import dataclass
@@ -31,7 +32,7 @@ class PythonStep(Step):
     function: str
     inputs: tuple[DatasetName, ...] = ()
     outputs: tuple[DatasetName, ...] = ()
-    arguments: Mapping[str, Any] | None = None
+    arguments: Mapping[str, Any] | None = field(default=None, repr=False)  # may have passwords
 
     def check(self) -> None:
         """Refuse what names no function."""
