@@ -909,7 +909,7 @@ class TestMerge:
         assert files(path) == before
 
 
-def test_a_primary_key_gets_no_nulls_as_pylance_opens_no_such_table(tmp_path: Path) -> None:
+def test_a_primary_key_gets_no_nulls_as_pylance_reads_no_such_table(tmp_path: Path) -> None:
     marked = {"lance-schema:unenforced-primary-key": "true"}
     key = pa.field("key", pa.int64(), nullable=False, metadata=marked)
     fields = [key, pa.field("s", pa.struct([key]), nullable=False), pa.field("v", pa.int64())]

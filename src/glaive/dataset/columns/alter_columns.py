@@ -124,7 +124,7 @@ def alter_columns(dataset: OpenedVersion, alterations: Sequence[Any]) -> Manifes
 
 
 def _refuse_nullable_keys(schema: LanceSchema, changes: _Changes) -> None:
-    """Refuse nulls in primary keys, and in what they are members of: pylance opens no such table.
+    """Refuse nulls in primary keys, and in what they are members of: pylance reads no such table.
 
     Raises
     ------
