@@ -907,17 +907,3 @@ class TestMerge:
         with pytest.raises(error):
             glaive.dataset(path).merge(*arguments)
         assert files(path) == before
-
-
-def test_a_primary_key_gets_no_nulls_as_pylance_reads_no_such_table(tmp_path: Path) -> None:
-    marked = {"lance-schema:unenforced-primary-key": "true"}
-    key = pa.field("key", pa.int64(), nullable=False, metadata=marked)
-    fields = [key, pa.field("s", pa.struct([key]), nullable=False), pa.field("v", pa.int64())]
-    rows = pa.table({"key": [1], "s": [{"key": 1}], "v": [1]}, schema=pa.schema(fields))
-    glaive.write_dataset(rows, tmp_path / "t")
-    for path in ("key", "s", "s.key"):
-        for library, refusal in ((lance, OSError), (glaive, SchemaError)):
-            with pytest.raises(refusal, match=r"(?i)primary key"):
-                library.dataset(str(tmp_path / "t")).alter_columns({"path": path, "nullable": True})
-    glaive.dataset(tmp_path / "t").alter_columns({"path": "v", "nullable": True})
-    assert lance.dataset(str(tmp_path / "t")).to_table().equals(rows)

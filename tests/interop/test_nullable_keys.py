@@ -58,11 +58,15 @@ def test_nor_does_a_commit_by_hand(tmp_path: Path) -> None:
         assert not list(tmp_path.rglob("*.manifest"))
 
 
-def test_neither_library_lets_a_key_become_null(tmp_path: Path) -> None:
-    lance.write_dataset(table(nullable=False), tmp_path / "t")
+@pytest.mark.parametrize("path", ["id", "s", "s.id"])
+def test_neither_library_lets_a_key_become_null(tmp_path: Path, path: str) -> None:
+    key = pa.field("id", pa.int64(), nullable=False, metadata=KEY)
+    fields = [key, pa.field("s", pa.struct([key]), nullable=False)]
+    rows = pa.table({"id": [1], "s": [{"id": 1}]}, pa.schema(fields))
+    lance.write_dataset(rows, tmp_path / "t")
     for library, refusal in ((lance, OSError), (glaive, SchemaError)):
         with pytest.raises(refusal, match=r"(?i)primary key"):
-            library.dataset(tmp_path / "t").alter_columns({"path": "id", "nullable": True})
+            library.dataset(tmp_path / "t").alter_columns({"path": path, "nullable": True})
     assert lance.dataset(tmp_path / "t").version == 1
 
 

@@ -98,7 +98,6 @@ def alter_columns(dataset: OpenedVersion, alterations: Sequence[Any]) -> Manifes
     """Commit other names, types or nullability; see ``LanceDataset.alter_columns``."""
     schema = dataset.manifest.schema
     changes = _changes(schema, alterations)
-    _refuse_nullable_keys(schema, changes)
     strict = [
         number
         for number, nullable in changes.nullable.items()
@@ -121,22 +120,6 @@ def alter_columns(dataset: OpenedVersion, alterations: Sequence[Any]) -> Manifes
         operation = Project(schema=replace(schema, fields=fields), preserves_nullability=not strict)
         return commit_operation(dataset, operation)
     return _cast(dataset, changes)
-
-
-def _refuse_nullable_keys(schema: LanceSchema, changes: _Changes) -> None:
-    """Refuse nulls in primary keys, and in what they are members of: pylance reads no such table.
-
-    Raises
-    ------
-    SchemaError
-        A column that is to be nullable is such a one, and was not nullable.
-    """
-    for number, nullable in changes.nullable.items():
-        changed = schema.field_by_id(number)
-        if nullable and not changed.nullable and any(map(is_primary_key, changed.walk())):
-            raise SchemaError(
-                f"column {changes.paths[number]!r} is of the primary key, so it cannot be nullable."
-            )
 
 
 def _changes(schema: LanceSchema, alterations: Sequence[Any]) -> _Changes:
