@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -37,6 +39,20 @@ def test_errors_made_of_parts_are_restored() -> None:
 
     assert type(error) is CorruptFileError
     assert str(error) == str(original)
+    assert vars(error) == vars(original)
+
+
+@pytest.mark.parametrize(
+    "message", [CorruptFileError("a", expected="1", found="2", where="f"), "a"]
+)
+def test_damage_that_a_worker_found_can_be_handed_on_to_another_process(message: object) -> None:
+    error = find_glaive_error(WORKER.format(line=f"glaive.errors.CorruptFileError: {message}"))
+
+    copied = pickle.loads(pickle.dumps(error))
+
+    assert type(copied) is CorruptFileError
+    assert str(copied).startswith(str(message))
+    assert vars(copied) == vars(error)
 
 
 def test_every_error_can_be_restored() -> None:

@@ -224,9 +224,17 @@ def find_glaive_error(text: str) -> GlaiveError | None:
     error_class = getattr(errors, name, None)
     if not (isinstance(error_class, type) and issubclass(error_class, GlaiveError)):
         return None
-    if issubclass(error_class, CorruptFileError):
-        # The constructor builds the message from parts; this one is complete.
-        error = error_class.__new__(error_class)
-        error.args = (message,)
-        return error
-    return error_class(message)
+    return _damage(message) if error_class is CorruptFileError else error_class(message)
+
+
+def _damage(message: str) -> CorruptFileError:
+    """The error with a message, and with its parts: it is made of them, also when it is copied."""
+    text, _, remedy = message.rpartition("). The file is damaged; ")
+    rule, _, where = text.rpartition(" (in ")
+    sides, _, found = rule.rpartition(", found ")
+    what, _, expected = sides.partition(": expected ")
+    if not (remedy and expected):  # Spark may have cut it off
+        what, expected, found, where = message, "a sound file", "damage", "a file of a task"
+    error = CorruptFileError(what, expected=expected, found=found, where=where)
+    error.args = (message,)
+    return error
