@@ -339,3 +339,23 @@ def test_rows_are_clustered(spark: SparkSession, uri: str) -> None:
 
     stored = glaive.dataset(uri).to_table()["id"].to_numpy()
     assert (np.diff(stored) == 1).all()
+
+
+@pytest.mark.parametrize("name", ["a`b", "*", "`id`", "a b"])
+def test_rows_are_clustered_by_a_column_of_any_name(
+    spark: SparkSession, uri: str, name: str
+) -> None:
+    shuffled = spark.range(100).orderBy(F.rand(1)).select("id", (-F.col("id")).alias(name))
+
+    glaive.spark.write(shuffled, uri, cluster_by=[name])
+
+    stored = glaive.dataset(uri).to_table()["id"].to_numpy()
+    assert (np.diff(stored) == -1).all()
+
+
+def test_rows_cannot_be_clustered_by_a_column_that_they_do_not_have(
+    spark: SparkSession, uri: str
+) -> None:
+    with pytest.raises(ColumnNotFoundError, match=r"idd .*in the frame"):
+        glaive.spark.write(spark.range(3), uri, cluster_by=["idd"])
+    assert not glaive.spark.LanceTable.isLanceTable(spark, uri)

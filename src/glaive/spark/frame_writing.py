@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import uuid4
 
 from glaive.errors import DatasetExistsError, JobError, OptionError
+from glaive.format.column_path import quoted_name
 from glaive.spark.api import is_connect
-from glaive.spark.failures import as_glaive_errors, naming_job
+from glaive.spark.failures import as_glaive_errors, naming_columns, naming_job
 from glaive.spark.jobs.job import LOOK_BACK, given_transaction
 from glaive.spark.launch import register
 from glaive.spark.options import Options, absolute, from_spark, refuse_no_texts, to_spark
@@ -193,7 +194,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
             return done
     register(frame.sparkSession)
     if cluster_by:
-        frame = frame.repartitionByRange(*cluster_by).sortWithinPartitions(*cluster_by)
+        frame = _clustered(frame, cluster_by)
     before = 0 if base is None else base.version
     named = naming_job(job, uri, named=job_id is not None, made="No version has it")
     with _committed_though_lost(checked, mode, job, before), named, as_glaive_errors():
@@ -205,6 +206,14 @@ def write(  # noqa: PLR0913  # one keyword for each option
             _save(frame, uri, options, mode)
     made = _made_by(job, checked, before)
     return _newest(checked) if made is None else made
+
+
+def _clustered(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """The rows in ranges of some columns, sorted; Spark takes names for expressions."""
+    known, given = frame.columns, list[Any](columns)  # columns of Spark are taken, too
+    named = [quoted_name(one) if isinstance(one, str) and one in known else one for one in given]
+    with naming_columns(known, "the frame"):
+        return frame.repartitionByRange(*named).sortWithinPartitions(*named)
 
 
 def _made_before(options: Options, base: Manifest, mode: SaveMode, job: str | None) -> int | None:
