@@ -32,6 +32,14 @@ def test_the_error_is_found_between_the_tracebacks() -> None:
     assert str(error) == "column 'a': no. Cast it"
 
 
+def test_the_error_is_found_where_spark_leaves_the_traceback_out() -> None:
+    java = "Lost task 0.0 (TID 1): org.apache.spark.api.python.PythonException: "
+    for line in ("", java):
+        assert (
+            type(find_glaive_error(f"Failed\n{line}glaive.errors.SchemaError: no")) is SchemaError
+        )
+
+
 def test_errors_made_of_parts_are_restored() -> None:
     original = CorruptFileError("footer", expected="1", found="2", where="f.lance")
 
@@ -68,7 +76,13 @@ def test_every_error_can_be_restored() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["ValueError: no", "glaive.errors.NoSuchError: no", "glaive.errors.Iterable: no"]
+    "line",
+    [
+        "ValueError: no",
+        "glaive.errors.NoSuchError: no",
+        "glaive.errors.Iterable: no",
+        "The value 'a: glaive.errors.SchemaError: no' cannot be cast",
+    ],
 )
 def test_other_errors_stay_what_they_are(line: str) -> None:
     assert find_glaive_error(WORKER.format(line=line)) is None

@@ -359,3 +359,16 @@ def test_rows_cannot_be_clustered_by_a_column_that_they_do_not_have(
     with pytest.raises(ColumnNotFoundError, match=r"idd .*in the frame"):
         glaive.spark.write(spark.range(3), uri, cluster_by=["idd"])
     assert not glaive.spark.LanceTable.isLanceTable(spark, uri)
+
+
+@pytest.mark.parametrize("mark", [" ", "\n"])
+def test_a_value_with_the_words_of_an_error_does_not_make_a_failed_write_pass_for_done(
+    spark: SparkSession, uri: str, mark: str
+) -> None:
+    values = spark.createDataFrame(
+        [("1",), (f":{mark}glaive.errors.DatasetExistsError: no",)], "s string"
+    )
+    numbers = values.select(F.col("s").cast("bigint").alias("id"))
+
+    with pytest.raises(Exception, match="cannot be cast"):
+        glaive.spark.write(numbers, uri, mode="ignore")

@@ -36,7 +36,8 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 
-RAISED = re.compile(r"^(?:.*?: )?glaive\.errors\.(\w+): (.+)$", re.MULTILINE)
+RAISED = re.compile(r"^(?:[^'\"\n]*PythonException: )?glaive\.errors\.(\w+): (.+)$", re.MULTILINE)
+"""A line on which Python ended; values of rows, which Spark cites in quotes, may have the words."""
 
 FAILED_FILE = re.compile(
     r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+?)\.\s"
