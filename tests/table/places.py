@@ -82,10 +82,12 @@ def overwrite(base: Manifest, rows: int = 10) -> Transaction:
     return Transaction(read_version=base.version, operation=operation)
 
 
-def change_newest(store: ObjectStore, *, turned: bool = False, **values: int) -> None:
+def change_newest(
+    store: ObjectStore, *, turned: bool = False, nullable: bool = False, **values: int
+) -> None:
     """Set fields of the newest manifest in its place, as another writer might have.
 
-    ``turned`` puts its fragments in the opposite order.
+    ``turned`` puts its fragments in the opposite order; ``nullable`` lets all columns have nulls.
     """
     base = open_latest(store)
     wire = type(base.wire)()
@@ -95,6 +97,8 @@ def change_newest(store: ObjectStore, *, turned: bool = False, **values: int) ->
     if turned:
         del wire.fragments[:]
         wire.fragments.extend(reversed(base.wire.fragments))
+    for field in wire.fields:
+        field.nullable |= nullable
     pieces = encode_manifest(wire, transaction=base.transaction or b"", index_section=None)
     store.put(manifest_path(base.version, base.scheme), pieces)
 
