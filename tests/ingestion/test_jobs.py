@@ -551,7 +551,7 @@ def test_bad_records_that_changed_since_they_were_put_aside_are_not_lost(tmp_pat
     assert glaive.dataset(bad).count_rows() == 4
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("mode", ["append", "merge"])
 @pytest.mark.parametrize("corrected", ["1\n2\n3\n", "1\n2\ny\n", "1\nx\ny\n", "1\nx\n3\n"])
 def test_records_that_were_put_aside_are_not_ingested_as_well(
