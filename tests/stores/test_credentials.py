@@ -81,6 +81,14 @@ def printed() -> Iterator[Printed]:
         logger.setLevel(level)
 
 
+def checked_failure(printed: Printed, call: Callable[[], object]) -> str:
+    """What is said about the error of a call; no secret is in it, or was printed."""
+    message = failure_of(call)
+    check(message)
+    check(printed.lines)
+    return message
+
+
 def options_for(server: Server, **more: str) -> dict[str, str]:
     return {
         **MARKERS,
@@ -273,10 +281,10 @@ class _Telling(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
 
 def test_no_error_of_a_file_system_has_the_password_of_a_uri(printed: Printed) -> None:
     fsspec.register_implementation("telling", _Telling, clobber=True)
-    message = failure_of(lambda: glaive.dataset(f"fsspec+telling://u:{SECRETS[1]}@h/x"))
+    message = checked_failure(
+        printed, lambda: glaive.dataset(f"fsspec+telling://u:{SECRETS[1]}@h/x")
+    )
     assert "nothing at /u/***/x" in message
-    check(message)
-    check(printed.lines)
 
 
 class _Login(Distant):
@@ -373,6 +381,13 @@ class _Wordy(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
         raise OSError(self.said)
 
 
+def failure_of_wordy(printed: Printed, options: dict[str, str]) -> str:
+    """What is said about the error of a file system that says the option ``said``."""
+    fsspec.register_implementation("wordy", _Wordy, clobber=True)
+    store = open_store("fsspec+wordy://x/y", options)
+    return checked_failure(printed, lambda: list(store.list("")))
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -391,12 +406,8 @@ def test_no_error_of_a_file_system_has_a_header_that_a_server_repeats(
     said: str, printed: Printed
 ) -> None:
     """With credentials that no option has: a token that a login gave, or a password in base64."""
-    fsspec.register_implementation("wordy", _Wordy, clobber=True)
-    store = open_store("fsspec+wordy://x/y", {"said": said.format(SECRETS[1])})
-    message = failure_of(lambda: list(store.list("")))
+    message = failure_of_wordy(printed, {"said": said.format(SECRETS[1])})
     assert "YTpi" not in message
-    check(message)
-    check(printed.lines)
 
 
 @pytest.mark.parametrize(
@@ -405,13 +416,9 @@ def test_no_error_of_a_file_system_has_a_header_that_a_server_repeats(
 def test_no_error_of_a_file_system_has_a_credential_of_its_environment(
     name: str, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
-    fsspec.register_implementation("wordy", _Wordy, clobber=True)
     monkeypatch.setenv(name, SECRETS[1])
-    store = open_store("fsspec+wordy://x/y", {"said": f"nobody knows {SECRETS[1]}"})
-    message = failure_of(lambda: list(store.list("")))
+    message = failure_of_wordy(printed, {"said": f"nobody knows {SECRETS[1]}"})
     assert "nobody knows ***" in message
-    check(message)
-    check(printed.lines)
 
 
 class _Echo(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -444,23 +451,19 @@ def test_no_error_of_a_file_system_has_a_credential_of_its_options(
 ) -> None:
     fsspec.register_implementation("echo", _Echo, clobber=True)
     options = {name: SECRETS[1], "early": early}
-    message = failure_of(lambda: glaive.dataset("fsspec+echo://x/y", storage_options=options))
+    message = checked_failure(
+        printed, lambda: glaive.dataset("fsspec+echo://x/y", storage_options=options)
+    )
     assert "refused: ***" in message
-    check(message)
-    check(printed.lines)
 
 
 def test_no_error_of_a_file_system_has_a_part_of_a_text_of_names_and_values(
     printed: Printed,
 ) -> None:
-    fsspec.register_implementation("wordy", _Wordy, clobber=True)
     text = f"AccountName=shop;AccountKey={SECRETS[1]}==;Suffix=windows.net"
     given = {"said": f"shop: not {SECRETS[1]}==", "connection_string": text}
-    store = open_store("fsspec+wordy://x/y", given)
-    message = failure_of(lambda: list(store.list("")))
+    message = failure_of_wordy(printed, given)
     assert "shop: not ***" in message
-    check(message)
-    check(printed.lines)
 
 
 class _Closed(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -477,10 +480,8 @@ def test_no_error_of_a_file_system_has_a_password_of_a_later_part_of_a_chain(
 ) -> None:
     fsspec.register_implementation("closed", _Closed, clobber=True)
     place = f"fsspec+zip://t::closed://user:{SECRETS[1]}@host/x.zip"
-    message = failure_of(lambda: glaive.dataset(place))
+    message = checked_failure(printed, lambda: glaive.dataset(place))
     assert "refused: user:***@host" in message
-    check(message)
-    check(printed.lines)
 
 
 @pytest.mark.parametrize(
@@ -495,10 +496,8 @@ def test_no_error_of_a_file_system_has_a_credential_of_the_settings_of_fsspec(
     """Files of its folder, and variables with all settings of a file system as JSON."""
     fsspec.register_implementation("echo", _Echo, clobber=True)
     monkeypatch.setitem(fsspec.config.conf, "echo", given | {"early": early})
-    message = failure_of(lambda: glaive.dataset("fsspec+echo://x/y"))
+    message = checked_failure(printed, lambda: glaive.dataset("fsspec+echo://x/y"))
     assert "***" in message.partition("refused: ")[2]
-    check(message)
-    check(printed.lines)
 
 
 class _Repeating(BaseHTTPRequestHandler):
@@ -585,10 +584,8 @@ def test_no_error_has_the_credentials_that_a_server_repeats(
 ) -> None:
     given = {key: value.format(repeating) for key, value in options.items()}
     given |= {"allow_http": "true", "client_max_retries": "0"}
-    message = failure_of(lambda: glaive.dataset(uri, storage_options=given))
+    message = checked_failure(printed, lambda: glaive.dataset(uri, storage_options=given))
     assert "AccessDenied" in message
-    check(message)
-    check(printed.lines)
 
 
 class _Proxy(_Repeating):
@@ -617,10 +614,10 @@ def test_no_error_has_the_password_of_a_proxy(
             given["proxy_url"] = proxy
         else:
             monkeypatch.setenv("http_proxy", proxy)
-        message = failure_of(lambda: glaive.dataset("http://a.invalid/t", storage_options=given))
+        message = checked_failure(
+            printed, lambda: glaive.dataset("http://a.invalid/t", storage_options=given)
+        )
     assert "no Basic ***, which is me:***" in message
-    check(message)
-    check(printed.lines)
 
 
 def test_no_error_has_a_session_token_that_no_option_has(
@@ -707,10 +704,8 @@ def test_no_error_has_the_credentials_of_the_environment_that_a_server_repeats(
         monkeypatch.setenv(name.upper(), value)
     given = {"aws_region": "us-east-1", "aws_endpoint": repeating, "client_max_retries": "0"}
     given["allow_http"] = "true"
-    message = failure_of(lambda: glaive.dataset("s3://b/t", storage_options=given))
+    message = checked_failure(printed, lambda: glaive.dataset("s3://b/t", storage_options=given))
     assert "AccessDenied" in message
-    check(message)
-    check(printed.lines)
 
 
 @pytest.mark.parametrize("key", [*MARKERS, *NEVER_SENT])
