@@ -7,9 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.table.places import change_newest
 
 import glaive
 from glaive.errors import SchemaError
+from glaive.io.uri import open_store
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
@@ -86,3 +88,26 @@ def test_a_column_becomes_a_key_once_it_is_not_null(tmp_path: Path) -> None:
     made.alter_columns({"path": "id", "nullable": False})
     made.update_field_metadata({"id": KEY})
     assert lance.dataset(tmp_path / "t").count_rows() == 2
+
+
+def test_values_are_not_computed_for_a_table_whose_key_may_be_null_already(tmp_path: Path) -> None:
+    """An earlier glaive has made some; once the key is not null, pylance opens them."""
+    glaive.write_dataset(table(nullable=False), tmp_path / "t")
+    change_newest(open_store(tmp_path / "t"), nullable=True)
+    made = glaive.dataset(tmp_path / "t")
+    assert made.count_rows("v > 0.7") == 1
+
+    given: list[int] = []
+
+    def compute(rows: pa.RecordBatch) -> pa.RecordBatch:
+        given.append(rows.num_rows)
+        return rows.rename_columns(["w"])
+
+    with pytest.raises(SchemaError, match="'id' is of the primary key"):
+        made.add_columns(compute, read_columns=["v"])
+    assert given == [1]  # for the type of its values
+    with pytest.raises(SchemaError, match="'id' is of the primary key"):
+        made.add_columns({"w": "v + 1"})
+    made.alter_columns({"path": "id", "nullable": False})
+    made.add_columns({"w": "v + 1"})
+    assert lance.dataset(tmp_path / "t").to_table()["w"].to_pylist() == [1.5, 2.0]

@@ -16,6 +16,7 @@ from glaive.dataset.blobs.columns import with_blob_type
 from glaive.dataset.writing.conform import check_names
 from glaive.errors import SchemaError, UnsupportedFeatureError
 from glaive.file.versions import PROFILES, Profile, profile_of
+from glaive.format.declared_keys import check_primary_key
 from glaive.format.fields import Field, LanceSchema, new_field_ids
 from glaive.format.manifest import Manifest
 
@@ -53,8 +54,8 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
     Raises
     ------
     SchemaError
-        A name is taken or invalid, Lance has no such type, it is nested too deeply, or the ids
-        are exhausted.
+        A name is taken or invalid, Lance has no such type, it is nested too deeply, the ids are
+        exhausted, or a column of the primary key may be null.
     UnsupportedFeatureError
         Files of this format cannot add members to a struct.
     """
@@ -81,6 +82,7 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
         added.append(fresh)
     order = {name: at for at, name in enumerate(new.names)}
     added.sort(key=lambda field: order[field.name])
+    check_primary_key(fields)  # before values are made
     return Grown(replace(old, fields=tuple(fields)), LanceSchema(tuple(added)))
 
 
