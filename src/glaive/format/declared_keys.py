@@ -62,7 +62,7 @@ def primary_key(fields: Iterable[Field]) -> list[Field]:
     return sorted(declared, key=lambda one: key_position(one, PRIMARY_KEY_POSITION) or _HIGHEST + 1)
 
 
-def check_primary_key(fields: Iterable[Field], within: str = "") -> None:
+def check_primary_key(fields: Iterable[Field]) -> None:
     """Refuse a schema in which a column of the primary key, or a struct around it, may be null.
 
     Other readers refuse the whole table then.
@@ -73,13 +73,19 @@ def check_primary_key(fields: Iterable[Field], within: str = "") -> None:
         There is one.
     """
     for field in fields:
-        path = f"{within}{field.name}"
-        if field.nullable and any(map(is_primary_key, field.walk())):
-            raise SchemaError(
-                f"column {path!r} is of the primary key, or around a column of it, and may be "
-                "null, which other readers of the table refuse. Declare it with nullable=False."
-            )
-        check_primary_key(field.children, f"{path}.")
+        _check_below(field, field.name, None)
+
+
+def _check_below(field: Field, path: str, outer: str | None) -> None:
+    """``outer`` is the path of what is around the field, and may be null; None if nothing is."""
+    nullable = outer or (path if field.nullable else None)
+    if nullable is not None and is_primary_key(field):
+        raise SchemaError(
+            f"column {nullable!r} is of the primary key, or around a column of it, and may be "
+            "null, which other readers of the table refuse. Declare it with nullable=False."
+        )
+    for child in field.children:
+        _check_below(child, f"{path}.{child.name}", nullable)
 
 
 def clustering_key(fields: Iterable[Field]) -> list[Field]:
