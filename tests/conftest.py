@@ -20,7 +20,7 @@ from tests.spark.home import home_without_zip
 with suppress(ImportError):  # its types have to be registered first: it fails where others are
     import_module("lance.arrow")
 
-settings.register_profile("fast", max_examples=15, deadline=None)
+settings.register_profile("fast", max_examples=10, deadline=None)
 settings.register_profile("few", max_examples=5, deadline=None)
 settings.register_profile("nightly", max_examples=2_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
@@ -48,8 +48,8 @@ copies the page tables of."""
 
 LONGEST = (
     "proof/test_simulation.py",
-    *FORKING,
     "spark/test_environment.py",
+    *FORKING,
     "docs/test_examples.py",
     "cli/test_ingest.py",
     "interop/test_v2_3.py",
@@ -111,6 +111,19 @@ def not_drawn(names: list[str], every: int) -> set[str]:
     """All names but one of so many, at least one: the same each time, and of all parameters."""
     drawn = -(-len(names) // every)
     return set(sorted(names, key=lambda name: crc32(name.encode()))[drawn:])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run each file in one process, and all of Spark in one: a second Java would warm up, too."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "spark" if file.startswith("tests/spark/") else file
+
+    return Scheduling(config, log)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

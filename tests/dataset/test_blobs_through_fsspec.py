@@ -87,6 +87,7 @@ def test_values_of_a_whole_file_system_may_be_allowed(
     assert dataset.read_blobs("b", indices=[0, 1]) == [(0, b"plain"), (1, b"plain")]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-26", "rel-46", "sec-5")
 @pytest.mark.parametrize("named", ["nothing", "dataset", "base", "above"])
 @pytest.mark.parametrize("linked", ["own", "own/deep"])

@@ -45,6 +45,7 @@ def begin(place: Path) -> glaive.LanceDataset:
 NAMES = ["dev/x", "dev/data", "dev/_versions/x"]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("branch-6")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_branch_made_below_one_that_is_being_deleted_keeps_its_files(
@@ -169,6 +170,7 @@ def test_a_branch_made_again_while_it_is_deleted_is_whole_or_not_there(
     assert 10 < requests < REQUESTS - 1
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("branch-7")
 @pytest.mark.parametrize("later", [1, 2, 3])
 def test_a_branch_deleted_twice_and_made_again_loses_no_file_of_a_commit(
@@ -209,6 +211,7 @@ def finish(written: list[Any]) -> None:
             glaive.LanceDataset.commit(branch, operation, read_version=branch.version)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("branch-7")
 @pytest.mark.parametrize("moves", [False, True], ids=["creates", "moves"])
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "made-again"])

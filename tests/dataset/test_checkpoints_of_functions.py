@@ -189,6 +189,7 @@ def test_a_file_of_an_earlier_run_that_is_copied_keeps_its_blobs(tmp_path: Path,
     assert [value for _, value in found] == [bytes([1]) * size, bytes([2]) * size]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-42")
 @pytest.mark.parametrize(
     ("change", "calls_again"),

@@ -51,6 +51,7 @@ def write(library: Any, place: str, writer: int) -> list[tuple[int, str, tuple[i
     return made
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.interop
 @pytest.mark.parametrize(
     "options", [{}, {"enable_stable_row_ids": True}, {"enable_v2_manifest_paths": False}], ids=str

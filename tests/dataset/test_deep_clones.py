@@ -297,6 +297,7 @@ REWRITES: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("how", REWRITES)
 @pytest.mark.parametrize("size", [120_000, 6_000_000])  # one file for many, and one of its own
 def test_rows_written_again_take_no_values_from_behind_a_link_that_leads_out(

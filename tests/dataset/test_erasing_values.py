@@ -39,6 +39,7 @@ def texts() -> list[str]:
     return [_SECRET.decode() if row == 7 else f"common{row % 3} text" for row in range(400)]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", [None, *_KINDS])
 def test_no_file_has_a_value_of_a_deleted_row(tmp_path: Path, kind: str | None) -> None:
     values: list[Any] = texts()

@@ -37,6 +37,7 @@ ADDED: dict[str, Add] = {
 }
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-12", "build-7", "build-10")
 @pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER"])
 @pytest.mark.parametrize("way", ADDED)

@@ -82,6 +82,7 @@ MAPS: dict[str, Callable[[glaive.LanceDataset, Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("what", MAPS)
 @pytest.mark.parametrize("given", ["text", 7, None, [1], {"a": 1}, {2: "b"}])
 def test_what_is_no_mapping_of_texts_is_refused_by_name(

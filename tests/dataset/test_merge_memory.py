@@ -78,7 +78,7 @@ def merged(
     return counts, dataset.to_table(columns=columns).to_pylist()
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize("clauses", MERGES)
 @given(
     seed=st.integers(0, 2**32),

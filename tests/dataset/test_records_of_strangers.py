@@ -56,6 +56,7 @@ def of_duckdb(name: str) -> str:
     return json.dumps({"type_name": name, "vendor_name": "DuckDB"})
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-23")
 @pytest.mark.parametrize(
     ("name", "storage", "said"),
@@ -268,6 +269,7 @@ OTHERS = [
 ] + [("id", "BLOOMFILTER", "l"), ("id", "BTREE", "l"), ("t", "BITMAP", "l")]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-23")
 @pytest.mark.parametrize(("column", "kind", "other"), OTHERS)
 def test_values_of_another_type_are_not_added_to_an_index(

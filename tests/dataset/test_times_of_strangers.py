@@ -21,6 +21,7 @@ def times(kind: Any, numbers: list[int]) -> Any:
     return make(kind, len(numbers), [None, pa.py_buffer(np.array(numbers, width))])
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-23")
 @pytest.mark.parametrize("depth", [0, 1])
 @pytest.mark.parametrize("number", [-1, 2**62])

@@ -51,6 +51,7 @@ def recall_of(dataset: LanceDataset, vectors: Any, **nearest: Any) -> float:
     return hits / 10 / len(queries)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
 def test_searches_without_parameters_reach_the_recall(dataset: LanceDataset, kind: str) -> None:
     dataset.create_index("vector", kind, recall=0.9)

@@ -22,7 +22,7 @@ CODES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("vector-19")
 @pytest.mark.parametrize("merged", [0, 5], ids=["segment of their own", "merged"])
 @pytest.mark.parametrize("kind", CODES)

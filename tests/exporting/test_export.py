@@ -457,6 +457,7 @@ def test_an_export_that_fails_leaves_nothing(opened: OpenedVersion, tmp_path: Pa
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("mode", ["errorifexists", "overwrite"])
 def test_a_job_killed_at_any_step_goes_on(opened: OpenedVersion, tmp_path: Path, mode: Any) -> None:
     step, killed, left = 0, True, 0
@@ -521,6 +522,7 @@ def test_files_that_another_export_is_writing_stay(opened: OpenedVersion, tmp_pa
     assert hidden(folder) == []
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("rel-20")
 @pytest.mark.parametrize("mode", ["errorifexists", "append", "overwrite"])
 def test_a_disk_that_is_full_before_the_end_leaves_nothing_of_an_export(

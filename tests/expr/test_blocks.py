@@ -56,6 +56,7 @@ def leaf_of(arrays: dict[str, Any]) -> Any:
     return lambda node: node.scalar() if isinstance(node, tree.Literal) else arrays[node.path]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", [*WHOLE, *FLOATS], ids=str)
 @pytest.mark.parametrize("op", ["+", "-", "*", "/", "%"])
 def test_arithmetic_is_that_of_whole_arrays(kind: pa.DataType, op: str) -> None:
@@ -79,6 +80,7 @@ def test_arithmetic_is_that_of_whole_arrays(kind: pa.DataType, op: str) -> None:
             assert bits(result) == bits(combine(op, arrays["a"], arrays["b"], ROWS))
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", [*WHOLE, *FLOATS], ids=str)
 @pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">="])
 def test_comparisons_are_those_of_whole_arrays(kind: pa.DataType, op: str) -> None:

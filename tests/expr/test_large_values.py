@@ -76,7 +76,7 @@ def _name(text: str) -> str:
     return text.replace(BIG, "…")
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("text", EXPRESSIONS, ids=_name)
 def test_batches_of_large_values_are_small_and_right(dataset: LanceDataset, text: str) -> None:
     value, start = EXPRESSIONS[text], 0
@@ -175,6 +175,7 @@ def test_items_of_a_row_that_take_no_memory_have_no_positions_without_limit(text
         bind_value(text, LanceSchema.from_arrow(batch.schema)).evaluate(batch)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     "look", [ListParts.of, lambda lists: compare("=", lists, lists)], ids=["split", "compared"]
 )

@@ -81,6 +81,7 @@ def changed(data: bytes, trials: int) -> Iterator[tuple[int, bytes]]:
         yield at, bytes(copy)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("checksum-1", "checksum-2", "checksum-4", "rel-28")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_changed_byte_of_a_file_is_an_error_or_changes_no_value(
@@ -212,6 +213,7 @@ def test_a_file_that_ends_as_another_one_is_noticed(tmp_path: Path) -> None:
         glaive.dataset(place).validate()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-29")
 @pytest.mark.parametrize("files", [1, 16])
 def test_what_was_fetched_over_a_network_is_compared_without_being_asked(

@@ -108,6 +108,7 @@ def refused_runs(path: Path, trials: int) -> int:
     return refused
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("checksum-4", "rel-28", "rel-49")
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 def test_an_overwritten_run_of_a_data_file_is_an_error_or_changes_no_value(
@@ -118,6 +119,7 @@ def test_an_overwritten_run_of_a_data_file_is_an_error_or_changes_no_value(
     assert refused_runs(path, 300) > 200
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("checksum-4", "rel-34")
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_overwritten_run_of_an_index_file_is_an_error_or_changes_no_value(

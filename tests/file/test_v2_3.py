@@ -48,7 +48,7 @@ def sparse(array: pa.Array) -> pa.Table:
     return pa.table([array], schema=pa.schema([pa.field("c", array.type, metadata=SPARSE)]))
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=12)
 @pytest.mark.spec("sparse-1", "sparse-2", "sparse-3", "sparse-4")
 @pytest.mark.parametrize("tier", ["numpy", "numba"])
 @pytest.mark.parametrize("name", COLUMNS)
@@ -122,7 +122,7 @@ NESTED: dict[str, tuple[pa.DataType, Any]] = {
 }
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=9)
 @pytest.mark.spec("sparse-1", "sparse-2", "sparse-3", "sparse-4", "choice-1", "choice-4")
 @pytest.mark.parametrize("name", NESTED)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)

@@ -31,7 +31,7 @@ def offset_positions(raw: bytes) -> list[int]:
     return (8 * (np.flatnonzero(small[:-2] & small[1:-1] & small[2:]) + 1)).tolist()
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("tier", ["numba", "numpy"])
 @pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.large_binary()], ids=str)

@@ -190,6 +190,7 @@ def listed_often(data: pa.Buffer, times: int) -> bytes:
 ZEROS = pa.array(np.zeros(4_000_000, np.uint32))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("count", [None, 10, MANY])
 def test_an_arrow_file_of_zeros_takes_no_more_memory_than_its_bytes_are_worth(
     count: int | None,

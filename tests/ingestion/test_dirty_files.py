@@ -390,6 +390,7 @@ def test_compressed_files_that_are_damaged_are_errors_that_name_them(
         ingest(tmp_path / name, tmp_path / "t.lance", bad_records=tmp_path / "bad.lance")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("task_bytes", [1, 7, 1 << 20])
 @pytest.mark.parametrize("header", [True, False])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])

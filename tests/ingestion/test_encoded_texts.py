@@ -66,6 +66,7 @@ def test_texts_of_few_items_come_as_dictionaries_and_others_plain(tmp_path: Path
     assert pa.concat_tables(parts) == table
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.3"])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_every_kind_of_text_is_ingested_as_it_is(tmp_path: Path, kind: Any, version: str) -> None:

@@ -72,6 +72,7 @@ def run(source: Path, uri: Path, driver: Driver, mode: str = "create") -> Ingest
     return ingest(source, uri, job_id="job", task_bytes=1, driver=driver, mode=mode)  # type: ignore[arg-type]  # one of the names
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
 @pytest.mark.parametrize("finished", range(FILES + 1))
 def test_a_job_that_was_killed_goes_on_where_it_stood(
@@ -321,6 +322,7 @@ def test_a_damaged_journal_costs_time_only(tmp_path: Path, source: Path) -> None
     assert glaive.dataset(uri).count_rows() == FILES * 10
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-3")
 @pytest.mark.parametrize(
     ("place", "again"),
@@ -551,7 +553,7 @@ def test_bad_records_that_changed_since_they_were_put_aside_are_not_lost(tmp_pat
     assert glaive.dataset(bad).count_rows() == 4
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("mode", ["append", "merge"])
 @pytest.mark.parametrize("corrected", ["1\n2\n3\n", "1\n2\ny\n", "1\nx\ny\n", "1\nx\n3\n"])
 def test_records_that_were_put_aside_are_not_ingested_as_well(

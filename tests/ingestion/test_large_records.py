@@ -68,6 +68,7 @@ def test_types_that_do_not_go_together_are_noticed_before_each_record_is_parsed(
     assert process_time() - began < 10  # a call of the parser for each record: a minute
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-24", "rel-25")
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.txt"])
 def test_a_file_of_holes_is_refused(tmp_path: Path, name: str) -> None:

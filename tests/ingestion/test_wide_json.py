@@ -41,6 +41,7 @@ def test_files_of_many_names_and_objects_are_not_converted(tmp_path: Path, text:
     assert "too many values of a table" in result.output
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("text", ["\n".join([*OWN_NAMES, ""]), ONE_LINE, "7\n", "no JSON\n", ""])
 def test_columns_that_are_named_are_not_looked_for_in_files(tmp_path: Path, text: str) -> None:
     source, uri, bad = tmp_path / "a.json", tmp_path / "t.lance", tmp_path / "bad.lance"

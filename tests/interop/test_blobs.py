@@ -57,6 +57,7 @@ def contents(files: list[Any]) -> list[bytes | None]:
     return [None if file is None else file.read() for file in files]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec(
     *("blob-page-1", "blob-page-2", "blob-page-3", "blob-page-4", "blob-view-1", "blob-view-2"),
     *(
@@ -373,6 +374,7 @@ def test_several_pages_and_many_small_fragments(tmp_path: Path, version: str) ->
     assert ours.to_table(blob_handling="all_binary")["b"].to_pylist() == values[:40]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("writer", BOTH, ids=NAMES)
 def test_frames(tmp_path: Path, writer: ModuleType, version: str) -> None:

@@ -100,7 +100,7 @@ def recall(dataset: Any, vectors: Any, metric: str, **search: Any) -> float:
     return hits / len(queries) / 10
 
 
-@pytest.mark.sampled(every=18)
+@pytest.mark.sampled(every=36)
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_pylance_finds_neighbours_with_each_kind(tmp_path: Path, kind: str, metric: str) -> None:
@@ -116,7 +116,7 @@ def test_pylance_finds_neighbours_with_each_kind(tmp_path: Path, kind: str, metr
     assert told.num_rows_indexed == ROWS
 
 
-@pytest.mark.sampled(every=12)
+@pytest.mark.sampled(every=18)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", TYPES)
 def test_pylance_finds_neighbours_in_each_type(tmp_path: Path, kind: str, number: str) -> None:
@@ -142,7 +142,7 @@ def test_bits_are_compared_by_hamming(tmp_path: Path, kind: str) -> None:
     assert found["_distance"].to_pylist() == expected.tolist()
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_with_several_vectors_are_found_by_one_of_them(tmp_path: Path, kind: str) -> None:
     vectors = clustered(ROWS, DIMENSION)
@@ -162,6 +162,7 @@ def test_rows_with_several_vectors_are_found_by_one_of_them(tmp_path: Path, kind
     assert hits >= 9
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("bits", range(1, 10))
 @pytest.mark.parametrize("dimension", [24, 96])
 def test_more_bits_come_closer_to_the_distance(tmp_path: Path, bits: int, dimension: int) -> None:

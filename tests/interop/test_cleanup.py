@@ -196,6 +196,7 @@ def test_files_of_failed_writers_go_when_nobody_writes(littered: str) -> None:
     assert files(littered) == before - set(LEFTOVERS)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("call", "name"),
     [
@@ -281,6 +282,7 @@ def test_deleting_can_be_slowed_down(path: str) -> None:
 class TestOnCommit:
     """A table's configuration asks for a clean-up every so many versions."""
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize(
         "config",
         [

@@ -155,7 +155,7 @@ ADDED: dict[str, Change] = {
 
 
 class TestAdd:
-    @pytest.mark.sampled(every=8)
+    @pytest.mark.sampled(every=21)
     @STABLE
     @VERSIONS
     @pytest.mark.parametrize("name", ADDED)
@@ -166,6 +166,7 @@ class TestAdd:
         assert everything(one, stable) == everything(other, stable)
         assert traces(one) == traces(other)
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
     @pytest.mark.parametrize(
         "columns",
@@ -379,6 +380,7 @@ class TestAdd:
         ("batch_size", lambda d, _: d.add_columns({"b": "a"}, batch_size=0), OptionError),
     )
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize(("name", "change", "error"), WRONG, ids=[one[0] for one in WRONG])
     def test_what_cannot_be_is_refused(
         self, pair: Any, name: str, change: Change, error: Any
@@ -546,7 +548,7 @@ glaive.dataset({path!r}).add_columns(udf, batch_size=2)
 
 
 class TestDrop:
-    @pytest.mark.sampled(every=6)
+    @pytest.mark.sampled(every=8)
     @KINDS
     @pytest.mark.parametrize(
         "columns",
@@ -636,7 +638,7 @@ APART: dict[str, tuple[dict[str, Any], ...]] = {
 
 
 class TestAlter:
-    @pytest.mark.sampled(every=6)
+    @pytest.mark.sampled(every=17)
     @KINDS
     @pytest.mark.parametrize("name", ALTERED)
     def test_both_leave_the_same(self, pair: Any, name: str, version: str, stable: bool) -> None:
@@ -648,6 +650,7 @@ class TestAlter:
         assert everything(one, stable) == everything(other, stable)
         assert traces(one) == traces(other)
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize("version", ["2.1", "2.2"])
     @pytest.mark.parametrize("name", APART)
     def test_members_are_cast_alone_from_2_1_on(self, pair: Any, name: str, version: str) -> None:
@@ -712,7 +715,7 @@ class TestAlter:
         pa.struct({"a": pa.int8()}),
     )
 
-    @pytest.mark.sampled(every=2)
+    @pytest.mark.sampled(every=6)
     @pytest.mark.parametrize("old", TYPES, ids=str)
     def test_the_types_that_can_be_cast_are_those_of_pylance(
         self, tmp_path: Path, old: pa.DataType
@@ -835,6 +838,7 @@ class TestAlter:
         ("merge", lambda d, _: d.merge(KEYS, "a")),
     )
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize(("name", "change"), CHANGES, ids=[one[0] for one in CHANGES])
     def test_indices_stay_or_go_as_with_pylance(self, pair: Any, name: str, change: Change) -> None:
         one, other = pair()

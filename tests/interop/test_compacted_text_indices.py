@@ -91,7 +91,7 @@ def assert_found_alike(copies: Copies, *more: Any) -> None:
         assert np.allclose([one for _, one in theirs], [one for _, one in ours], atol=2e-4)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=5)
 @pytest.mark.spec("text-2", "text-4", "text-6", "text-19")
 @pytest.mark.parametrize(
     ("kind", "version"),

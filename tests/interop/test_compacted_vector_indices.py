@@ -59,7 +59,7 @@ def nearest(path: Path, **options: Any) -> list[dict[str, list[Any]]]:
     return found
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("vector-2", "vector-3")
 @pytest.mark.parametrize(
     ("kind", "version"),
@@ -78,6 +78,7 @@ def test_codes_are_those_pylance_leaves(tmp_path: Path, kind: str, version: str)
     assert nearest(copies.theirs) == nearest(copies.ours)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("vector-2", "vector-11", "vector-12")
 @pytest.mark.parametrize("kind", GRAPHS)
 def test_graphs_have_the_nodes_that_are_left(tmp_path: Path, kind: str) -> None:
@@ -120,7 +121,7 @@ def _measured(graph: pa.Table, codes: Path, kind: str) -> bool:
     return True
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("kind", ["hnsw-flat", "hnsw-sq-dot", "hnsw-pq"])
 @pytest.mark.parametrize("deleted", ["id % 7 = 0", "id % 10 < 7"])
 def test_searches_of_graphs_find_as_much(tmp_path: Path, kind: str, deleted: str) -> None:
@@ -166,6 +167,7 @@ def first_partition(path: Path) -> str:
     return f"id IN ({', '.join(str(ids[one]) for one in addresses[:count])})"
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("vector-5")
 @pytest.mark.parametrize("kind", ["flat", "pq", "rq-1-bit", "hnsw-sq"])
 def test_partitions_may_lose_all_rows(tmp_path: Path, kind: str) -> None:
@@ -188,6 +190,7 @@ def test_indices_of_stable_row_ids_stay(tmp_path: Path, kind: str) -> None:
     assert nearest(copies.theirs) == nearest(copies.ours)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float64()], ids=str)
 @pytest.mark.parametrize("index_type", ["IVF_FLAT", "IVF_HNSW_FLAT"])
 def test_vectors_of_other_floats(tmp_path: Path, kind: pa.DataType, index_type: str) -> None:

@@ -103,7 +103,7 @@ def test_the_plan_is_that_of_pylance(
         assert groups_of(glaive, path, options) == groups_of(lance, path, options), options
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.2"])
 def test_both_leave_the_same(tmp_path: Path, version: str, stable: bool) -> None:

@@ -88,6 +88,7 @@ def pairs_of(reader: pa.RecordBatchReader, uri: str) -> set[tuple[int, int]]:
 KINDS = ["IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("metric", "limit"), [("l2", 1.0), ("cosine", 0.08), ("dot", -6.0)])
 def test_pairs_are_those_that_pylance_finds_in_its_index(

@@ -77,7 +77,7 @@ QUERIES = [
 ]
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("query", QUERIES)
 def test_duckdb_finds_what_it_finds_in_a_table(dataset: LanceDataset, query: str) -> None:
     whole, through = dataset.to_table(), dataset.to_pyarrow_dataset()
@@ -385,6 +385,7 @@ def test_columns_that_duckdb_has_no_type_for_are_wider_in_sql(tmp_path: Path) ->
     assert ours.schema.field("price").type == pa.decimal128(38, 2)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("scale", [-3, -1])
 @pytest.mark.parametrize("decimal", [pa.decimal128, pa.decimal256])
 def test_decimals_of_tens_are_queried(tmp_path: Path, decimal: Any, scale: int) -> None:

@@ -81,13 +81,13 @@ def differing(dataset: Any, texts: Iterable[str]) -> list[str]:
     return found
 
 
-@pytest.mark.sampled(every=10)
+@pytest.mark.sampled(every=15)
 @pytest.mark.parametrize("column", COLUMNS)
 def test_constants_beside_a_column_give_the_types_of_pylance(dataset: Any, column: str) -> None:
     assert differing(dataset, beside_constants(column)) == []
 
 
-@pytest.mark.sampled(every=10)
+@pytest.mark.sampled(every=30)
 @pytest.mark.parametrize("column", COLUMNS)
 def test_two_columns_give_the_types_of_pylance(dataset: Any, column: str) -> None:
     assert differing(dataset, beside_columns(column)) == []

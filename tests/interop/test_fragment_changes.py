@@ -103,6 +103,7 @@ class TestMetadata:
 
 
 class TestNewColumns:
+    @pytest.mark.sampled(every=3)
     @STABLE
     @VERSIONS
     def test_expressions_rows_and_functions(self, pair: Any, version: str, stable: bool) -> None:

@@ -186,7 +186,7 @@ def test_rows_with_stable_ids_are_found_where_they_are_now(tmp_path: Path, histo
             assert_alike(tmp_path / "d", query, limit=10)
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.spec("text-search-8")
 @pytest.mark.parametrize("history", ["new", "unindexed rows", "two segments", "compacted"])
 @pytest.mark.parametrize("prefilter", [True, False])
@@ -223,6 +223,7 @@ def test_fuzzy_words_are_stems_in_rows_that_no_index_knows(tmp_path: Path, opera
     assert {3, 6} <= set(found["id"].to_pylist())
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("text-search-4")
 @pytest.mark.parametrize("base", ["simple", "whitespace", "raw", "ngram", "code"])
 def test_fuzzy_words_are_cut_in_one_way_whatever_the_index_does(tmp_path: Path, base: str) -> None:
@@ -373,6 +374,7 @@ def test_a_text_is_searched_in_all_indexed_columns_and_the_best_score_counts(
         assert_alike(tmp_path / "d", query, limit=7)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     "options",
     [

@@ -37,7 +37,7 @@ def same_rows(uri: str, *conditions: str) -> list[list[int]]:
     return answers
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.spec("rtree-4")
 @pytest.mark.parametrize("name", TYPES)
 def test_relations(tmp_path: Path, name: str) -> None:

@@ -94,7 +94,7 @@ def check(place: Path, kind: str, step: str) -> None:
         assert "by index" in ours.scanner(filter=condition, use_scalar_index=True).explain_plan()
 
 
-@pytest.mark.sampled(every=18)
+@pytest.mark.sampled(every=36)
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable ids"])
 @pytest.mark.parametrize("order", ["ours", "theirs", "turns"])
 @pytest.mark.parametrize("kind", KINDS)

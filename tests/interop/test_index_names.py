@@ -49,6 +49,7 @@ def found(library: Any, path: str) -> dict[int, float]:
     return dict(zip(rows["id"].to_pylist(), rows["_score"].to_pylist(), strict=True))
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("text-parts-1", "text-parts-2", "text-parts-3")
 @pytest.mark.parametrize("merging", [glaive, lance])
 @pytest.mark.parametrize("workers", [(glaive, glaive), (lance, glaive), (lance, lance)])

@@ -113,6 +113,7 @@ def texts_by(index: pa.DataType, prefix: str, count: int) -> pa.Table:
     return pa.table({"id": range(count), "x": values})
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("zonemap-4")
 @pytest.mark.parametrize("index", [pa.int8(), pa.uint16(), pa.int64()], ids=str)
 @pytest.mark.parametrize("first", [glaive, lance], ids=["glaive", "pylance"])

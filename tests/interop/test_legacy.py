@@ -96,13 +96,14 @@ def compare(written: pa.Table, folder: Path) -> None:
         assert_same(dataset.to_table(offset=offset, limit=limit), expected.slice(offset, limit))
 
 
-@pytest.mark.sampled(every=16)
+@pytest.mark.sampled(every=40)
 @pytest.mark.parametrize("name", COLUMNS)
 def test_every_type_reads_as_pylance_reads_it(tmp_path: Path, name: str) -> None:
     for rows in SIZES[:5] if "long" in name else (*SIZES[:5], 7000):
         compare(table(name, rows), tmp_path / str(rows))
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", SPECIAL)
 def test_types_of_this_format_alone(tmp_path: Path, name: str) -> None:
     compare(pa.table({"c": SPECIAL[name]}), tmp_path)
@@ -118,6 +119,7 @@ LOSSLESS = [
 ]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", LOSSLESS)
 def test_values_survive(tmp_path: Path, name: str) -> None:
     written = table(name, 2500).select(["plain", "required"])

@@ -45,6 +45,7 @@ def all_rows(place: str) -> pa.Table:
         return writer.lsm_scanner().to_table().sort_by("id")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-13")
 @pytest.mark.parametrize(
     "change",
@@ -68,6 +69,7 @@ def test_columns_are_not_changed_where_logged_rows_would_lose_values(
     assert all_rows(place).to_pydict() == rows(1, 2, 3).to_pydict()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-14")
 @pytest.mark.parametrize(
     "change",

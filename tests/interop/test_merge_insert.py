@@ -111,7 +111,7 @@ def compare(
     return results[0][0]
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=13)
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("name", MERGES)
@@ -129,6 +129,7 @@ def test_both_leave_the_same(tmp_path: Path, name: str, version: str, stable: bo
     assert (counts == "refused") == (name == "unless")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", MERGES)
 def test_columns_in_another_order_and_some_missing(tmp_path: Path, name: str) -> None:
     if name == "named":
@@ -139,6 +140,7 @@ def test_columns_in_another_order_and_some_missing(tmp_path: Path, name: str) ->
     compare(tmp_path, TARGET, source, "id", clauses, max_rows_per_file=4)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("on", [["id", "v"], ["v", "w"], "v", "w"])
 def test_several_keys_and_texts(tmp_path: Path, on: Any) -> None:
     source = pa.concat_tables([SOURCE, TARGET.slice(1, 2), TARGET.slice(5, 1)])
@@ -161,6 +163,7 @@ KEYS: dict[str, pa.Array] = {
 }
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", KEYS)
 def test_keys_of_every_type(tmp_path: Path, kind: str) -> None:
     keys = KEYS[kind]
@@ -199,6 +202,7 @@ VALUES: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", NESTED)
 def test_structs_and_lists_as_keys(tmp_path: Path, kind: str) -> None:
     """Nulls within them equal each other, those that are null as a whole do not."""

@@ -47,7 +47,7 @@ def outcome(library: Any, place: Path, rows: list[Any], columns: list[str], kind
     return counts, sorted(after, key=repr)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("kind", ["update", "upsert", "replace"])
 @pytest.mark.parametrize("columns", [["id", "v", "w"], ["id", "v"]], ids=len)
 @pytest.mark.parametrize("name", SOURCES)

@@ -74,7 +74,7 @@ def query(seed: int = 1) -> Any:
     return np.random.default_rng(seed).normal(size=DIMENSION).astype(np.float32)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("metric", [*METRICS, None])
 @pytest.mark.parametrize("column", FLOATS)
 def test_floats_of_all_kinds(both: Any, column: str, metric: str | None) -> None:

@@ -101,7 +101,7 @@ def _table(options: dict[str, str]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-@pytest.mark.sampled(every=23)
+@pytest.mark.sampled(every=46)
 @pytest.mark.parametrize(("writer", "reader"), DIRECTIONS, ids=NAMES)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("options", OPTIONS)

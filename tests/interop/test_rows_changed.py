@@ -89,7 +89,7 @@ PREDICATES = [
 
 
 class TestDelete:
-    @pytest.mark.sampled(every=3)
+    @pytest.mark.sampled(every=6)
     @STABLE
     @VERSIONS
     def test_both_leave_the_same(self, pair: Any, version: str, stable: bool) -> None:

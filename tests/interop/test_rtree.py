@@ -97,6 +97,7 @@ def same_answers(uri: str) -> None:
     assert "g_idx" in ours.scanner(filter="g IS NULL", use_scalar_index=True).explain_plan()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("rtree-3")
 @pytest.mark.spec("rtree-1", "rtree-2")
 @pytest.mark.parametrize("name", TYPES)

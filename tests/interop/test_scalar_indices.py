@@ -72,7 +72,7 @@ def check_theirs(path: Path, filters: list[str]) -> None:
         assert found == sorted(plain["_rowid"].to_pylist()), text
 
 
-@pytest.mark.sampled(every=32)
+@pytest.mark.sampled(every=64)
 @pytest.mark.spec("btree-4", "kind-3")
 @pytest.mark.spec("btree-1")
 @pytest.mark.spec("btree-2")
@@ -102,7 +102,7 @@ def test_b_trees_are_those_of_pylance(tmp_path: Path, kind: Any, stable: bool) -
     check_theirs(ours, questions(kind))
 
 
-@pytest.mark.sampled(every=21)
+@pytest.mark.sampled(every=63)
 @pytest.mark.spec("bitmap-1")
 @STABLE
 @EVERY_TYPE
@@ -199,7 +199,7 @@ def test_details_of_zone_maps_are_those_of_pylance(tmp_path: Path, kind: Any) ->
     assert details == [bytes([8, 0x80, 0x40, 16, SEEDED[kind], 24, 1])] * 2
 
 
-@pytest.mark.sampled(every=32)
+@pytest.mark.sampled(every=64)
 @pytest.mark.spec("zonemap-1")
 @STABLE
 @EVERY_TYPE
@@ -216,7 +216,7 @@ def test_zone_maps_are_those_of_pylance(tmp_path: Path, kind: Any, stable: bool)
     check_theirs(ours, [text for text in questions(kind) if "!=" not in text])
 
 
-@pytest.mark.sampled(every=32)
+@pytest.mark.sampled(every=48)
 @pytest.mark.spec("bloom-3")
 @pytest.mark.spec("bloom-1")
 @pytest.mark.spec("bloom-2")
@@ -258,6 +258,7 @@ TEXTS = [
 ]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("ngram-1")
 @pytest.mark.spec("ngram-3")
 @STABLE
@@ -274,6 +275,7 @@ def test_trigrams_are_those_of_pylance(tmp_path: Path, kind: Any, stable: bool) 
         check_theirs(ours, ["contains(x, 'hello')", "contains(x, 'café')", "contains(x, 'zzz')"])
 
 
+@pytest.mark.sampled(every=2)
 @STABLE
 @pytest.mark.parametrize("kind", ["btree", "bitmap", "zonemap", "bloomfilter", "ngram"])
 def test_pylance_optimizes_what_glaive_built(tmp_path: Path, kind: str, stable: bool) -> None:

@@ -148,7 +148,7 @@ CUTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sampled(every=23)
+@pytest.mark.sampled(every=46)
 @pytest.mark.parametrize("text", FILTERS)
 def test_filtered_scans(both: Both, text: str) -> None:
     for at, columns in enumerate(PROJECTIONS):
@@ -159,7 +159,7 @@ def test_filtered_scans(both: Both, text: str) -> None:
     same(both, lambda dataset: dataset.get_fragments()[2].count_rows(text))
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("options", CUTS)
 def test_options_of_filtered_scans(both: Both, options: dict[str, Any]) -> None:
     for text in FILTERS[::4]:
@@ -219,7 +219,7 @@ def test_deleted_rows_pass_filters(both: Both) -> None:
     same(both, scan(**options, with_row_id=True))
 
 
-@pytest.mark.sampled(every=14)
+@pytest.mark.sampled(every=28)
 @pytest.mark.parametrize("column", ["f", "name", "s.x", "v", "s", "b", "t"])
 @pytest.mark.parametrize("ascending", [True, False])
 @pytest.mark.parametrize("nulls_first", [True, False])
@@ -296,7 +296,7 @@ def test_format_2_0_has_no_null_structs_in_pylance_either(tmp_path: Path, name: 
         lance.write_dataset(beside_ids(name), tmp_path / "t", data_storage_version="2.0")
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=22)
 @pytest.mark.parametrize(
     ("version", "name"),
     [

@@ -125,6 +125,7 @@ def test_no_column_is_larger_than_with_pylance(tmp_path: Path, version: str) -> 
     _compare(_table(), tmp_path, version)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("nulls", [False, True])
 @pytest.mark.parametrize("name", LONG)

@@ -112,6 +112,7 @@ def test_texts_with_the_byte_of_the_end_are_candidates(tmp_path: Path, builder: 
             assert ids(lance.dataset(uri), condition) == expected
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("values", [[], [None, None], [""], ["", None, ""]])
 def test_columns_with_little_or_nothing(tmp_path: Path, values: list[str | None]) -> None:
     uri = str(tmp_path / "d")

@@ -179,6 +179,7 @@ COMBINED = (
 )
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("text-search-9")
 @pytest.mark.parametrize("columns", ["tu", "t", "u"])
 def test_columns_are_searched_as_one(tmp_path: Path, columns: str) -> None:

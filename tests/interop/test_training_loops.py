@@ -200,6 +200,7 @@ def test_duckdb_reads_scanners(place: str) -> None:
     assert duckdb.sql("SELECT id FROM scanner ORDER BY id").fetchall() == [(98,), (99,)]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("options", [{}, {"version": 2}], ids=["latest", "version"])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_store_that_cannot_be_reached_is_a_value_error_of_opening(

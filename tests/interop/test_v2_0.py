@@ -67,7 +67,7 @@ def take(source: pa.Table, rows: list[int]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=source.schema)
 
 
-@pytest.mark.sampled(every=17)
+@pytest.mark.sampled(every=21)
 @pytest.mark.spec("owner-1", "owner-2", "owner-3", "arr-1", "arr-2")
 @pytest.mark.parametrize(("writer", "readers"), READERS, ids=NAMES)
 @pytest.mark.parametrize("name", [*COLUMNS, *SPECIAL])

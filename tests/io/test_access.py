@@ -58,6 +58,7 @@ def options_of(store: ObjectStore) -> Mapping[str, str]:
     return options
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("root", "base", "expected"),
     [

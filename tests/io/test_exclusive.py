@@ -89,7 +89,7 @@ def test_large_files_and_those_forced_to_disk_too(tmp_path: Path, system: System
     assert all((tmp_path / "v" / name).read_bytes() == large + b"end" for name in "01")
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=6)
 @every_system
 @pytest.mark.parametrize("begun", [False, True], ids=["nothing there", "an empty file there"])
 def test_of_many_processes_one_is_first(tmp_path: Path, system: System, *, begun: bool) -> None:
@@ -108,6 +108,7 @@ def test_of_many_processes_one_is_first(tmp_path: Path, system: System, *, begun
         (tmp_path / "v/1").unlink()
 
 
+@pytest.mark.sampled(every=2)
 @every_system
 def test_who_tries_again_gets_the_name_in_the_end(tmp_path: Path, system: System) -> None:
     unfinished(tmp_path / "v")
@@ -120,7 +121,7 @@ def test_who_tries_again_gets_the_name_in_the_end(tmp_path: Path, system: System
     assert (tmp_path / "v/1").read_bytes() == b"%d" % first
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=6)
 @every_system
 @pytest.mark.parametrize("begun", [False, True], ids=["nothing there", "an empty file there"])
 def test_a_writer_killed_at_every_step_shows_no_part(
@@ -194,6 +195,7 @@ def test_a_writer_between_its_two_steps_is_waited_for(
     assert (tmp_path / "v/1").read_bytes() == b"of the first"
 
 
+@pytest.mark.sampled(every=2)
 @every_system
 def test_an_unfinished_file_is_removed_but_nothing_else(tmp_path: Path, system: System) -> None:
     file = unfinished(tmp_path / "v")
@@ -210,6 +212,7 @@ def test_an_unfinished_file_is_removed_but_nothing_else(tmp_path: Path, system: 
     assert names(tmp_path / "v") == ["1"]
 
 
+@pytest.mark.sampled(every=3)
 @every_system
 def test_what_is_written_while_others_remove_is_kept(tmp_path: Path, system: System) -> None:
     def write(me: int) -> bool:
@@ -234,6 +237,7 @@ def test_what_is_written_while_others_remove_is_kept(tmp_path: Path, system: Sys
         (tmp_path / "v/1").unlink()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
 def test_a_name_is_taken_though_somebody_says_from_a_later_year_to_be_removing_its_empty_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str

@@ -187,6 +187,7 @@ def test_a_forked_child_has_its_own(place: str) -> None:
     assert is_read(store)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-4")
 @pytest.mark.parametrize(
     "uri",

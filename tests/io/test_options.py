@@ -218,6 +218,7 @@ class TestRepeating:
 
         return read, calls
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize(
         "error",
         [
@@ -304,6 +305,7 @@ def test_messages_hold_no_password_of_a_url(uri: str) -> None:
     assert "hush" not in str(caught.value)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("rel-27")
 @pytest.mark.parametrize("key", ["sig", "token", "X-Amz-Signature"])
 def test_messages_hold_no_key_of_a_url_that_is_a_parameter_of_another(key: str) -> None:

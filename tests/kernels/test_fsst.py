@@ -195,7 +195,7 @@ def encoded(table: SymbolTable, given_values: list[bytes], bits: int = 32) -> li
     return results
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize(
     "size", [0, 64, 65, 16_000, 65_534, 65_535, 65_536, 70_000], ids="{}_bytes".format
@@ -208,6 +208,7 @@ def test_values_of_any_length_are_encoded_among_others(size: int, bits: int) -> 
     assert one == two
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("position", [0, 17, 2999])
 def test_the_byte_that_marks_ends_may_be_in_a_value(position: int) -> None:
     stop = TABLE.encoder.stop

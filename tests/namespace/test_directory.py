@@ -465,6 +465,7 @@ def test_calls_are_counted_where_that_is_asked_for(tmp_path: Path) -> None:
     assert catalogue.retrieve_ops_metrics() == {}
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("sec-18")
 @pytest.mark.parametrize("mode", ["manifest", "both"])
 @pytest.mark.parametrize(

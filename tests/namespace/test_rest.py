@@ -48,6 +48,7 @@ def served(client: str, host: str, root: Path) -> Iterator[Any]:
         yield connect("rest", uri) if client == "glaive" else interface.connect("rest", uri)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("client", "host"),
     [
@@ -609,6 +610,7 @@ def test_a_port_that_is_taken_is_named(server: RestAdapter, tmp_path: Path) -> N
         RestAdapter("dir", {"root": str(tmp_path)}, port=server.port).start()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("rel-25")
 @pytest.mark.parametrize(
     "head",

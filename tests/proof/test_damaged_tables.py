@@ -139,7 +139,7 @@ def carry_out(place: Path, work: Path, seed: int, count: int) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.spec("rel-42", "sec-1")
 def test_damaged_metadata_ends_in_right_rows_or_an_error_of_ours(
     place: Path, tmp_path: Path

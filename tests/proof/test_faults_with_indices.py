@@ -94,7 +94,7 @@ def check_coverage(place: Path) -> None:
     assert covered == [fragments] * 3
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("kind", KINDS)
 def test_indices_are_whole_whichever_request_goes_wrong(
     base: Path, tmp_path: Path, kind: Kind

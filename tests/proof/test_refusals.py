@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[Callable[[LanceDataset], object], type[GlaiveError], st
 }  # fmt: skip
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("what", REFUSED)
 def test_it_is_said_what_is_wrong_and_nothing_is_changed(place: Path, what: str) -> None:
     change, kind, message = REFUSED[what]
@@ -180,6 +180,7 @@ CONFLICTS: dict[str, tuple[Callable[[Any], object], Callable[[Any], object], str
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("what", CONFLICTS)
 def test_a_conflict_says_with_what_and_whether_to_try_again(place: Path, what: str) -> None:
     theirs, ours, operation, retryable, fragments = CONFLICTS[what]

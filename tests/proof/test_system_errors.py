@@ -49,7 +49,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=6)
 @pytest.mark.spec("rel-20")
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
 def test_nothing_is_visible_and_the_next_attempt_works(

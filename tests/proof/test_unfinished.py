@@ -350,7 +350,7 @@ class TestCleanUp:
 
 @needs_seccomp
 class TestProcesses:
-    @pytest.mark.sampled(every=4)
+    @pytest.mark.sampled(every=8)
     @pytest.mark.parametrize("system", SYSTEMS)
     @pytest.mark.parametrize("name", ["append", "delete", "tag", "branch", "clean up"])
     def test_a_writer_killed_at_every_step(
@@ -391,6 +391,7 @@ class TestProcesses:
             shutil.rmtree(at)
         assert step > 3
 
+    @pytest.mark.sampled(every=3)
     @pytest.mark.parametrize("system", SYSTEMS)
     def test_writers_beside_each_other_lose_nothing_and_readers_see_whole_versions(
         self, tmp_path: Path, system: System

@@ -53,7 +53,7 @@ def test_nothing_is_computed_of_deleted_rows(dataset: Any) -> None:
     assert [row for batch in batches for row in batch["r"].to_pylist()] == [6, 4, 3] * 3
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     "text", ["left(s, 1)", "regexp_match(s, '[0-9]')", "struct(left(s, 1), n)"]
 )
@@ -83,6 +83,7 @@ def test_an_element_of_a_list_of_views_is_one(dataset: Any) -> None:
     assert found["r"].to_pylist()[:3] == [None, "1", "2"]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", ["code", "j", "price", "s"])
 def test_a_column_under_another_name_stays_what_it_is(dataset: Any, name: str) -> None:
     plain = dataset.to_table(columns=[name])
@@ -162,7 +163,7 @@ def edge_cases(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return glaive.write_dataset(edges(), place, data_storage_version="2.2")
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("name", cases_of_functions())
 def test_every_function_comes_out_of_every_scan(edge_cases: Any, name: str) -> None:
     text, whole = computed(edge_cases, cases_of_functions()[name])

@@ -109,6 +109,7 @@ def example(kind: Any, at: int) -> Any:
     return None if pa.types.is_null(kind) else at % 100
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @given(data=st.data())
 def test_rows_of_all_types_are_dropped(kind: pa.DataType, data: st.DataObject) -> None:

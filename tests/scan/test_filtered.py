@@ -69,6 +69,7 @@ def dataset(
     return glaive.write_dataset(TABLE, place, max_rows_per_file=rows)
 
 
+@pytest.mark.sampled(every=3)
 @given(
     text=st.sampled_from(sorted(TESTS)),
     columns=st.sampled_from([None, ["name"], ["meta.x", "id"], []]),
@@ -107,6 +108,7 @@ def test_rows_that_pass_come_with_their_columns(
     assert all(batch.num_rows <= 500 for batch in batches)
 
 
+@pytest.mark.sampled(every=2)
 @given(
     keys=st.lists(st.sampled_from(["few", "score", "name", "meta.x"]), min_size=1, max_size=2),
     ascending=st.booleans(),

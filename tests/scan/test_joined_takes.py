@@ -78,7 +78,7 @@ def dataset(
     return made
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("tier", ["numba", "numpy"])
 @pytest.mark.parametrize("count", [2, 7, 100, 2500])
 def test_rows_come_in_the_order_that_was_given(
@@ -226,6 +226,7 @@ def test_damaged_files_among_joined_ones_give_an_error_or_rows(
     assert errors > 3  # about 19; which bytes are hit depends on the names of the files
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("budget", [0, 200_000, 64 * 1024 * 1024])
 def test_takes_keep_to_the_budget_of_their_session(tmp_path: Path, budget: int) -> None:
     source = pa.table(columns(3000)).select(["number", "text", "kind", "list"])
@@ -267,6 +268,7 @@ def test_damage_of_a_file_that_a_take_does_not_touch_does_not_matter(tmp_path: P
     assert opened.take(rows).equals(source.take(pa.array(rows)))
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("tier", ["numba", "numpy"])
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
 def test_text_is_decoded_with_the_symbols_of_its_own_file(

@@ -25,6 +25,7 @@ VALUES: dict[str, Any] = {
 VALUES["dictionary"] = VALUES["dictionary"].dictionary_encode()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("use_stats", [True, False])
 def test_null_tests_keep_the_rows_that_a_scan_shows_as_null(

@@ -45,6 +45,7 @@ def made(name: str, rows: int, nulls: str) -> pa.FixedSizeListArray:
     return pa.FixedSizeListArray.from_arrays(values, SIZE, mask=mask)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("nulls", ["none", "items", "lists", "items and lists"])
 @pytest.mark.parametrize("name", ITEMS)
 def test_the_order_is_that_of_their_items_in_turn(name: str, nulls: str) -> None:

@@ -59,6 +59,7 @@ def test_without_further_word_all_rows_are_selected() -> None:
     assert every.intersect(as_numbers(np.arange(ROWS) < 3)).rows.tolist() == [5, 6, 7]
 
 
+@pytest.mark.sampled(every=2)
 @given(some=Flags, others=Flags)
 @pytest.mark.parametrize("one", WAYS)
 @pytest.mark.parametrize("other", WAYS)

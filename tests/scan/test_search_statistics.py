@@ -30,6 +30,7 @@ def test_searches_tell_what_they_did(tmp_path: Path) -> None:
     assert all(one.bytes_read > 0 for one in told)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("key", ["id", "name"])
 @pytest.mark.parametrize("use_index", [True, False])
 def test_merges_find_the_same_rows_with_and_without_indices(

@@ -82,7 +82,7 @@ def together(dataset: LanceDataset, columns: list[str] | None = None) -> list[in
     return runs
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("even", [True, False], ids=["even", "uneven"])
 def test_small_fragments_come_as_they_were_written(
@@ -100,6 +100,7 @@ def test_small_fragments_come_as_they_were_written(
     assert pa.Table.from_batches(batches).to_pylist() == expected.to_pylist()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.3"])
 def test_other_formats_are_read_one_by_one(tmp_path: Path, version: str) -> None:
     tables = [table.select(["id", "same", "text"]) for table in parts()]

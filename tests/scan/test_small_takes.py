@@ -65,6 +65,7 @@ def together(dataset: LanceDataset, rows: int, columns: list[str] | None = None)
     return sum(len(numbers) for numbers, _ in taken)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_rows_come_in_the_order_asked_for(tmp_path: Path, version: str) -> None:
     sizes = [1 + 61 * at % 900 for at in range(FILES)]

@@ -88,7 +88,7 @@ print(sum(rows for rows, _ in sizes), peak() - before)
 """
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says how much was held")
 @pytest.mark.spec("rel-24")
 @pytest.mark.parametrize("taken", [False, True])

@@ -70,6 +70,7 @@ ROWS = pa.table(
 )
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("stable", [False, True])
 def test_rows_are_sorted_by_one_column(spark: SparkSession, uri: str, stable: bool) -> None:
     glaive.write_dataset(ROWS, uri, max_rows_per_file=500, enable_stable_row_ids=stable)

@@ -71,7 +71,7 @@ KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("name", KINDS)
 def test_segments_have_the_model_that_one_process_trains(tmp_path: Path, name: str) -> None:
     number, kind, options = KINDS[name]

@@ -39,6 +39,7 @@ def rows(start: int, stop: int, version: int) -> pa.Table:
     )
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("stable", [False, True])
 def test_rows_are_those_of_a_merge_in_one_process(
     spark: SparkSession, tmp_path: Path, *, stable: bool

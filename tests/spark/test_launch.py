@@ -187,6 +187,7 @@ def test_other_texts_are_shown_as_they_are() -> None:
         assert re.sub(IN_TEXTS, "***", text) == text
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", ["storage.", "namespace.a-", "://", "#a", "x://a:"])
 def test_long_names_of_columns_take_no_time(name: str) -> None:
     """Plans show them, and a stranger may have chosen them."""

@@ -19,6 +19,7 @@ from glaive.spark import LanceTable
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("kind", "update", "insert", "found"),
     [
@@ -103,6 +104,7 @@ def test_source_rows_without_a_key_are_no_duplicates_of_each_other(
     assert sorted(glaive.dataset(uri).to_table()["n"].to_pylist()) == [0, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("others", [["id", "number"], ["number"]], ids=["beside it", "alone"])
 def test_source_rows_are_ranked_by_the_member_of_a_struct_that_is_their_key(
     spark: SparkSession, uri: str, others: list[str]
@@ -143,6 +145,7 @@ def test_a_column_is_not_taken_for_one_whose_name_differs_in_case(
         table.merge(source, "t.id = s.id").whenMatchedUpdateAll().execute()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", ["a`b", "`n`", "``", "*"])
 def test_columns_may_have_any_names(spark: SparkSession, uri: str, name: str) -> None:
     quoted = quoted_name(name)

@@ -104,7 +104,7 @@ def found(dataset: Any, kind: str) -> list[Any]:
     return sorted(answer["id"].to_pylist())
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_searches_find_what_they_find_after_the_local_operation(
@@ -123,6 +123,7 @@ def test_searches_find_what_they_find_after_the_local_operation(
     assert together.version == alone.version
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_pylance_finds_rows_by_the_segments_that_tasks_add(tmp_path: Path, kind: str) -> None:
     uri = indexed(tmp_path / "t", kind)

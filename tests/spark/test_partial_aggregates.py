@@ -105,7 +105,7 @@ LEFT_TO_SPARK = [
 ]
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=15)
 @pytest.mark.parametrize("query", GROUPED)
 def test_answers_and_types_are_those_of_spark(
     spark: SparkSession, items: str, query: str, capsys: pytest.CaptureFixture[str]

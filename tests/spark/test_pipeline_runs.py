@@ -218,6 +218,7 @@ def test_a_run_goes_on_only_as_it_was(spark: SparkSession, tmp_path: Path) -> No
         run(load(file), lambda: spark, run_id=record.id)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("keys", "query", "changed"),
     [

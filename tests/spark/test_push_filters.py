@@ -244,7 +244,7 @@ PUSHED = {
 }
 
 
-@pytest.mark.sampled(every=15)
+@pytest.mark.sampled(every=30)
 @pytest.mark.parametrize("name", PUSHED)
 def test_rows_are_those_that_spark_would_keep(
     options: Options, every: list[dict[str, Any]], name: str
@@ -369,6 +369,7 @@ def test_a_frame_may_be_used_with_several_filters(spark: SparkSession, numbers: 
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("name", "constant"),
     [("day", "date'1582-10-10'"), ("moment", "timestamp'1582-10-10 12:00:00Z'")],

@@ -93,7 +93,7 @@ QUERIES = [
 ]
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("query", QUERIES)
 def test_results_are_those_of_spark(
     spark: SparkSession, sales: str, shops: str, query: str
@@ -271,6 +271,7 @@ def test_equal_scans_of_a_query_run_once(
     assert "ReusedExchange" in capsys.readouterr().out
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("digits", [1, 18, 19, 38])
 def test_decimals_of_any_width_arrive(spark: SparkSession, uri: str, digits: int) -> None:
     largest = 10**digits - 1

@@ -44,6 +44,7 @@ def test_names_are_reserved_in_any_case() -> None:
     refuse_reserved(["id", "glaive_address"], "it")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-42")
 @pytest.mark.parametrize("columns", [("x",), ("__glaive_number",), ("x", "__glaive_number")])
 def test_rows_with_any_names_are_clustered(

@@ -74,6 +74,7 @@ def test_a_column_with_the_name_of_an_attribute_hides_no_source(
         glaive.spark.write(frame, uri, mode="overwrite")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("way", ["load", "view", "changes"])
 def test_reads_of_spark_itself_have_the_version_that_they_read(
     spark: SparkSession, uri: str, way: str
@@ -93,6 +94,7 @@ def test_reads_of_spark_itself_have_the_version_that_they_read(
     assert glaive.spark.write(frame, uri, mode="overwrite", expected_version=2) == 3
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "query",
     [
@@ -143,6 +145,7 @@ def test_an_insert_overwrite_replaces_the_version_of_its_view(
     assert ids(uri) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("part", [{"filter": "id > 5"}, {"limit": 2}, {"columns": ["id"]}])
 def test_a_view_of_a_part_of_a_dataset_is_not_overwritten(
     spark: SparkSession, uri: str, part: dict[str, Any]
@@ -159,6 +162,7 @@ def test_a_view_of_a_part_of_a_dataset_is_not_overwritten(
 # --- types ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("way", ["dropDuplicates", "groupBy", "union", "new"])
 def test_vectors_stay_vectors(spark: SparkSession, tmp_path: Path, way: str) -> None:
     source, target = vectors(str(tmp_path / "a")), str(tmp_path / "b")
@@ -191,7 +195,7 @@ def test_a_kept_type_that_values_do_not_fit_is_named(spark: SparkSession, uri: s
 # --- options ----------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -232,6 +236,7 @@ def test_an_overwrite_may_keep_the_columns(spark: SparkSession, uri: str) -> Non
 # --- blobs ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_blobs_are_written_and_read(spark: SparkSession, tmp_path: Path, version: str) -> None:
     uri, copy = str(tmp_path / "a"), str(tmp_path / "b")
@@ -341,6 +346,7 @@ def test_rows_are_clustered(spark: SparkSession, uri: str) -> None:
     assert (np.diff(stored) == 1).all()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", ["a`b", "*", "`id`", "a b"])
 def test_rows_are_clustered_by_a_column_of_any_name(
     spark: SparkSession, uri: str, name: str
@@ -361,6 +367,7 @@ def test_rows_cannot_be_clustered_by_a_column_that_they_do_not_have(
     assert not glaive.spark.LanceTable.isLanceTable(spark, uri)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("mark", [" ", "\n"])
 def test_a_value_with_the_words_of_an_error_does_not_make_a_failed_write_pass_for_done(
     spark: SparkSession, uri: str, mark: str

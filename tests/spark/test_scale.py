@@ -177,7 +177,7 @@ def collected(rows: pa.RecordBatch, dataset: glaive.LanceDataset) -> Any:
     return found, deleted
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("work", [filled, replaced, collected])
 def test_what_tasks_with_rows_of_a_million_fragments_return_is_small(
     work: Any, tmp_path: Path
@@ -193,6 +193,7 @@ def test_what_tasks_with_rows_of_a_million_fragments_return_is_small(
     assert dumps(load_results(dumped)) == dumps([returned])
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("plan", [deletion, update, added_columns])
 def test_what_tasks_return_for_a_million_fragments_is_small(
     plan: Any, tmp_path_factory: pytest.TempPathFactory

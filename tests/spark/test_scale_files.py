@@ -204,7 +204,7 @@ def test_a_clean_up_holds_the_files_that_it_deletes_packed(count: int, tmp_path:
     assert work.sent < 40 * count < MAX_BYTES * count // FRAGMENTS
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("replaced", [False, True], ids=["in use", "not any more"])
 def test_a_clean_up_of_a_million_files_sends_their_names_packed(
     count: int, replaced: bool, tmp_path: Path

@@ -126,7 +126,7 @@ def test_the_partitions_of_a_change_feed_are_few_and_small(
     check(parts, count, MAX_PARTITIONS)
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("kind", ["delete", "update", "updateColumnsFrom", "compaction"])
 def test_changes_of_every_fragment_are_few_and_small_partitions(
     kind: str, count: int, tmp_path: Path

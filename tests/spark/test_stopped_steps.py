@@ -56,6 +56,7 @@ def put_aside(folder: Path) -> list[bytes]:
         return []
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("keys", ['kind = "sql"\nmode = "append"', 'kind = "merge"\non = "id"'])
 def test_a_step_that_has_committed_puts_no_other_rows_aside(
     spark: SparkSession, tmp_path: Path, keys: str
@@ -74,6 +75,7 @@ def test_a_step_that_has_committed_puts_no_other_rows_aside(
     assert put_aside(tmp_path) == []
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("changed", "found"), [({}, None), ({2: 20}, "0"), ({2: 20, 3: 300}, "others")]
 )
@@ -132,6 +134,7 @@ def test_rows_that_a_cluster_lost_between_two_commits_are_not_computed_again(
     assert numbers(tmp_path, "t") == []
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("may_be_lost", [False, True])
 def test_a_step_that_replaces_what_it_reads_keeps_rows_that_others_added_meanwhile(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_be_lost: bool
@@ -178,6 +181,7 @@ def test_a_branch_that_was_published_may_have_other_rows_when_the_run_goes_on(
     assert numbers(tmp_path, "t") == [1, 2]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("format", ["orc", "parquet"])
 def test_an_export_that_may_have_appended_its_rows_does_not_append_them_again(
     spark: SparkSession, tmp_path: Path, format: str

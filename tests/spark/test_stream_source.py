@@ -204,6 +204,7 @@ def batches(stream: Stream, *, start_again: bool = False) -> list[list[Any]]:
             stream.start()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("start_again", [False, True])
 @pytest.mark.parametrize(
     ("options", "expected"),

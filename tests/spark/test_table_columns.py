@@ -119,6 +119,7 @@ def test_all_but_one_of_equal_rows_are_deleted(table: LanceTable, uri: str) -> N
         table.dropDuplicates("n", order_by="idd")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", ["2.0", "2.2"])
 def test_rows_with_other_blobs_are_no_duplicates(
     spark: SparkSession, uri: str, version: str
@@ -160,6 +161,7 @@ def test_rows_are_not_matched_by_the_places_of_blobs(
     assert glaive.dataset(uri).version == 1
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("keep", "order", "expected"),
     [
@@ -183,6 +185,7 @@ def test_the_row_that_stays_is_told_as_in_order_by(
     assert by_key.to_pydict() == {"key": ["a", "b"], "time": expected}
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", ["btree", "bitmap", "zonemap"])
 def test_an_index_is_built_by_tasks(table: LanceTable, uri: str, kind: str) -> None:
     counts = table.createIndex("n", kind, segments=2)

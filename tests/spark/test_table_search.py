@@ -248,6 +248,7 @@ def test_a_folder_of_parquet_files_becomes_a_table(
     assert not LanceTable.isLanceTable(spark, uri + ".other")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("first", "other", "found"),
     [

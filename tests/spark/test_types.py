@@ -191,6 +191,7 @@ def test_a_type_that_arrow_lacks_is_refused_by_column(spark: SparkSession, uri: 
         glaive.spark.write(months, uri)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("values", [[1], [{"x\0y": 1}], [[{"x\0y": 1}]]])
 def test_a_name_that_spark_would_cut_is_refused_by_column(
     spark: SparkSession, uri: str, values: list[object]

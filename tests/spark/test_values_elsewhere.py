@@ -77,7 +77,7 @@ def by_pipeline(spark: SparkSession, place: str, allowed: dict[str, Any]) -> lis
     return [bytes(value) for value in pq.read_table(folder / "files")["b"].to_pylist()]
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "front",

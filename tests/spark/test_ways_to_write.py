@@ -228,7 +228,7 @@ def message_of(case: Case, uri: str, way: Callable[[Case, str], object]) -> str:
     return str(caught.value).replace(uri, "PLACE")
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("case", CASES)
 def test_all_ways_refuse_the_same_or_leave_the_same(case: Case, tmp_path: Path) -> None:
     if case.error is not None:
@@ -381,7 +381,7 @@ def test_a_plan_is_small_however_large_the_dataset(tmp_path: Path) -> None:
 # --- in a session -----------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["errorifexists", "overwrite"])
 @pytest.mark.parametrize("name", ["_rowid", "_rowaddr", "a.b", ""])

@@ -208,6 +208,7 @@ def test_no_error_has_a_credential(server: Server, printed: Printed, kind: Any) 
     check(printed.lines)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "uri",
     [
@@ -410,6 +411,7 @@ def test_no_error_of_a_file_system_has_a_header_that_a_server_repeats(
     assert "YTpi" not in message
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     "name", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "FSSPEC_WEBHDFS_PASSWORD", "fsspec_s3_secret"]
 )
@@ -564,6 +566,7 @@ def answering_with(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("uri", "options"),
     [
@@ -600,6 +603,7 @@ class _Proxy(_Repeating):
         self.wfile.write(body)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("password", [SECRETS[1], f"a%40{SECRETS[1]}", f"{SECRETS[1]}%2Fb"])
 @pytest.mark.parametrize("where", ["option", "environment"])
 def test_no_error_has_the_password_of_a_proxy(

@@ -73,7 +73,7 @@ class TestDataFiles:
         data_file(place).unlink()
         assert dataset.to_table() == ROWS
 
-    @pytest.mark.sampled(every=6)
+    @pytest.mark.sampled(every=9)
     @pytest.mark.spec("rel-47")
     @pytest.mark.parametrize("size", [0, 100, 4096, 1_000_000])
     @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ except glaive.errors.StoreError as error:
         assert left == []
         assert glaive.write_dataset({"id": [4]}, place, mode="append").version == 2
 
-    @pytest.mark.sampled(every=3)
+    @pytest.mark.sampled(every=6)
     @pytest.mark.parametrize("limit", [0, 10, 100, 1000, 50_000, 500_000])
     def test_a_write_that_does_not_fit_leaves_the_version_before(
         self, before: Path, limit: int

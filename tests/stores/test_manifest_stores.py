@@ -167,7 +167,7 @@ class TestDatasets:
         forget_dataset(root)
         assert place.register.latest(root.uri) is None
 
-    @pytest.mark.sampled(every=3)
+    @pytest.mark.sampled(every=4)
     @pytest.mark.parametrize(
         "path",
         [
@@ -280,7 +280,7 @@ MADE = ("2, after", "3, before", "3, after", "4")
 
 
 class TestCrashes:
-    @pytest.mark.sampled(every=3)
+    @pytest.mark.sampled(every=9)
     @pytest.mark.spec("rel-22")
     @pytest.mark.spec("external-1", "external-2")
     @pytest.mark.parametrize("step", list(STEPS))
@@ -319,6 +319,7 @@ class TestCrashes:
             if "deleted" not in step and step != "4, after":
                 assert place.staged() == []
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize("step", ["before", "after"])
     def test_a_register_that_fails_once_does_not_make_a_version_twice(
         self, place: Place, step: str
@@ -490,6 +491,7 @@ class TestDynamo:
             dataset = library.dataset(uri, storage_options=server.options)
             assert (dataset.version, dataset.count_rows()) == (6, 60)
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.interop
     @pytest.mark.parametrize("step", ["2, after", "3, before", "3, after", "4, before"])
     def test_pylance_completes_what_we_left(self, server: Server, step: str) -> None:

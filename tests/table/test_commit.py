@@ -292,6 +292,7 @@ def test_neither_does_one_whose_hint_is_of_a_version_that_was_cleaned_up_as_well
     assert open_latest(store).version == 4
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-19")
 def test_a_version_that_a_power_failure_emptied_is_made_again_though_the_hint_names_it(
     store: ObjectStore,

@@ -75,7 +75,7 @@ def outcome(commit: Callable[[], Any]) -> str:
     return "ok"
 
 
-@pytest.mark.sampled(every=9)
+@pytest.mark.sampled(every=18)
 @pytest.mark.parametrize("theirs", ALL[::2])
 def test_both_decide_alike_and_make_one_version(contest: Contest, theirs: str) -> None:
     after = contest.copy(contest.place, "after")

@@ -114,7 +114,7 @@ def names(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*")}
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_divided_clean_up_plans_and_deletes_what_an_undivided_one_does(
     tmp_path: Path, seed: int

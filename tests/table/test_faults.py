@@ -44,6 +44,7 @@ def commits_of(store: ObjectStore, transaction: Transaction) -> list[int]:
     return made
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("commit-5", "fail-1")
 @pytest.mark.parametrize("kind", ["fail", "lie"])
 @pytest.mark.parametrize("behind", [False, True], ids=["alone", "after another writer"])

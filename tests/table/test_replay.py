@@ -87,6 +87,7 @@ STEPS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("build-6", "build-8", "build-9", "build-10", "build-11")
 @pytest.mark.spec("delete-1", "delete-2", "create-index-1", "rewrite-1", "rewrite-2", "rewrite-3")
 @pytest.mark.spec("merge-1", "restore-1", "reserve-1", "update-1", "update-2", "project-1")

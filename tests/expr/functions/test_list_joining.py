@@ -75,6 +75,7 @@ def test_lists_of_lists_structs_and_constants_are_joined() -> None:
     assert evaluate("array_concat([1], [2])", nothing).to_pylist() == [[1, 2]]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-24")
 @pytest.mark.parametrize(
     "text", ["array_concat({})", "arrays_zip({})", "make_array({})", "map({})"]

@@ -84,6 +84,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return open_store(location)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("batch", [1, 7, 1000, 1024, 5000])
 @pytest.mark.parametrize("tier", ["numpy", "numba"])
 def test_rows_come_back(store: ObjectStore, batch: int, tier: Any) -> None:

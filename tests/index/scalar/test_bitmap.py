@@ -23,7 +23,7 @@ from .test_damage import replaced
 from .values import conditions, values_of
 
 
-@pytest.mark.sampled(every=16)
+@pytest.mark.sampled(every=32)
 @pytest.mark.spec("bitmap-1")
 @EVERY_TYPE
 def test_rows_are_those_of_a_scan(tmp_path: Path, kind: Any) -> None:
@@ -83,6 +83,7 @@ def test_texts_are_found_by_any_part_of_them(tmp_path: Path) -> None:
 LISTS = [None, [], [1, None], [1, 2], [None], [2, 2], [3]]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("labels-1")
 @pytest.mark.parametrize("make", [pa.list_, pa.large_list])
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])

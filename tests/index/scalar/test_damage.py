@@ -52,7 +52,7 @@ def search_everything(path: Path) -> None:
                 assert bool((found.rows.starts < found.rows.stops).all())
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_flipped_bits_give_an_answer_or_an_error_that_is_ours(tmp_path: Path, kind: str) -> None:
     path = make(tmp_path / "d", kind)

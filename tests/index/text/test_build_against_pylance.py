@@ -88,6 +88,7 @@ def assert_same_index(folders: tuple[Path, Path]) -> None:
             assert one == other, (name, token)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("text-1", "text-2", "text-16", "text-19", "text-32", "text-34")
 @pytest.mark.parametrize("positions", [False, True], ids=["", "positions"])
 @pytest.mark.parametrize(
@@ -247,6 +248,7 @@ def test_values_of_a_document_are_tokens_by_their_path(tmp_path: Path) -> None:
             assert dataset.to_table(full_text_query=match).num_rows == rows
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("positions", [False, True], ids=["", "positions"])
 @pytest.mark.parametrize("options", [{"format_version": 1}, {}, {"block_size": 256}], ids=str)
 def test_pylance_finds_the_same_rows_with_the_same_scores(

@@ -125,6 +125,7 @@ def test_frequencies_take_the_fewest_bytes(twice: int, expected: tuple[int, int]
     assert (data[at], data[at + 1]) == expected
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_damaged_postings_are_errors_or_other_numbers(layout: PostingLayout) -> None:
     postings = postings_of([300, 5, 0, 128, 1], 3, 5000)

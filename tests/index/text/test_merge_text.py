@@ -92,6 +92,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("text-32", "text-37")
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_merged_segments_are_as_if_built_at_once(options: dict[str, Any]) -> None:
@@ -204,6 +205,7 @@ def long_texts(first: int, count: int) -> pa.Array:
     )
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("block_size", [128, 256])
 def test_lists_of_several_windows_are_those_of_one_build(block_size: int) -> None:
     options = {"with_position": True, "block_size": block_size, "stem": False}

@@ -49,7 +49,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_indices_are_built_and_searched_without_a_warning(

@@ -69,6 +69,7 @@ def merged(segments: list[Segment], source: ArraySource | None) -> Segment:
     return Segment(out.store, entry)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("vector-27")
 @pytest.mark.parametrize("kind", CODES)
 def test_a_merge_is_what_one_build_with_that_model_would_have_written(kind: str) -> None:

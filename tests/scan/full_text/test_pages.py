@@ -36,7 +36,7 @@ def fragments_move(dataset: Any) -> None:
     dataset.optimize.compact_files(target_rows_per_fragment=25, num_threads=1)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("change", [rows_move, fragments_move])
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
 def test_each_row_is_on_one_page_where_scores_are_equal(

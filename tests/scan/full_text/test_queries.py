@@ -146,6 +146,7 @@ def index_file(dataset: Any, part: str) -> Path:
     return path
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("part", ["docs", "tokens", "invert"])
 def test_damaged_index_files_are_named(dataset: Any, part: str) -> None:
     """Whichever byte is damaged, a search ends with rows or with an error that names a file."""

@@ -57,6 +57,7 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", [None, "IVF_FLAT", "IVF_PQ"])
 def test_other_queries_find_what_a_dataset_finds_that_was_asked_nothing_before(
     tmp_path: Path, kind: str | None

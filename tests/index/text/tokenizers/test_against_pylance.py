@@ -207,7 +207,7 @@ def test_stop_words_of_every_language(language: str) -> None:
     assert by_glaive(text, **options) == by_pylance(text, **options)
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("text-28")
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_stems_of_every_language(language: str) -> None:
