@@ -178,6 +178,20 @@ def test_an_object_takes_the_place_of_a_link_through_what_works_through_another_
     assert (tmp_path / "outside" / "mine").read_bytes() == b"precious"
 
 
+@pytest.mark.parametrize("chain", ["memory://", "dir::memory://"])
+@pytest.mark.parametrize("name", ["a[1]", "b*", "c?", "d[0-9]"])
+def test_a_name_with_signs_of_a_pattern_is_that_of_its_files(name: str, chain: str) -> None:
+    system = fsspec.filesystem("memory")
+    uri = f"fsspec+{chain}patterns/{name}/t"
+    try:
+        glaive.write_dataset(pa.table({"a": [1, 2, 3]}), uri)
+        glaive.dataset(uri).delete("a = 2")
+        assert glaive.dataset(uri).to_table().to_pydict() == {"a": [1, 3]}
+        assert not [path for path in system.store if path.endswith(".tmp")]
+    finally:
+        system.rm("/patterns", recursive=True)
+
+
 @pytest.mark.parametrize(
     ("uri", "own"),
     [

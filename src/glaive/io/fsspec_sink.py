@@ -22,7 +22,7 @@ from glaive.io.failures import (
     without_values,
 )
 from glaive.io.fsspec_asking import is_there, look_up
-from glaive.io.fsspec_chain import chain_of
+from glaive.io.fsspec_chain import chain_of, unwrapped
 from glaive.io.remote import RemoteSink
 from glaive.io.stats import IoCounters
 from glaive.io.temporary import temporary_path
@@ -84,7 +84,22 @@ def _move(system: Any, temporary: str, key: str, size: int) -> None:
         with suppress(Exception):
             system.rm_file(temporary)
         raise OSError(f"the server kept {there} of {size} bytes; its disk may be full")
-    system.mv(temporary, key)
+    _rename(system, temporary, key)
+
+
+def _rename(system: Any, old: str, new: str) -> None:
+    """Give an object another name.
+
+    What fsspec has for file systems that cannot takes ``*``, ``?`` and ``[`` in names for patterns.
+    """
+    from fsspec.spec import AbstractFileSystem
+
+    inner, _ = unwrapped(system, old)
+    if getattr(type(inner), "mv", None) is AbstractFileSystem.mv:
+        system.cp_file(old, new)
+        system.rm_file(old)
+    else:
+        system.mv(old, new)
 
 
 def creates(system: Any) -> bool:
