@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import errno
+import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -26,9 +28,11 @@ from glaive.errors import (
     StoreError,
     VersionNotFoundError,
 )
+from glaive.format.pb import table_pb2
 from glaive.ingestion import IngestResult, IngestTask, ingest
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.job import Driver
+from glaive.ingestion.journal import Journal
 from glaive.io.uri import open_store
 from glaive.table.named_jobs import MOST, NamedJob
 from glaive.testing.crashes import killed_at_step
@@ -320,6 +324,62 @@ def test_a_damaged_journal_costs_time_only(tmp_path: Path, source: Path) -> None
     run(source, uri, recording(ran))
     assert len(ran) == FILES
     assert glaive.dataset(uri).count_rows() == FILES * 10
+
+
+@pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
+def test_a_journal_with_changed_bytes_costs_no_row(tmp_path: Path, source: Path, mode: str) -> None:
+    """As those that a disk changed: the texts are still such as tasks write, of other fragments."""
+    uri = tmp_path / "t.lance"
+    glaive.write_dataset(pa.table({"n": pa.array([], pa.int64())}), uri)
+    if mode == "create":
+        shutil.rmtree(uri)
+    with pytest.raises(Killed):
+        run(source, uri, recording([], killed_after=FILES), mode)
+    entries = sorted((uri / "_glaive" / "jobs" / "job").iterdir())
+    for number, entry in enumerate(entries[:3]):
+        written = json.loads(entry.read_bytes())
+        message = table_pb2.DataFragment.FromString(base64.b64decode(written["fragments"][0]))
+        if number == 0:
+            message.physical_rows = 9
+        elif number == 1:
+            message.files[0].fields[0] = 1
+        else:
+            message.ClearField("files")
+        changed = base64.b64encode(message.SerializeToString()).decode()
+        entry.write_text(json.dumps({**written, "fragments": [changed]}))
+    entries[3].write_bytes(entries[4].read_bytes())
+
+    result = run(source, uri, recording([]), mode)
+    assert result.rows == FILES * 10
+    expected = [{"n": number} for number in range(FILES) for _ in range(10)]
+    assert glaive.dataset(uri).to_table().to_pylist() == expected
+
+
+@pytest.mark.parametrize("damaged", ["the end", "a note"])
+def test_a_job_that_was_forgotten_is_done_once_though_its_journal_was_damaged(
+    tmp_path: Path, damaged: str
+) -> None:
+    uri, source = tmp_path / "t.lance", tmp_path / "in.csv"
+    source.write_text("n\n7\n")
+    glaive.write_dataset(pa.table({"n": [1]}), uri)
+    if damaged == "the end":
+        ingest(source, uri, mode="append", job_id="j")
+        (uri / "_glaive" / "jobs" / "j" / "committed.json").write_bytes(b"\x00" * 14)
+    else:
+        journal = Journal(open_store(str(uri)), "j")
+        mine = {JOB: "j", **NamedJob("j").properties}
+        glaive.write_dataset(pa.table({"n": [7]}), uri, mode="append", transaction_properties=mine)
+        with pytest.raises(Killed), journal.committing("rows", 1):
+            raise Killed
+        [note] = (uri / "_glaive" / "jobs" / "j").iterdir()
+        note.write_bytes(note.read_bytes().replace(b": 1", b": 5"))
+    for number in range(MOST):
+        other = NamedJob(f"other {number}").properties
+        glaive.write_dataset(pa.table({"n": [2]}), uri, mode="append", transaction_properties=other)
+
+    again = ingest(source, uri, mode="append", job_id="j")
+    assert (again.version, again.repeated) == (2, True)
+    assert glaive.dataset(uri).to_table()["n"].to_pylist().count(7) == 1
 
 
 @pytest.mark.sampled(every=2)

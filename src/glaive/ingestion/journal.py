@@ -7,11 +7,15 @@ that there may have been a commit.
 
 Runs of a job that overlap share what their tasks wrote. What each notes around its own commit is a
 file of its own, so that none removes the note of another.
+
+Entries of tasks and notes have a digest: one that was damaged, or is in the place of another, is as
+none, or may say anything.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -95,7 +99,7 @@ class Journal:
         ``rows`` and ``bad_records`` are the places to which tasks write these. One request for a
         task that is not finished; else one more for each file.
         """
-        entry = self._read(f"{self._folder}/{key}.json")
+        entry = self._read_sealed(f"{self._folder}/{key}.json")
         if entry is None:
             return None
         try:
@@ -126,17 +130,20 @@ class Journal:
             "bad_records": result.bad_records,
             "dropped": result.dropped,
         }
-        self.store.put(f"{self._folder}/{key}.json", [json.dumps(entry).encode()])
+        self._put_sealed(f"{self._folder}/{key}.json", entry)
 
     def begun(self, commit: NotedCommit) -> int | None:
         """The version after which a run of the job began a commit, if the end of one is unknown.
 
-        One listing, and one request for each such run.
+        One listing, and one request for each such run, and for an end that was written down.
         """
         wanted = f"{self._folder}/{commit}-"
         paths = [meta.path for meta in self.store.list(self._folder)]
-        noted = [self._version(path) for path in paths if path.startswith(wanted)]
-        # A note that cannot be read may say any version.
+        notes = map(self._read_sealed, (path for path in paths if path.startswith(wanted)))
+        noted = list(map(_version, notes))
+        if self.end in paths and self.committed() is None:
+            noted.append(None)
+        # A note or an end that cannot be read may say any version.
         return min((version or 0 for version in noted), default=None)
 
     @contextmanager
@@ -151,7 +158,7 @@ class Journal:
             Only later versions can be that of the job.
         """
         path = f"{self._folder}/{commit}-{random_bytes(8).hex()}.json"
-        self.store.put(path, [json.dumps({"version": since}).encode()])
+        self._put_sealed(path, {"version": since})
         try:
             yield
         except GlaiveError as error:
@@ -163,7 +170,7 @@ class Journal:
 
     def committed(self) -> int | None:
         """The version that the job made, if its end was written down."""
-        return self._version(self.end) or None
+        return _version(self._read(self.end)) or None
 
     def commit(self, version: int) -> None:
         """Write down the version, and remove the entries of the tasks.
@@ -194,10 +201,16 @@ class Journal:
             if _ENTRY.fullmatch(meta.path.rpartition("/")[2]):
                 yield meta.path
 
-    def _version(self, path: str) -> int | None:
+    def _put_sealed(self, path: str, entry: dict[str, object]) -> None:
+        sealed = {**entry, "digest": _digest(path, entry)}
+        self.store.put(path, [json.dumps(sealed).encode()])
+
+    def _read_sealed(self, path: str) -> dict[str, object] | None:
+        """An entry as it was written under this name."""
         entry = self._read(path)
-        version = None if entry is None else entry.get("version")
-        return version if type(version) is int and version >= 0 else None
+        if entry is None or entry.pop("digest", None) != _digest(path, entry):
+            return None
+        return entry
 
     def _read(self, path: str) -> dict[str, object] | None:
         try:
@@ -205,6 +218,20 @@ class Journal:
         except (ObjectNotFoundError, ValueError, RecursionError):
             return None
         return entry if isinstance(entry, dict) else None
+
+
+def _version(entry: dict[str, object] | None) -> int | None:
+    version = None if entry is None else entry.get("version")
+    return version if type(version) is int and version >= 0 else None
+
+
+def _digest(path: str, entry: dict[str, object]) -> str | None:
+    """A text that changes with an entry and its name; None if nothing glaive wrote is so."""
+    try:
+        text = json.dumps([path.rpartition("/")[2], entry], sort_keys=True)
+    except RecursionError:
+        return None
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _not_noted(error: StoreError) -> None:
