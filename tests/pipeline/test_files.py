@@ -445,6 +445,37 @@ def test_a_record_of_another_run_is_refused(tmp_path: Path, other: str) -> None:
         runs.latest()
 
 
+@pytest.mark.parametrize("linked", ["first", "first/add-1234", "second"])
+def test_a_run_writes_and_empties_nothing_behind_links_out_of_its_folder(
+    tmp_path: Path, linked: str
+) -> None:
+    pipeline = load(written(tmp_path))
+    runs = Runs.of(pipeline)
+    record = runs.start(pipeline, "first")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    link = tmp_path / "shop.runs" / linked
+    if linked == "first":
+        link.rename(elsewhere / "record")
+        elsewhere = elsewhere / "record"
+    link.symlink_to(elsewhere, target_is_directory=True)
+    before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+    leads_out = pytest.raises(OptionError, match=r"is a link to .*elsewhere.*remove the link")
+
+    if linked == "second":
+        with leads_out:
+            runs.start(pipeline, "second")
+    elif linked == "first":
+        with leads_out:
+            runs.keep(record)
+        with leads_out:
+            runs.write(record, "report.html", b"")
+    if linked != "second":
+        with leads_out:
+            runs.scratch(record, "add-1234")
+    assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
+
+
 def test_a_record_may_name_files_that_are_no_text_and_counts_of_any_kind(tmp_path: Path) -> None:
     pipeline = load(written(tmp_path))
     runs = Runs.of(pipeline)

@@ -181,7 +181,7 @@ class Runs:
             id=_checked(chosen), pipeline=pipeline.name, parameters=pipeline.shown_parameters
         )
         try:
-            self.store.put(_path(chosen), [record.to_json()], mode="create")
+            self.store.put(self._own(_path(chosen)), [record.to_json()], mode="create")
         except ObjectExistsError:
             raise OptionError(f"run {chosen}: there is such a run. Choose another id") from None
         return record
@@ -223,17 +223,32 @@ class Runs:
 
     def keep(self, record: RunRecord) -> None:
         """Write a record; a reader sees the old one or the new one."""
-        self.store.put(_path(record.id), [record.to_json()])
+        self.store.put(self._own(_path(record.id)), [record.to_json()])
 
     def write(self, record: RunRecord, name: str, data: bytes) -> str:
         """Write a file beside the record; returns its place."""
-        path = f"{record.id}/{name}"
+        path = self._own(f"{record.id}/{name}")
         self.store.put(path, [data])
         return self.store.full(path)
 
     def scratch(self, record: RunRecord, name: str) -> str:
-        """A folder of a run for a step."""
-        return self.store.full(f"{record.id}/{name}")
+        """A folder of a run for a step, which may be emptied."""
+        folder = f"{record.id}/{name}"
+        self._own(f"{folder}/any")
+        return self.store.full(folder)
+
+    def _own(self, path: str) -> str:
+        """A path of a file below the folder, which no link leads out of.
+
+        Raises
+        ------
+        OptionError
+            One does: files elsewhere would be replaced, or removed.
+        """
+        reason = self.store.link_out(path.rpartition("/")[0])
+        if reason is not None:
+            raise OptionError(f"{self.store.full(path)}: {reason} Or remove the link")
+        return path
 
 
 def _is_mapping(value: object) -> bool:
