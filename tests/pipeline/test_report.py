@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
 from glaive.pipeline import RunRecord, StepRecord, load, render_report
+from glaive.pipeline.facts import sample_of
 
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 HOSTILE = "<script src='https://example.org/x.js'></script>&\"'"
@@ -97,3 +104,22 @@ def test_the_page_shows_names_of_files_that_are_no_text(tmp_path: Path) -> None:
     read = RunRecord.of_json(record.to_json(), "run.json")
     page = Page(render_report(load(tmp_path / "shop.toml"), read).encode().decode())
     assert ("pre", "goods\\udcff.csv, line 3: no number") in page.texts
+
+
+@pytest.mark.spec("rel-24")
+def test_a_sample_takes_no_memory_for_items_that_it_does_not_show(tmp_path: Path) -> None:
+    count = 1 << 22
+    items = pa.ListArray.from_arrays([0, count], pa.array(np.zeros(count, np.int8)))
+    rows = {"long": items, "lists": pa.ListArray.from_arrays([0, 1], items), "none": [None]}
+    types = pa.schema({"long": items.type, "lists": pa.list_(items.type), "none": items.type})
+    glaive.write_dataset(pa.table(rows, types), tmp_path / "t")
+
+    tracemalloc.start()
+    try:
+        sample = sample_of(str(tmp_path / "t"), {})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sample is not None
+    assert sample["rows"] == [["[0, 0, 0, 0, … 4,194,304]", "[[0, 0, 0, 0, … 4,194,304]]", "null"]]
+    assert peak < 4 * count, "expected the bytes of the pages, and no objects for their values"
