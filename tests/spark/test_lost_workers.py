@@ -88,6 +88,10 @@ ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reaso
         (LOST, r"ExecutorLostFailure .* exit code 137 \(on 10\.0\.0\.7 executor 2\)"),
         ("x\nJob 7 cancelled because SparkContext was shut down\n\tat", "Job 7 cancelled because"),
         ("Cannot call methods on a stopped SparkContext.", "on a stopped SparkContext"),
+        ("(org.x.Y) [INVALID_HANDLE.SESSION_CLOSED] The handle 0 is invalid.", r"The handle 0 is"),
+        ("[NO_ACTIVE_SESSION] No active Spark session found.", "No active Spark session found"),
+        ("Cannot invoke RPC: Channel closed!", "Channel closed!"),
+        ("<x of RPC>\n\tstatus = StatusCode.UNAVAILABLE\n", "may still go on with it. Nothing was"),
     ],
 )
 def test_the_reason_is_that_of_spark(text: str, reason: str) -> None:

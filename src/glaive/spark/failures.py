@@ -61,6 +61,14 @@ STOPPED = re.compile(
 )
 """The session ended while the job ran."""
 
+UNREACHABLE = re.compile(r"StatusCode\.UNAVAILABLE")
+"""The server of Spark Connect does not answer, though it was asked for some minutes."""
+
+CLOSED = re.compile(
+    r"\[(?:INVALID_HANDLE\.SESSION_\w+|NO_ACTIVE_SESSION)\][^\n]*|Cannot invoke RPC[^\n]*"
+)
+"""The server of Spark Connect does not have the session any more, or it was closed here."""
+
 CRASHED = re.compile("Python worker exited unexpectedly")
 """Without a task: the process in which Spark commits what a source has written."""
 
@@ -182,7 +190,10 @@ def _lost(text: str) -> str | None:
     if task is not None:
         where = "" if task[1] is None else f" (on {task[1]})"
         return f"{task[2].strip().rstrip('.')}{where}"
-    stopped = STOPPED.search(text) or CRASHED.search(text) or LOST_ROWS.search(text)
+    if UNREACHABLE.search(text):
+        return "the server of Spark Connect does not answer, and may still go on with it"
+    reasons = (STOPPED, CLOSED, CRASHED, LOST_ROWS)
+    stopped = next(filter(None, (reason.search(text) for reason in reasons)), None)
     return None if stopped is None else stopped[0].strip().rstrip(".")
 
 
