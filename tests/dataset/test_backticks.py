@@ -66,6 +66,7 @@ def test_the_values_that_were_named_are_replaced(tmp_path: Path, name: str) -> N
     assert changed.to_table().to_pydict() == expected
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("column", NAMES)
 @pytest.mark.parametrize("member", NAMES)
 def test_members_that_were_named_are_found_with_and_without_an_index(
@@ -84,6 +85,7 @@ def test_members_that_were_named_are_found_with_and_without_an_index(
     assert dataset.describe_indices()[0].fields == index.fields
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("column", NAMES)
 @pytest.mark.parametrize("member", NAMES)
 def test_the_member_that_was_named_is_cast(tmp_path: Path, column: str, member: str) -> None:

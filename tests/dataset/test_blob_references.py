@@ -143,6 +143,7 @@ CHANGES: list[Callable[[LanceDataset], None]] = [
 ]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_rows_written_again_keep_their_references(
     change: Callable[[LanceDataset], None], place: Path, stranger: Stranger, key: Path
@@ -260,6 +261,7 @@ READS: dict[str, Callable[[LanceDataset, int], object]] = {
 }
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
 @pytest.mark.parametrize("row", [1, 3])
 def test_values_outside_are_not_fetched_unless_they_are_allowed(
@@ -302,6 +304,7 @@ def test_values_of_the_dataset_need_no_allowance(place: Path, stranger: Stranger
     assert stranger.asked == []
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-26", "rel-46", "sec-5")
 @pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
 def test_a_base_path_in_a_manifest_is_no_allowance_for_the_files_below_it(

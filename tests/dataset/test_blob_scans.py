@@ -31,6 +31,7 @@ def nested(shape: str) -> pa.Table:
     return pa.table([column], schema=pa.schema([kind]))
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("shape", ["plain", "struct", "list"])
 def test_values_are_read_some_megabytes_at_a_time(tmp_path: Path, shape: str) -> None:
     made = glaive.write_dataset(nested(shape), tmp_path / "t", data_storage_version="2.2")

@@ -27,6 +27,7 @@ NOT_FETCHED = r"(\. It was not fetched: .* is a link\.|, which leads to .* by a 
 THROUGH = {"storage_options": {"delete_through_links": "true"}}
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-26", "rel-46", "sec-5")
 @pytest.mark.parametrize("size", [120_000, 6_000_000])
 @pytest.mark.parametrize("opened", PLACES)

@@ -45,7 +45,7 @@ def begin(place: Path) -> glaive.LanceDataset:
 NAMES = ["dev/x", "dev/data", "dev/_versions/x"]
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("branch-6")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_branch_made_below_one_that_is_being_deleted_keeps_its_files(

@@ -342,7 +342,7 @@ def state(dataset: glaive.LanceDataset) -> Counter[tuple[int, str]]:
     return Counter(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("stable", [True, False])
 @pytest.mark.parametrize("seed", range(3))
 def test_changes_applied_to_one_version_make_the_next(

@@ -97,7 +97,7 @@ def test_fields_in_a_manifest_have_a_depth(place: Path, levels: int) -> None:
         _ = glaive.dataset(place).schema
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("levels", [MAX_NESTING, 300])
 @pytest.mark.parametrize("make", NESTINGS.values(), ids=NESTINGS)
 def test_types_that_users_write_have_a_depth(

@@ -66,6 +66,7 @@ CALLS: dict[str, Callable[[glaive.LanceDataset], Any]] = {
 }
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("what", CALLS)
 def test_what_no_text_in_utf8_has_is_refused(dataset: glaive.LanceDataset, what: str) -> None:
     version = dataset.version

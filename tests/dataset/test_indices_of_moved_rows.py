@@ -55,7 +55,7 @@ def there(path: Path, column: str) -> list[int]:
     return sorted(row["id"] for row in every if column == "vector" or row["a"] == 3)
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=6)
 @pytest.mark.spec("rel-12", "reuse-6")
 @pytest.mark.parametrize(
     ("column", "kind"),

@@ -120,7 +120,7 @@ def replaced(path: Path, way: Way) -> LanceOperation.BaseOperation:
 WAYS = pytest.mark.parametrize("way", get_args(Way))
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("rel-12", "build-10")
 @WAYS
 def test_values_that_were_replaced_are_found(path: Path, way: Way) -> None:
@@ -145,7 +145,7 @@ def test_values_are_found_where_the_version_that_was_read_was_cleaned_up(path: P
     assert_changed(path)
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("rel-12", "build-10", "conflict-5")
 @WAYS
 def test_values_that_were_replaced_while_indices_were_made_are_found(path: Path, way: Way) -> None:
@@ -157,7 +157,7 @@ def test_values_that_were_replaced_while_indices_were_made_are_found(path: Path,
     assert_changed(path)
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.spec("rel-12", "build-10")
 @pytest.mark.parametrize("names", [[name] for name in SET] + [list(SET)])
 def test_rows_that_were_updated_are_found(path: Path, names: list[str]) -> None:

@@ -61,6 +61,7 @@ def test_types_of_columns_that_are_as_they_were_written_come_back(
     assert (made.to_table(columns=["y", "x"]).schema.metadata or {})[b"pandas"] == noted
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-42")
 @pytest.mark.parametrize(
     ("kind", "value", "expected"),

@@ -127,7 +127,7 @@ STRANGE = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("rel-26", "rel-45", "sec-2")
 @pytest.mark.parametrize(
     ("kind", "place"), [(kind, place) for kind, places in STRANGE.items() for place in places]

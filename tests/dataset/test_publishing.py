@@ -250,6 +250,7 @@ WRITERS: dict[str, Callable[[str], Any]] = {
 }
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_commit_while_files_are_copied_is_a_conflict(main: LanceDataset, writer: str) -> None:
     changed_branch(main)

@@ -69,7 +69,7 @@ def test_several_fragments(tmp_path: Path, version: str) -> None:
     assert glaive.dataset(tmp_path).data_storage_version == version
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "predicate",
     ["id % 7 = 3", "id < 900", "id >= 11000", "id between 4000 and 6000", "id % 2 = 0", "id = 5"],

@@ -96,7 +96,7 @@ def outcome(found: Filter | str) -> object:
     return found.expression, conditions, found.text, found.columns
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=9)
 @pytest.mark.parametrize("shape", KEPT + OTHERS)
 @settings(max_examples=12)
 @given(

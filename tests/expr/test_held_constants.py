@@ -31,7 +31,7 @@ def selected(dataset: Any, table: pa.Table, test: Any) -> tuple[list[Any], list[
     return dataset.to_table(filter=test)["id"].to_pylist(), table.filter(test)["id"].to_pylist()
 
 
-@pytest.mark.sampled(every=21)
+@pytest.mark.sampled(every=42)
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("other", ["s", "ms", "us", "ns"])

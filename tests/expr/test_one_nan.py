@@ -57,7 +57,7 @@ def compared(column: Any, kind: Any) -> list[tuple[Any, Any]]:
     return made
 
 
-@pytest.mark.sampled(every=9)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("index", [None, "BTREE", "BITMAP", "ZONEMAP"])

@@ -81,7 +81,7 @@ def changed(data: bytes, trials: int) -> Iterator[tuple[int, bytes]]:
         yield at, bytes(copy)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("checksum-1", "checksum-2", "checksum-4", "rel-28")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_changed_byte_of_a_file_is_an_error_or_changes_no_value(

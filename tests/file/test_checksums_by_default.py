@@ -38,7 +38,7 @@ def have_checksums(store: ObjectStore) -> set[bool]:
     return {has_checksums(open_reader(store, info.path)) for info in store.list("data")}
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("rel-48")
 @pytest.mark.parametrize("asked", ["option", "configuration", "variable", "network", None])
 def test_files_have_checksums_where_that_is_asked_for_or_the_place_is_no_local_disk(

@@ -118,7 +118,7 @@ def _damage(folder: Path, name: str, version: str, times: int, seed: int) -> Non
             _read_everything(folder, content, mapped=rng.random() < 0.6)
 
 
-@pytest.mark.sampled(every=22)
+@pytest.mark.sampled(every=25)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", SOME)
 def test_damage_never_crashes(tmp_path: Path, name: str, version: str) -> None:
@@ -147,12 +147,13 @@ def _damage_2_3(folder: Path, source: pa.Table, seed: int, times: int) -> None:
             _read_everything(folder, content, mapped=rng.random() < 0.6)
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", NESTED)
 def test_damage_of_lists_and_fixed_size_lists_never_crashes(tmp_path: Path, name: str) -> None:
     _damage_2_3(tmp_path, more_table(name, 150), seed=3, times=40)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", ["runs", "growing runs", "few", "repeating", "rare"])
 def test_damage_of_number_sequences_never_crashes(tmp_path: Path, name: str) -> None:
     counts = {
@@ -169,7 +170,7 @@ def test_damage_of_number_sequences_never_crashes(tmp_path: Path, name: str) -> 
     _damage_2_3(tmp_path, pa.table([array], schema=schema), seed=4, times=40)
 
 
-@pytest.mark.sampled(every=60)
+@pytest.mark.sampled(every=100)
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", COLUMNS)
@@ -177,7 +178,7 @@ def test_much_damage_never_crashes(tmp_path: Path, name: str, version: str) -> N
     _damage(tmp_path, name, version, times=60 if NIGHTLY else 15, seed=2)
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=18)
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2", "2.3", "2.3 sparse"])
 @pytest.mark.parametrize("name", ["string", "list_list", "vector_holes"])
 def test_memory_is_bounded_by_the_size_of_the_file(tmp_path: Path, name: str, version: str) -> None:

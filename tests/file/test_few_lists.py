@@ -59,7 +59,7 @@ def _members(count: int) -> pa.Array:
     return pa.StructArray.from_arrays([_numbers(count), _labels(count)], ["a", "b"])
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("values", [_numbers, _with_nulls, _labels, _texts, _members])
 @pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
 @pytest.mark.parametrize("beside", [True, False], ids=["beside numbers", "alone"])

@@ -84,6 +84,7 @@ def direct_pages(write: Callable[[], object]) -> list[bool]:
     return returned
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("name", COLUMNS)
 def test_the_bytes_are_the_same(tmp_path: Path, name: str, version: str) -> None:

@@ -156,7 +156,7 @@ def test_numbers_are_found(tmp_path_factory: Any, version: str, data: st.DataObj
     assert check(column, conditions(data, column.read(0, rows)), start, stop)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("equal", [False, True])
@@ -269,7 +269,7 @@ def test_text_without_a_dictionary_is_left_to_the_caller(tmp_path: Path) -> None
         assert column.find_entries(pc.is_valid, 0, 3000) is None
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("share", [0.0, 0.3])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])

@@ -119,7 +119,7 @@ def test_an_overwritten_run_of_a_data_file_is_an_error_or_changes_no_value(
     assert refused_runs(path, 300) > 200
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("checksum-4", "rel-34")
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_overwritten_run_of_an_index_file_is_an_error_or_changes_no_value(

@@ -56,7 +56,7 @@ def packed(kind: Any, rows: int, *, nulls: bool) -> Any:
     return pa.Array.from_buffers(kind, rows, [as_buffer(bits), *array.buffers()[1:]])
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("nulls", [False, True])
 @given(data=st.data())

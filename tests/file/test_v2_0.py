@@ -88,7 +88,7 @@ def test_plain_values_are_views_of_the_file(tmp_path: Path, name: str) -> None:
     assert 0 < later - start < 13 * 400 + 1
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=10)
 @pytest.mark.spec("arr-4")
 @pytest.mark.parametrize("name", [*COLUMNS, *SPECIAL])
 def test_stores_without_a_map_give_the_same(name: str) -> None:

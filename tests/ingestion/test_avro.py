@@ -188,7 +188,7 @@ def doubled(times: int) -> dict[str, Any]:
 EMPTY: dict[str, Any] = {"type": "record", "name": "E", "fields": []}
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("kind", "message"),
     [

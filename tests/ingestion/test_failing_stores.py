@@ -78,6 +78,7 @@ except glaive.errors.FormatError as error:
 """
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.slow
 @pytest.mark.spec("rel-42")
 @pytest.mark.parametrize("kind", ["binary", "images"])

@@ -76,7 +76,7 @@ def run(source: Path, uri: Path, driver: Driver, mode: str = "create") -> Ingest
     return ingest(source, uri, job_id="job", task_bytes=1, driver=driver, mode=mode)  # type: ignore[arg-type]  # one of the names
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
 @pytest.mark.parametrize("finished", range(FILES + 1))
 def test_a_job_that_was_killed_goes_on_where_it_stood(

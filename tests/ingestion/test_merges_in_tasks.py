@@ -89,7 +89,7 @@ def target(uri: Path, *, stable: bool, ids: list[int | None] | None = None) -> P
     return uri
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize(
     "ids",

@@ -70,6 +70,7 @@ def merge(library: ModuleType, place: str) -> None:
     builder.when_not_matched_insert_all().execute(source)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("blob-kind-5")
 @pytest.mark.parametrize("writer", [lance, glaive], ids=["pylance writes", "glaive writes"])
 @pytest.mark.parametrize("change", [compact, update, merge])

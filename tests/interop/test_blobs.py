@@ -57,7 +57,7 @@ def contents(files: list[Any]) -> list[bytes | None]:
     return [None if file is None else file.read() for file in files]
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec(
     *("blob-page-1", "blob-page-2", "blob-page-3", "blob-page-4", "blob-view-1", "blob-view-2"),
     *(

@@ -25,7 +25,7 @@ def _take(source: pa.Table, rows: list[int]) -> pa.Table:
     return source.take(pa.array(rows, pa.int64()))
 
 
-@pytest.mark.sampled(every=51)
+@pytest.mark.sampled(every=102)
 @pytest.mark.parametrize(("writer", "readers"), READERS, ids=NAMES)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", COLUMNS)
@@ -41,7 +41,7 @@ def test_every_type_survives(
             assert_reads_same(reader.dataset(uri), written)
 
 
-@pytest.mark.sampled(every=14)
+@pytest.mark.sampled(every=17)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", COLUMNS)
 def test_several_pages_of_pylance_are_read(tmp_path: Path, name: str, version: str) -> None:
@@ -73,7 +73,7 @@ def test_several_pages_of_pylance_are_read(tmp_path: Path, name: str, version: s
     )
 
 
-@pytest.mark.sampled(every=22)
+@pytest.mark.sampled(every=31)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", COLUMNS)
 def test_several_pages_of_glaive_are_read_by_pylance(

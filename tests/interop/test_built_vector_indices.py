@@ -142,7 +142,7 @@ def test_bits_are_compared_by_hamming(tmp_path: Path, kind: str) -> None:
     assert found["_distance"].to_pylist() == expected.tolist()
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_with_several_vectors_are_found_by_one_of_them(tmp_path: Path, kind: str) -> None:
     vectors = clustered(ROWS, DIMENSION)

@@ -65,6 +65,7 @@ POLICIES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
 def test_both_remove_the_same(path: str, tmp_path: Path, policy: dict[str, Any]) -> None:
     other = str(tmp_path / "other")
@@ -282,7 +283,7 @@ def test_deleting_can_be_slowed_down(path: str) -> None:
 class TestOnCommit:
     """A table's configuration asks for a clean-up every so many versions."""
 
-    @pytest.mark.sampled(every=2)
+    @pytest.mark.sampled(every=4)
     @pytest.mark.parametrize(
         "config",
         [

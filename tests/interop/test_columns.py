@@ -548,7 +548,7 @@ glaive.dataset({path!r}).add_columns(udf, batch_size=2)
 
 
 class TestDrop:
-    @pytest.mark.sampled(every=8)
+    @pytest.mark.sampled(every=13)
     @KINDS
     @pytest.mark.parametrize(
         "columns",
@@ -638,7 +638,7 @@ APART: dict[str, tuple[dict[str, Any], ...]] = {
 
 
 class TestAlter:
-    @pytest.mark.sampled(every=17)
+    @pytest.mark.sampled(every=21)
     @KINDS
     @pytest.mark.parametrize("name", ALTERED)
     def test_both_leave_the_same(self, pair: Any, name: str, version: str, stable: bool) -> None:
@@ -660,6 +660,7 @@ class TestAlter:
         assert everything(one) == everything(other)
         assert traces(one) == traces(other)
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize("version", ["legacy", "2.0"])
     @pytest.mark.parametrize("name", APART)
     def test_before_they_are_cast_with_the_whole_column(
@@ -867,7 +868,7 @@ class TestAlter:
 
 
 class TestMerge:
-    @pytest.mark.sampled(every=6)
+    @pytest.mark.sampled(every=8)
     @KINDS
     @pytest.mark.parametrize("name", MERGES)
     def test_both_leave_the_same(self, pair: Any, name: str, version: str, stable: bool) -> None:

@@ -256,7 +256,7 @@ def _cases() -> Iterator[Any]:
                 yield pytest.param(kind, stable, version, id=ids)
 
 
-@pytest.mark.sampled(every=26)
+@pytest.mark.sampled(every=39)
 @pytest.mark.spec("zones-1")
 @pytest.mark.spec("segment-2")
 @pytest.mark.spec("remap-1")
@@ -331,7 +331,7 @@ def test_texts_with_bands_are_numbered_anew(tmp_path: Path, stable: bool) -> Non
     assert bands["metadata"]["minhash_lsh_num_docs"] == (b"600" if stable else b"514")
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("remap-3")
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
 @pytest.mark.parametrize("kind", ["btree", "bitmap"])
@@ -425,7 +425,7 @@ ODD_ENTRIES: dict[str, Callable[[Entry], object]] = {
 }
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("kind-1")
 @pytest.mark.spec("remap-8")
 @pytest.mark.parametrize("odd", ODD_ENTRIES)
@@ -440,6 +440,7 @@ def test_entries_of_other_writers_are_understood(tmp_path: Path, odd: str) -> No
     assert found[0] == found[1]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("remap-8")
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
 @pytest.mark.parametrize("kind", ["zonemap", "of nobody", "bitmap"])
@@ -493,6 +494,7 @@ def test_kinds_are_known_in_whatever_case(tmp_path: Path, stable: bool) -> None:
     check_answers(path, "btree")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("kind-2")
 @pytest.mark.spec("remap-6")
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
@@ -519,6 +521,7 @@ def test_what_nobody_knows_is_not_moved_away_under(tmp_path: Path, odd: str, sta
     assert found[0][0] == (left_behind if stable else [0, 1, 4])
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
 @pytest.mark.parametrize("kind", ["btree", "bitmap"])
 def test_an_index_whose_files_are_gone_covers_nothing(
@@ -550,7 +553,7 @@ FILES = {
 }
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("damage", ["half", "empty", "no footer", "another file"])
 @pytest.mark.parametrize(
     ("kind", "name"), [(kind, name) for kind, names in FILES.items() for name in names]
@@ -581,7 +584,7 @@ def test_damaged_files_stop_the_compaction(
 class TestMapsOfEarlierMoves:
     """Indices that were left beside a map by an earlier compaction."""
 
-    @pytest.mark.sampled(every=7)
+    @pytest.mark.sampled(every=10)
     @pytest.mark.spec("remap-7")
     @pytest.mark.parametrize("between", [False, True], ids=["at once", "after an append"])
     @pytest.mark.parametrize("kind", REMADE)
@@ -738,7 +741,7 @@ class TestOtherWriters:
         "compact": lambda old: old.optimize.compact_files(),
     }
 
-    @pytest.mark.sampled(every=2)
+    @pytest.mark.sampled(every=3)
     @pytest.mark.parametrize("change", STALE)
     def test_pylance_meets_a_compaction_as_if_it_were_its_own(
         self, tmp_path: Path, change: str

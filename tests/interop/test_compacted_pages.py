@@ -97,7 +97,7 @@ class NotingStore(LocalStore):
         return super().get_into(path, target)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("writer", [glaive, lance], ids=["glaive", "pylance"])
 def test_pages_are_those_of_rows_written_at_once(tmp_path: Path, version: str, writer: Any) -> None:
@@ -152,6 +152,7 @@ def test_a_larger_fragment_among_small_ones_joins_their_pages(tmp_path: Path) ->
     check_pages(dataset, expected, tmp_path / "fresh")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("wish", "value"),
     [("compression", "fsst"), ("structural-encoding", "fullzip"), ("dict-divisor", "1000")],

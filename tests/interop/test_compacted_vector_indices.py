@@ -59,7 +59,7 @@ def nearest(path: Path, **options: Any) -> list[dict[str, list[Any]]]:
     return found
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("vector-2", "vector-3")
 @pytest.mark.parametrize(
     ("kind", "version"),
@@ -78,7 +78,7 @@ def test_codes_are_those_pylance_leaves(tmp_path: Path, kind: str, version: str)
     assert nearest(copies.theirs) == nearest(copies.ours)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("vector-2", "vector-11", "vector-12")
 @pytest.mark.parametrize("kind", GRAPHS)
 def test_graphs_have_the_nodes_that_are_left(tmp_path: Path, kind: str) -> None:

@@ -76,7 +76,7 @@ def rebuilt(path: Path) -> tuple[Segment, Callable[[], bool]]:
     return segment, attempt
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=9)
 @pytest.mark.parametrize("kind", INDICES)
 def test_damage_is_an_error_that_names_the_file(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "d"
@@ -119,7 +119,7 @@ def other_columns(table: pa.Table) -> Iterator[pa.Table]:
         yield table.remove_column(at)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("kind", TYPED)
 def test_columns_of_other_types_are_damage(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "d"

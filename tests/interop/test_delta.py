@@ -58,7 +58,7 @@ RANGES: list[dict[str, int]] = [
 
 
 class TestDelta:
-    @pytest.mark.sampled(every=2)
+    @pytest.mark.sampled(every=4)
     @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
     @pytest.mark.parametrize("given", RANGES, ids=str)
     def test_rows_and_transactions(

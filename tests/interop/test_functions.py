@@ -52,7 +52,7 @@ def plain(kind: pa.DataType) -> str:
     return str(kind).replace(" not null", "")
 
 
-@pytest.mark.sampled(every=96)
+@pytest.mark.sampled(every=237)
 @pytest.mark.parametrize("text", CASES)
 def test_values_and_types_are_those_of_pylance(dataset: Any, text: str) -> None:
     expected = ask(dataset, text)

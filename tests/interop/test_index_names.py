@@ -184,6 +184,7 @@ NAMED: tuple[list[tuple[str, str]], ...] = (
 )
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("made", NAMED, ids=str)
 def test_an_index_of_another_kind_gets_a_name_of_its_own(
     path: str, tmp_path: Path, made: list[tuple[str, str]]
@@ -299,6 +300,7 @@ FIGURES: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(("column", "kind", "options"), FIGURES)
 def test_figures_of_segments_are_those_of_pylance(
     path: str, column: str, kind: str, options: dict[str, Any]

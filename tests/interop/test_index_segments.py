@@ -34,6 +34,7 @@ def check_answers(path: str, filters: list[str]) -> None:
         assert sorted(theirs.to_table(["id"], text)["id"].to_pylist()) == sorted(wanted), text
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("zone-3")
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("kind", ZONES)

@@ -111,7 +111,7 @@ def compare(
     return results[0][0]
 
 
-@pytest.mark.sampled(every=13)
+@pytest.mark.sampled(every=15)
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("name", MERGES)
@@ -163,7 +163,7 @@ KEYS: dict[str, pa.Array] = {
 }
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", KEYS)
 def test_keys_of_every_type(tmp_path: Path, kind: str) -> None:
     keys = KEYS[kind]
@@ -202,7 +202,7 @@ VALUES: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", NESTED)
 def test_structs_and_lists_as_keys(tmp_path: Path, kind: str) -> None:
     """Nulls within them equal each other, those that are null as a whole do not."""
@@ -336,6 +336,7 @@ class TestColumnsInPlace:
         lambda b: b.when_matched_update_all().write_mode("rewrite_columns")
     )
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize("stable", [False, True])
     @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
     def test_matched_rows_stay_where_they_are(
@@ -526,6 +527,7 @@ class TestFiltersOfInsertedKeys:
         assert filters[0] == filters[1]
         assert any(filters[0].bloom.bitmap)
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize("first", [glaive, lance], ids=["after-glaive", "after-pylance"])
     @pytest.mark.parametrize("second", [glaive, lance], ids=["glaive", "pylance"])
     @pytest.mark.parametrize("kind", ["text", "binary", "several"])

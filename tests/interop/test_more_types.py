@@ -41,7 +41,7 @@ def as_pylance_has_it(source: pa.Table, folder: Path, version: str) -> pa.Schema
     return schema
 
 
-@pytest.mark.sampled(every=62)
+@pytest.mark.sampled(every=93)
 @pytest.mark.spec("type-1", "type-4", "type-5", "type-6", "layer-3", "multiply-1", "multiply-2")
 @pytest.mark.parametrize(("writer", "readers"), READERS, ids=NAMES)
 @pytest.mark.parametrize(("name", "version"), CELLS)
@@ -76,7 +76,7 @@ def check_dataset(dataset: Any, values: list[dict[str, Any]], schema: pa.Schema)
     same(part, values[offset : offset + limit], schema)
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("def-5")
 @pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
 @pytest.mark.parametrize("name", [name for name in MORE if name.startswith("struct_")])
@@ -132,7 +132,7 @@ def weight(piece: pa.RecordBatch) -> int:
     return int(array.indices.nbytes if pa.types.is_dictionary(array.type) else array.nbytes)
 
 
-@pytest.mark.sampled(every=28)
+@pytest.mark.sampled(every=44)
 @pytest.mark.spec("multiply-2")
 @pytest.mark.parametrize("ours_writes", [True, False], ids=["glaive", "pylance"])
 @pytest.mark.parametrize(("name", "version"), CELLS)

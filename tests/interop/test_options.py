@@ -101,7 +101,7 @@ def _table(options: dict[str, str]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-@pytest.mark.sampled(every=46)
+@pytest.mark.sampled(every=61)
 @pytest.mark.parametrize(("writer", "reader"), DIRECTIONS, ids=NAMES)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("options", OPTIONS)
@@ -233,6 +233,7 @@ def test_options_of_all_columns_give_way_to_those_of_one(tmp_path: Path) -> None
     assert "fsst" not in named
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 def test_both_read_what_was_written_with_balanced_compression(tmp_path: Path, version: str) -> None:
     written = pa.table({**dict(_columns()), "keys": KEYS[:ROWS]})

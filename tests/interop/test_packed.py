@@ -62,7 +62,7 @@ def _table(names: tuple[str, ...]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(("writer", "reader"), DIRECTIONS, ids=NAMES)
 @pytest.mark.parametrize(("names", "version"), CASES, ids=CASE_NAMES)
 def test_packed_structs_survive(

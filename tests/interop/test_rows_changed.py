@@ -168,7 +168,7 @@ UPDATES: list[tuple[dict[str, str], str | None]] = [
 
 class TestUpdate:
     @STABLE
-    @pytest.mark.sampled(every=5)
+    @pytest.mark.sampled(every=10)
     @VERSIONS
     def test_both_leave_the_same(self, pair: Any, version: str, stable: bool) -> None:
         one, other = pair(data_storage_version=version, enable_stable_row_ids=stable)
@@ -214,6 +214,7 @@ class TestUpdate:
             tables.append(lance.dataset(path).to_table())
         assert tables[0] == tables[1]
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize(
         ("column", "text"),
         [
@@ -250,6 +251,7 @@ class TestUpdate:
             tables.append(lance.dataset(path).to_table().to_pylist())
         assert tables[0] == tables[1]
 
+    @pytest.mark.sampled(every=2)
     @pytest.mark.parametrize(
         ("updates", "error"),
         [

@@ -131,7 +131,7 @@ def test_the_tree_has_the_boxes_of_pylance(tmp_path: Path, name: str) -> None:
     assert levels[0] == levels[1]
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("builder", [glaive, lance], ids=["glaive", "pylance"])
 def test_histories(tmp_path: Path, builder: ModuleType, *, stable: bool) -> None:

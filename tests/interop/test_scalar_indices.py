@@ -188,6 +188,7 @@ SEEDED = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("zonemap-2")
 @pytest.mark.parametrize("kind", SEEDED, ids=str)
 def test_details_of_zone_maps_are_those_of_pylance(tmp_path: Path, kind: Any) -> None:
@@ -216,7 +217,7 @@ def test_zone_maps_are_those_of_pylance(tmp_path: Path, kind: Any, stable: bool)
     check_theirs(ours, [text for text in questions(kind) if "!=" not in text])
 
 
-@pytest.mark.sampled(every=48)
+@pytest.mark.sampled(every=96)
 @pytest.mark.spec("bloom-3")
 @pytest.mark.spec("bloom-1")
 @pytest.mark.spec("bloom-2")
@@ -275,7 +276,7 @@ def test_trigrams_are_those_of_pylance(tmp_path: Path, kind: Any, stable: bool) 
         check_theirs(ours, ["contains(x, 'hello')", "contains(x, 'café')", "contains(x, 'zzz')"])
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @STABLE
 @pytest.mark.parametrize("kind", ["btree", "bitmap", "zonemap", "bloomfilter", "ngram"])
 def test_pylance_optimizes_what_glaive_built(tmp_path: Path, kind: str, stable: bool) -> None:

@@ -159,7 +159,7 @@ def test_filtered_scans(both: Both, text: str) -> None:
     same(both, lambda dataset: dataset.get_fragments()[2].count_rows(text))
 
 
-@pytest.mark.sampled(every=7)
+@pytest.mark.sampled(every=9)
 @pytest.mark.parametrize("options", CUTS)
 def test_options_of_filtered_scans(both: Both, options: dict[str, Any]) -> None:
     for text in FILTERS[::4]:
@@ -296,7 +296,7 @@ def test_format_2_0_has_no_null_structs_in_pylance_either(tmp_path: Path, name: 
         lance.write_dataset(beside_ids(name), tmp_path / "t", data_storage_version="2.0")
 
 
-@pytest.mark.sampled(every=22)
+@pytest.mark.sampled(every=30)
 @pytest.mark.parametrize(
     ("version", "name"),
     [

@@ -142,6 +142,7 @@ def test_a_large_dictionary_is_not_repeated_in_every_page(tmp_path: Path, versio
     _compare(pa.table({"name": names.take(pa.array(rows))}), tmp_path, version)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_blocks_of_many_kilobytes_are_not_larger(tmp_path: Path, version: str) -> None:
     rng = np.random.default_rng(8)

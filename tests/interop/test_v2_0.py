@@ -67,7 +67,7 @@ def take(source: pa.Table, rows: list[int]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=source.schema)
 
 
-@pytest.mark.sampled(every=21)
+@pytest.mark.sampled(every=38)
 @pytest.mark.spec("owner-1", "owner-2", "owner-3", "arr-1", "arr-2")
 @pytest.mark.parametrize(("writer", "readers"), READERS, ids=NAMES)
 @pytest.mark.parametrize("name", [*COLUMNS, *SPECIAL])
@@ -139,7 +139,7 @@ def rows_of_pages(name: str) -> int:
     return 5000 if name != "list_long" else 350
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=14)
 @pytest.mark.spec("arr-list-1", "arr-list-2", "arr-list-3")
 @pytest.mark.parametrize("name", [*COLUMNS, *SPECIAL])
 def test_several_pages_of_pylance_are_read(tmp_path: Path, name: str) -> None:
@@ -160,7 +160,7 @@ def test_several_pages_of_pylance_are_read(tmp_path: Path, name: str) -> None:
     equal(pa.table(bound.take(wanted), schema=bound.schema), take(written, wanted.tolist()))
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=19)
 @pytest.mark.parametrize("name", [*COLUMNS, *SPECIAL])
 def test_several_pages_of_glaive_are_read_by_pylance(tmp_path: Path, name: str) -> None:
     """Pages cut small by glaive: whole, in ranges and taken."""

@@ -111,7 +111,7 @@ def test_every_type_survives(
             assert_reads_same(dataset, written)
 
 
-@pytest.mark.sampled(every=23)
+@pytest.mark.sampled(every=35)
 @pytest.mark.spec("plane-1", "dense-1", "chunked-1", "zipped-1", "same-1", "none-1")
 @pytest.mark.spec("sparse-1", "sparse-2", "sparse-3", "sparse-4", "chunked-2", "numbers-1")
 @pytest.mark.parametrize("way", WAYS)
@@ -123,7 +123,7 @@ def test_pages_of_pylance_are_read(tmp_path: Path, name: str, way: str) -> None:
         check_with_glaive(LocalStore(str(tmp_path)), f"{rows}.lance", written)
 
 
-@pytest.mark.sampled(every=24)
+@pytest.mark.sampled(every=65)
 @pytest.mark.spec("plane-1", "plane-2", "choice-1", "choice-2", "choice-3")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", COLUMNS)
@@ -139,7 +139,7 @@ def test_pages_of_glaive_are_read_by_pylance(tmp_path: Path, name: str, way: str
         check_with_glaive(store, f"{rows}.lance", written)
 
 
-@pytest.mark.sampled(every=19)
+@pytest.mark.sampled(every=38)
 @pytest.mark.parametrize("way", ["dense", "sparse"])
 @pytest.mark.parametrize("name", COLUMNS)
 def test_several_pages_of_pylance_are_read(tmp_path: Path, name: str, way: str) -> None:
@@ -157,7 +157,7 @@ def test_several_pages_of_pylance_are_read(tmp_path: Path, name: str, way: str) 
     check_with_glaive(memory, "pages.lance", written)
 
 
-@pytest.mark.sampled(every=30)
+@pytest.mark.sampled(every=75)
 @pytest.mark.parametrize("way", ["dense", "sparse"])
 @pytest.mark.parametrize("name", COLUMNS)
 def test_several_pages_of_glaive_are_read_by_pylance(tmp_path: Path, name: str, way: str) -> None:
@@ -176,7 +176,7 @@ def test_several_pages_of_glaive_are_read_by_pylance(tmp_path: Path, name: str, 
     check_with_pylance(tmp_path / "pages.lance", written)
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=9)
 @pytest.mark.spec(
     "indexed-1", "zipped-2", "sparse-6", "range-1", "delta-1", "var-6", "var-7", "rle-5"
 )
@@ -203,6 +203,7 @@ def test_planes_that_only_some_columns_get(tmp_path: Path, name: str, way: str) 
     check_with_pylance(tmp_path / "own" / "one.lance", written)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("sparse-7")
 @pytest.mark.parametrize(("writer", "readers"), READERS, ids=NAMES)
 @pytest.mark.parametrize("name", [name for name in MORE if name.startswith("struct_")])

@@ -270,7 +270,7 @@ def test_scalar_codes_are_steps_from_the_lower_bound(
     check_distances(tmp_path, by_row(known, distances), 1e-2)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("vector-3", "vector-6", "vector-7", "vector-16", "vector-28")
 @METRICS
 @pytest.mark.parametrize("bits", [4, 8])
@@ -389,7 +389,7 @@ def _extra(blocks: NDArray[np.int64], bits: int, at: int) -> NDArray[np.int64]:
 BITS = [*(("l2", bits) for bits in range(1, 10)), ("dot", 1), ("dot", 4), ("cosine", 5)]
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=5)
 @pytest.mark.spec("vector-3", "vector-8", "vector-23", "vector-24", "vector-25", "vector-26")
 @pytest.mark.spec("vector-28", "vector-29", "vector-30", "vector-31", "vector-32")
 @pytest.mark.parametrize(("metric", "bits"), BITS)

@@ -75,7 +75,7 @@ def same(both: Any, *, rtol: float = 1e-4, options: Any = None, **nearest: Any) 
     assert len(set(ours) & set(theirs)) >= 0.85 * len(set(theirs)), (ours, theirs)
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=12)
 @pytest.mark.spec("vector-28", "vector-33", "vector-34")
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", KINDS)
@@ -93,7 +93,7 @@ def test_kinds_and_distances(tmp_path: Path, name: str, metric: str) -> None:
     same(both, q=batch, k=4, nprobes=3, maximum_nprobes=3, refine_factor=refine)
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.spec("vector-28", "vector-30")
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", RABIT)
@@ -133,7 +133,7 @@ def rounding(metric: str) -> float:
     return 2.1e-4 * float(known[metric])
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float64()])
 @pytest.mark.parametrize("name", ["IVF_FLAT", "IVF_PQ", "IVF_SQ"])
 def test_other_floats(tmp_path: Path, name: str, kind: Any) -> None:
@@ -142,7 +142,7 @@ def test_other_floats(tmp_path: Path, name: str, kind: Any) -> None:
     same(both, nprobes=PARTITIONS, rtol=2e-3 if kind == pa.float16() else 1e-4)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", ["IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
 def test_recall_without_options_is_not_below_that_of_pylance(tmp_path: Path, name: str) -> None:
     theirs, ours = made(tmp_path / "d.lance", name)
@@ -188,7 +188,7 @@ def test_each_segment_is_searched_by_its_own_centroids(tmp_path: Path) -> None:
             assert set(found["id"].to_pylist()) == expected
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("name", ["IVF_FLAT", "IVF_PQ"])
 def test_histories(tmp_path: Path, name: str, *, stable: bool) -> None:
@@ -212,7 +212,7 @@ def test_histories(tmp_path: Path, name: str, *, stable: bool) -> None:
     same(opened(path), **everything)
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("name", ["IVF_FLAT", "IVF_SQ", "IVF_HNSW_SQ"])
 @pytest.mark.parametrize("condition", ["id < 20", "id % 2 = 0", "id < 1800", "id < 0", "id >= 0"])
 def test_filters_before_and_after(tmp_path: Path, name: str, condition: str) -> None:
@@ -224,6 +224,7 @@ def test_filters_before_and_after(tmp_path: Path, name: str, condition: str) -> 
     same(both, options={"filter": condition}, nprobes=PARTITIONS, ef=400, k=10)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("vector-13", "vector-14")
 @pytest.mark.parametrize("metric", METRICS)
 def test_indices_of_one_file(tmp_path: Path, metric: str) -> None:
@@ -240,7 +241,7 @@ def test_indices_of_one_file(tmp_path: Path, metric: str) -> None:
     assert "index v_idx" in plan.explain_plan()
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("at", range(0, 120, 6))
 def test_damage_of_indices_of_one_file_does_no_harm(tmp_path: Path, at: int) -> None:
     path = tmp_path / "d.lance"
@@ -381,7 +382,7 @@ def test_graphs_lead_to_what_is_near(tmp_path: Path, name: str, metric: str) -> 
     assert all(row % 3 for row in kept[0])
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", ["IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
 def test_damage_is_found_or_does_no_harm(tmp_path: Path, name: str) -> None:
     path = tmp_path / "d.lance"

@@ -31,7 +31,7 @@ def _columns(dimension: int) -> dict[str, pa.Array]:
     }
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("dimension", [1, 3, 100])
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("writer", [glaive, lance], ids=["glaive", "pylance"])

@@ -178,6 +178,7 @@ def test_the_bucket_of_the_root_may_have_options_of_its_own() -> None:
     assert options_of(opened) == {"aws_skip_signature": "true"}
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("allowed", "uri", "expected"),
     [

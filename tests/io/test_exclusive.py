@@ -62,6 +62,7 @@ def winners(root: Path) -> list[int]:
     return numbers
 
 
+@pytest.mark.sampled(every=2)
 @every_system
 def test_what_is_there_stays_and_nothing_else_is_left(tmp_path: Path, system: System) -> None:
     def work() -> None:
@@ -73,6 +74,7 @@ def test_what_is_there_stays_and_nothing_else_is_left(tmp_path: Path, system: Sy
     assert names(tmp_path / "v") == ["1"]
 
 
+@pytest.mark.sampled(every=2)
 @every_system
 def test_large_files_and_those_forced_to_disk_too(tmp_path: Path, system: System) -> None:
     large = bytes(range(256)) * 2000
@@ -108,7 +110,7 @@ def test_of_many_processes_one_is_first(tmp_path: Path, system: System, *, begun
         (tmp_path / "v/1").unlink()
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @every_system
 def test_who_tries_again_gets_the_name_in_the_end(tmp_path: Path, system: System) -> None:
     unfinished(tmp_path / "v")

@@ -286,6 +286,7 @@ class TestCounters:
 NO_RETRIES = {"client_max_retries": "0", "max_retries": "0"}
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     "uri",
     [

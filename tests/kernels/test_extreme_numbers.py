@@ -61,9 +61,9 @@ def truncated(number):
     return np.int64(number)
 
 @kernel
-def between(offset, first, size):
+def between(offset: "int", first: "int", size: "int"):
     k = offset - first
-    return 0 <= k <= size
+    return 1 if 0 <= k <= size else 0
 
 @kernel
 def wrapped(a, b):
@@ -133,8 +133,12 @@ except _sanitizer.UnsafeKernelError as error:
 
 def test_a_difference_that_wraps_is_compared_as_the_number_that_is_used(run: Run) -> None:
     code = """
-assert not between(LOW, 5, 100)
-assert between(5, 5, 100) and not between(106, 5, 100)
+from glaive.kernels.loops.entry import compile_entry
+from glaive.kernels.machine import link
+
+called = link(compile_entry(between, "between"), "between", "between")
+assert not called(LOW, 5, 100)
+assert called(5, 5, 100) and not called(106, 5, 100)
 lines = between.inspect_llvm(between.signatures[0])
 assert "sub" in lines and " nsw " not in lines, lines
 """

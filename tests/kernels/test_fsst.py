@@ -195,7 +195,7 @@ def encoded(table: SymbolTable, given_values: list[bytes], bits: int = 32) -> li
     return results
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=9)
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize(
     "size", [0, 64, 65, 16_000, 65_534, 65_535, 65_536, 70_000], ids="{}_bytes".format

@@ -125,6 +125,7 @@ def taken(pages: list[Page], bits: int) -> tuple[list[SymbolTable], np.ndarray, 
     return [TABLES[number] for number, _ in pages], counts, strings(codes, bits)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("bits", [32, 64])
 @given(st.lists(st.tuples(st.integers(0, 2), texts), min_size=1, max_size=6))

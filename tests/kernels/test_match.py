@@ -94,7 +94,7 @@ def test_words_in_a_range_are_found(
             assert list_rows(bits, 0, count, 0).tolist() == expected(words, ranges)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("first", [1000, 1001])  # the next chunk's bits begin with a byte, or not
 def test_blocks_of_every_width_are_compared_with_one_two_and_three_ranges(

@@ -47,6 +47,7 @@ def decoded(tier: Any, data: Any, offsets: Any, length: int, layout: PostingLayo
         )  # fmt: skip
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("text-8", "text-9", "text-10")
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("length", [1, 127, 128, 129, 256, 257, 1000])

@@ -48,7 +48,7 @@ def served(client: str, host: str, root: Path) -> Iterator[Any]:
         yield connect("rest", uri) if client == "glaive" else interface.connect("rest", uri)
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("client", "host"),
     [
@@ -194,6 +194,7 @@ def http(body: bytes, status: str = "200 OK", header: bytes = b"") -> bytes:
     return size + header + b"\r\n" + body
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("sec-9")
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
@@ -340,6 +341,7 @@ def test_an_id_that_is_no_unicode_is_an_error_of_glaive(method: str) -> None:
 KEYS = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_session_token": "c"}
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-26")
 @pytest.mark.parametrize(
     ("location", "options", "message"),
@@ -491,6 +493,7 @@ def test_wrong_properties_are_named(properties: dict[str, str], message: str) ->
         connect("rest", properties)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("verb", "path", "body", "status", "code"),
     [

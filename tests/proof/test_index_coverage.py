@@ -57,7 +57,7 @@ CHANGES: dict[str, Any] = {
 }
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=9)
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
 @pytest.mark.parametrize("name", CHANGES)
 def test_an_index_covers_the_same_fragments(tmp_path: Path, name: str, stable: bool) -> None:
@@ -86,7 +86,7 @@ def test_an_index_covers_the_same_fragments(tmp_path: Path, name: str, stable: b
     assert seen[0] == seen[1]
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("target", [3, 5, 7])
 @pytest.mark.parametrize("rows", [1, 6, 11, 14, 20, 29, 35])
 def test_compaction_shares_the_rows_out_alike(tmp_path: Path, rows: int, target: int) -> None:

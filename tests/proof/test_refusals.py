@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[Callable[[LanceDataset], object], type[GlaiveError], st
 }  # fmt: skip
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("what", REFUSED)
 def test_it_is_said_what_is_wrong_and_nothing_is_changed(place: Path, what: str) -> None:
     change, kind, message = REFUSED[what]

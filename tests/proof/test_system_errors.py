@@ -154,6 +154,7 @@ def test_a_name_that_was_taken_is_no_failure_where_nothing_may_be_deleted(
     assert (newest.version, newest.count_rows(), [*newest.tags.list()]) == (2, 6, ["name"])
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-20")
 @pytest.mark.parametrize("name", ["append", "index"])
 def test_what_cannot_be_removed_then_hides_no_error(

@@ -26,7 +26,7 @@ PHASES = list(Phase) if NIGHTLY else [Phase.explicit, Phase.reuse, Phase.generat
 KINDS = list(product(["legacy", "2.0", "2.1", "2.2", "2.3"], [False, True], [False, True]))
 
 
-@pytest.mark.sampled(every=10)
+@pytest.mark.sampled(every=20)
 @pytest.mark.parametrize(
     ("version", "stable", "v2_names"),
     KINDS,

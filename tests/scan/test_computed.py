@@ -53,7 +53,7 @@ def test_nothing_is_computed_of_deleted_rows(dataset: Any) -> None:
     assert [row for batch in batches for row in batch["r"].to_pylist()] == [6, 4, 3] * 3
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize(
     "text", ["left(s, 1)", "regexp_match(s, '[0-9]')", "struct(left(s, 1), n)"]
 )
@@ -163,7 +163,7 @@ def edge_cases(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return glaive.write_dataset(edges(), place, data_storage_version="2.2")
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("name", cases_of_functions())
 def test_every_function_comes_out_of_every_scan(edge_cases: Any, name: str) -> None:
     text, whole = computed(edge_cases, cases_of_functions()[name])

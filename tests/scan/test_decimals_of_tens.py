@@ -13,6 +13,7 @@ import glaive
 VALUES = [Decimal(number) for number in ("5E3", "5E3", "-3E3", "7E3", "5E3")]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", [pa.decimal128(7, -3), pa.decimal256(40, -3)])
 @pytest.mark.parametrize("index", [None, "BTREE", "BITMAP", "ZONEMAP"])
 def test_they_are_written_compared_and_searched(

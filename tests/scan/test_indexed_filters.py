@@ -168,6 +168,7 @@ def test_estimates_are_near_the_rows_that_an_index_finds(
     assert found / 2 <= term.estimate <= 2 * found + 1
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("limit", [None, 2])
 def test_few_rows_are_found_in_the_order_of_the_dataset(
     dataset: glaive.LanceDataset, limit: int | None

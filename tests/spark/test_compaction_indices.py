@@ -96,7 +96,7 @@ def folders(uri: str) -> set[str]:
     return {path.name for path in Path(uri, "_indices").iterdir()}
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     ("kind", "stable"),
     [*((kind, False) for kind in KINDS), *((kind, True) for kind in FILTERS)],

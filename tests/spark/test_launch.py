@@ -187,7 +187,7 @@ def test_other_texts_are_shown_as_they_are() -> None:
         assert re.sub(IN_TEXTS, "***", text) == text
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", ["storage.", "namespace.a-", "://", "#a", "x://a:"])
 def test_long_names_of_columns_take_no_time(name: str) -> None:
     """Plans show them, and a stranger may have chosen them."""
@@ -238,6 +238,7 @@ print(os.environ["PYSPARK_PYTHON"], os.environ.get("PYSPARK_DRIVER_PYTHON"))
     assert done.stdout == "/elsewhere None\n"
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("is_whole", [False, True], ids=["package", "whole Spark"])
 def test_a_spark_above_the_working_directory_is_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_whole: bool
@@ -284,6 +285,7 @@ print(_find_spark_home())
     assert home == spark if is_whole else not home.is_relative_to(tmp_path)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(("where", "seen"), [("program", None), ("data", "1")])
 def test_workers_look_for_modules_in_the_working_directory_if_the_program_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, seen: str | None

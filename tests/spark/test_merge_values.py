@@ -19,7 +19,7 @@ from glaive.spark import LanceTable
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize(
     ("kind", "update", "insert", "found"),
     [
@@ -145,7 +145,7 @@ def test_a_column_is_not_taken_for_one_whose_name_differs_in_case(
         table.merge(source, "t.id = s.id").whenMatchedUpdateAll().execute()
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", ["a`b", "`n`", "``", "*"])
 def test_columns_may_have_any_names(spark: SparkSession, uri: str, name: str) -> None:
     quoted = quoted_name(name)

@@ -263,6 +263,7 @@ def test_rows_are_those_that_spark_would_keep(
         assert found == [row["row"] for row in every if holds(test, row)], (test, reader.pushed)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("name", "value"),
     [

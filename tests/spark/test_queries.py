@@ -93,7 +93,7 @@ QUERIES = [
 ]
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=16)
 @pytest.mark.parametrize("query", QUERIES)
 def test_results_are_those_of_spark(
     spark: SparkSession, sales: str, shops: str, query: str

@@ -60,7 +60,7 @@ def expected(spark: SparkSession, query: str, tables: dict[str, str]) -> list[st
     return sorted(map(repr, spark.sql(query).collect()))
 
 
-@pytest.mark.sampled(every=14)
+@pytest.mark.sampled(every=28)
 @pytest.mark.parametrize(
     "query",
     [
@@ -134,7 +134,7 @@ def test_rows_are_those_that_spark_finds(
     assert found(spark, query, tables) == expected(spark, query, tables)
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=9)
 @pytest.mark.parametrize(
     ("setting", "value", "query"),
     [

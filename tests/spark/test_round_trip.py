@@ -403,7 +403,7 @@ def test_small_fragments_share_a_task(spark: SparkSession, uri: str) -> None:
     assert [row.id for row in frame.collect()] == list(range(1000))
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

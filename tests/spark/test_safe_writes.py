@@ -94,7 +94,7 @@ def test_reads_of_spark_itself_have_the_version_that_they_read(
     assert glaive.spark.write(frame, uri, mode="overwrite", expected_version=2) == 3
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize(
     "query",
     [
@@ -162,7 +162,7 @@ def test_a_view_of_a_part_of_a_dataset_is_not_overwritten(
 # --- types ------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("way", ["dropDuplicates", "groupBy", "union", "new"])
 def test_vectors_stay_vectors(spark: SparkSession, tmp_path: Path, way: str) -> None:
     source, target = vectors(str(tmp_path / "a")), str(tmp_path / "b")

@@ -415,7 +415,7 @@ def test_a_crash_at_any_step_neither_loses_nor_doubles_rows(
     assert {path.name for path in Path(uri, "data").glob("*.lance")} == used
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("kind", ["append", "merge"])

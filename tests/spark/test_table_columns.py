@@ -161,7 +161,7 @@ def test_rows_are_not_matched_by_the_places_of_blobs(
     assert glaive.dataset(uri).version == 1
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=9)
 @pytest.mark.parametrize(
     ("keep", "order", "expected"),
     [

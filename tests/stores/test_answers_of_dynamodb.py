@@ -48,7 +48,7 @@ def answering(answer: str) -> Iterator[DynamoManifestStore]:
         thread.join()
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("rel-42")
 @pytest.mark.parametrize(
     "entry",

@@ -208,7 +208,7 @@ def test_no_error_has_a_credential(server: Server, printed: Printed, kind: Any) 
     check(printed.lines)
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     "uri",
     [

@@ -73,7 +73,7 @@ class TestDataFiles:
         data_file(place).unlink()
         assert dataset.to_table() == ROWS
 
-    @pytest.mark.sampled(every=9)
+    @pytest.mark.sampled(every=18)
     @pytest.mark.spec("rel-47")
     @pytest.mark.parametrize("size", [0, 100, 4096, 1_000_000])
     @pytest.mark.parametrize(

@@ -280,7 +280,7 @@ MADE = ("2, after", "3, before", "3, after", "4")
 
 
 class TestCrashes:
-    @pytest.mark.sampled(every=9)
+    @pytest.mark.sampled(every=24)
     @pytest.mark.spec("rel-22")
     @pytest.mark.spec("external-1", "external-2")
     @pytest.mark.parametrize("step", list(STEPS))

@@ -166,7 +166,7 @@ class TestS3:
         glaive.dataset(uri, storage_options=server.options)
         assert [call.method for call in server.calls] == ["GET", "GET"]
 
-    @pytest.mark.sampled(every=5)
+    @pytest.mark.sampled(every=7)
     @pytest.mark.parametrize("kind", ["error", "throttle", "reset", "cut"])
     @pytest.mark.parametrize("after", range(4))
     def test_a_read_that_fails_once_is_repeated(
@@ -177,7 +177,7 @@ class TestS3:
         assert dataset.to_table() == ROWS
         assert server.failing[0].times == (0 if len(server.calls) > after else 1)
 
-    @pytest.mark.sampled(every=5)
+    @pytest.mark.sampled(every=10)
     @pytest.mark.parametrize("kind", ["error", "throttle", "reset", "lie"])
     @pytest.mark.parametrize("after", range(4))
     def test_a_write_that_fails_once_happens_once(

@@ -31,7 +31,7 @@ def decided(ours: TableOperation, theirs: Any) -> str:
     return "ok" if found is None else "retry" if found.retryable else "never"
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=8)
 @pytest.mark.spec("conflict-1", "conflict-6")
 @pytest.mark.parametrize("theirs", ALL_THEIRS)
 @pytest.mark.parametrize("ours", NAMES)

@@ -78,6 +78,7 @@ def test_a_commit_is_made_once_or_not_at_all(
     assert again.count_rows() == 10 + 7 + (10 if behind else 0)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", ["fail", "lie"])
 @pytest.mark.parametrize("at", range(1, REQUESTS + 1))
 def test_a_creation_is_made_or_not(

@@ -86,7 +86,7 @@ def test_counts_are_stated_rightly_by_whoever_writes_next(place: Path) -> None:
     assert glaive.dataset(place).manifest.stated.physical_rows.tolist() == [100, 2]
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("change", ["append", "update", "merge", "restore", "clone"])
 def test_every_change_begins_with_the_rows_there_are(
     place: Path, tmp_path: Path, change: str

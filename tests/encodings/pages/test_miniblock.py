@@ -65,7 +65,7 @@ def test_what_is_written_reads_back_in_any_range_and_order(
             assert entries_of(leaf) == flatten([sample.rows[row] for row in rows])
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("entries", [1, 64, 1024, 1025, 1088, 1089, 2047, 2048, 3000])
 @pytest.mark.parametrize("chunk", [1024, 4096])
 def test_every_single_row_of_a_nullable_page_can_be_taken(entries: int, chunk: int) -> None:

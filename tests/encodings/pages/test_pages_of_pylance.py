@@ -193,7 +193,7 @@ def check(page: PageReader, file: pa.Buffer, values: pa.Array) -> None:
         assert rows == [expected[row] for row in picks]
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("version", "layout", "name", "values"), CASES, ids=lambda part: str(part)[:40]
 )

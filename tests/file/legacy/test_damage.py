@@ -50,7 +50,7 @@ def _read_everything(folder: Path, content: bytes) -> None:
         pass
 
 
-@pytest.mark.sampled(every=20)
+@pytest.mark.sampled(every=27)
 @pytest.mark.parametrize("name", [*COLUMNS, "dictionary"])
 def test_flipped_bytes_never_crash(tmp_path: Path, name: str) -> None:
     if name == "dictionary":

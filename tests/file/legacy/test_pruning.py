@@ -107,6 +107,7 @@ def test_bounds_of_long_strings_are_cut(tmp_path: Path) -> None:
 KINDS: list[Any] = [pa.int8(), pa.uint64(), pa.float32(), pa.float64(), pa.date32(), pa.bool_()]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @given(data=st.data())
 def test_no_row_that_passes_is_left_out(

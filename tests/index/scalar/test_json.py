@@ -23,7 +23,7 @@ def documents(*values: Any) -> pa.Array:
     return pa.array(texts, pa.json_())
 
 
-@pytest.mark.sampled(every=2)
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("json-index-1")
 @pytest.mark.parametrize("target", ["btree", "bitmap", "zonemap", "bloomfilter"])
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ QUESTIONS = (
 )
 
 
-@pytest.mark.sampled(every=12)
+@pytest.mark.sampled(every=18)
 @pytest.mark.spec("json-index-4")
 @pytest.mark.parametrize("target", ["btree", "bitmap", "zonemap", "bloomfilter"])
 @pytest.mark.parametrize("first", DOCUMENTS)

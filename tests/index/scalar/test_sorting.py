@@ -33,7 +33,7 @@ def check(values: Any) -> None:
     assert bool((keys[1:] >= keys[:-1]).all())
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=8)
 @EVERY_TYPE
 def test_values_of_every_type_are_sorted_nulls_first(kind: Any) -> None:
     check(values_of(kind, 6000, 1))

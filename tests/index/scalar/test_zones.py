@@ -36,7 +36,7 @@ def test_no_row_is_missed_by_bounds(tmp_path: Path, kind: Any) -> None:
         check(path, "x", condition, exact=isinstance(condition, IsNull))
 
 
-@pytest.mark.sampled(every=11)
+@pytest.mark.sampled(every=16)
 @pytest.mark.spec("bloom-1")
 @EVERY_TYPE
 def test_no_row_is_missed_by_filters(tmp_path: Path, kind: Any) -> None:

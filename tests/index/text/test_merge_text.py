@@ -221,6 +221,7 @@ def test_lists_of_several_windows_are_those_of_one_build(block_size: int) -> Non
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("block_size", [128, 256])
 def test_lists_of_several_windows_lose_only_documents_that_are_dropped(block_size: int) -> None:
     options = {"with_position": True, "block_size": block_size, "stem": False}

@@ -49,7 +49,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_indices_are_built_and_searched_without_a_warning(
@@ -78,6 +78,7 @@ def test_a_small_index_is_built_without_a_warning_by_numpy_too(
         nearest(dataset, rows[1])
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", ["FLAT", "PQ", "RQ", "HNSW_FLAT", "HNSW_PQ"])
 def test_a_few_such_rows_do_not_keep_others_from_being_found(tmp_path: Path, kind: str) -> None:
     """Trained with them, every centroid would be infinitely far from every row."""

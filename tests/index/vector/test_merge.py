@@ -120,6 +120,7 @@ def test_an_index_without_vectors_has_nothing_to_merge() -> None:
         merged([empty], None)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("name", "key", "value"),
     [

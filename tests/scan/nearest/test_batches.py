@@ -34,7 +34,7 @@ def _found(dataset: glaive.LanceDataset, query: Any, **options: Any) -> list[tup
     return list(zip(table["id"].to_pylist(), table["_distance"].to_pylist(), strict=True))
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
 @pytest.mark.parametrize("kind", ["IVF_SQ", "IVF_HNSW_SQ"])
 @pytest.mark.parametrize("repeats", [1, 4])
@@ -93,6 +93,7 @@ def test_more_queries_than_are_ranked_at_a_time_find_the_same(tmp_path: Path) ->
         assert found[5 * number : 5 * number + 5] == some
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", [None, "IVF_FLAT"])
 @pytest.mark.parametrize(
     ("element", "size"),

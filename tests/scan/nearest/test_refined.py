@@ -39,6 +39,7 @@ def written(path: Path, dtype: Any, *, with_nulls: bool = False, fragments: int 
     return glaive.dataset(str(path))
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("vector-34")
 @pytest.mark.parametrize(
     ("dtype", "with_nulls", "metric", "fragments"),
@@ -189,6 +190,7 @@ def test_vectors_that_lie_plain_in_mapped_files_are_not_taken(
     assert taken == [2, 2 if with_nulls else 0]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("tier", ["numpy", "numba"])
 @pytest.mark.parametrize("kind", ["IVF_PQ", "IVF_SQ", "IVF_RQ"])
 @pytest.mark.parametrize("appended", [0, 2])

@@ -88,6 +88,7 @@ def times_checked(search: Callable[[], object]) -> int:
     return times
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("columns", [[], (), ["id"], ("id", "_distance"), None])
 @pytest.mark.parametrize("by_scanner", [False, True])
 def test_options_are_looked_at_once(

@@ -70,6 +70,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def kernel(function: F) -> F:
     """Mark a function as a kernel; ``glaive.kernels.native`` makes it callable.
 
+    Other kernels call it as it is. Python must not, but in the checked build: there is no entry.
     Signed arithmetic wraps: see ``build.py``.
     """
     return _compiled(function)

@@ -197,6 +197,7 @@ def test_filters_come_in_one_order(name: str) -> None:
     assert found == by_pylance(text, **options)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("text-29")
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_stop_words_of_every_language(language: str) -> None:
@@ -207,7 +208,7 @@ def test_stop_words_of_every_language(language: str) -> None:
     assert by_glaive(text, **options) == by_pylance(text, **options)
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=7)
 @pytest.mark.spec("text-28")
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_stems_of_every_language(language: str) -> None:
