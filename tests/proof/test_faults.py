@@ -53,7 +53,7 @@ def seen(store: ObjectStore) -> tuple[list[dict[str, Any]], dict[str, str]]:
     return sorted_rows(newest.to_table()), newest.config()
 
 
-@pytest.mark.sampled(every=40)
+@pytest.mark.sampled(every=8)
 @pytest.mark.spec("rel-6", "rel-8")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -103,7 +103,6 @@ def test_new_columns_keep_their_files_while_nobody_knows_whether_they_were_commi
     assert [row["more"] for row in rows] == [row["id"] + 1 for row in rows]
 
 
-@pytest.mark.sampled(every=4)
 @pytest.mark.spec("rel-7")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("what", ["append", "overwrite"])
@@ -162,7 +161,6 @@ def test_a_tag_is_made_or_not(base: ObjectStore, kind: Kind) -> None:
         assert open_on(outcome.store).tags.get_version("t") == 2
 
 
-@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_branch_is_whole_or_can_be_made_again(base: ObjectStore, kind: Kind) -> None:
     before = seen(base)

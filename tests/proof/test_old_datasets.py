@@ -120,7 +120,7 @@ def plain_column(table: pa.Table) -> str:
     return table.schema.names[0]
 
 
-@pytest.mark.sampled(every=36)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_both_change_it_alike(name: str, change: str, tmp_path: Path) -> None:

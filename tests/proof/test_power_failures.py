@@ -133,7 +133,7 @@ def test_no_version_comes_back_without_its_files(
     record_property("power failures", check_all_is_there(rewritten, tmp_path, clean_up))
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-19")
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_without_forcing_older_versions_survive(

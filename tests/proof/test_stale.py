@@ -85,7 +85,7 @@ AGAIN = {name for name in CHANGES if name not in ("compact", "drop a column")}
 """Changes that are done again when they conflict, until they go through."""
 
 
-@pytest.mark.sampled(every=27)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
 @pytest.mark.parametrize("first", sorted(CHANGES.keys() - {"insert what is new"}))
 def test_it_is_as_if_it_came_later(tmp_path: Path, first: str, stable: bool) -> None:

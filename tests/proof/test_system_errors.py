@@ -49,7 +49,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-20")
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
 def test_nothing_is_visible_and_the_next_attempt_works(
@@ -154,7 +154,6 @@ def test_a_name_that_was_taken_is_no_failure_where_nothing_may_be_deleted(
     assert (newest.version, newest.count_rows(), [*newest.tags.list()]) == (2, 6, ["name"])
 
 
-@pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-20")
 @pytest.mark.parametrize("name", ["append", "index"])
 def test_what_cannot_be_removed_then_hides_no_error(

@@ -350,7 +350,7 @@ class TestCleanUp:
 
 @needs_seccomp
 class TestProcesses:
-    @pytest.mark.sampled(every=16)
+    @pytest.mark.sampled(every=8)
     @pytest.mark.parametrize("system", SYSTEMS)
     @pytest.mark.parametrize("name", ["append", "delete", "tag", "branch", "clean up"])
     def test_a_writer_killed_at_every_step(
