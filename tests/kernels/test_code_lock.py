@@ -68,6 +68,18 @@ def test_a_process_that_waited_long_enough_goes_on(
         assert len(looks) > 1
 
 
+@pytest.mark.usefixtures("held")
+def test_a_process_that_waited_in_vain_does_not_wait_for_the_next_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_lock, "PATIENCE", 0.05)
+    with alone_in(tmp_path, lambda: False):
+        pass
+    monkeypatch.setattr(code_lock, "PATIENCE", 30.0)
+    with alone_in(tmp_path, lambda: pytest.fail("it waits for a process that may be stopped")):
+        pass
+
+
 @pytest.mark.parametrize("folder", [None, Path("/nowhere/at/all")])
 def test_without_a_folder_nobody_waits(folder: Path | None) -> None:
     with alone_in(folder, lambda: pytest.fail("there is nothing to wait for")):
