@@ -19,7 +19,8 @@ import glaive
 from glaive import tracing
 from glaive.errors import GlaiveError
 from glaive.io.local import LocalStore
-from glaive.namespace import DirectoryNamespace, connect
+from glaive.io.store import ObjectStore
+from glaive.namespace import DirectoryNamespace, connect, folders
 from glaive.namespace import errors as failures
 from glaive.namespace.manifest_table import SCHEMA, ManifestTable
 
@@ -660,6 +661,33 @@ def test_tags_branches_and_versions_are_not_deleted_where_a_link_of_a_table_lead
     for deletion, given in deletions.items():
         call(allowed, deletion, ["t"], **given)
     assert (list(dataset.tags.list()), list(dataset.branches.list())) == ([], [])
+
+
+@pytest.mark.spec("sec-14")
+@pytest.mark.parametrize(
+    ("deletion", "given"),
+    [("delete_table_tag", {"tag": "first"}), ("delete_table_branch", {"name": "side"})],
+)
+def test_tags_and_branches_stay_where_a_link_takes_the_place_of_a_table_after_the_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletion: str, given: dict[str, str]
+) -> None:
+    root, mine = tmp_path / "shop", tmp_path / "mine"
+    for folder in (root / "t.lance", mine):
+        dataset = glaive.write_dataset(ROWS, folder)
+        dataset.tags.create("first", 1)
+        dataset.create_branch("side", 1)
+    look = folders.refuse_links
+
+    def look_too_early(store: ObjectStore, folder: str) -> None:
+        look(store, folder)
+        (root / folder).rename(tmp_path / "moved")
+        (root / folder).symlink_to(mine)
+
+    monkeypatch.setattr(folders, "refuse_links", look_too_early)
+    before = sorted(mine.rglob("*"))
+    with pytest.raises(GlaiveError, match="link"):
+        call(connect("dir", {"root": str(root)}), deletion, ["t"], **given)
+    assert sorted(mine.rglob("*")) == before
 
 
 @pytest.mark.spec("sec-14")

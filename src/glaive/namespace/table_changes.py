@@ -19,6 +19,7 @@ from glaive.namespace.errors import (
     as_namespace_errors,
 )
 from glaive.namespace.identifiers import id_of, text_of, value
+from glaive.table.root import confine
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -225,7 +226,9 @@ class TableChanges(ABC):
     def _confined(self, request: object) -> LanceDataset:
         """The same to delete files of, which no link may lead to."""
         folders.refuse_links(self.store, self._find(id_of(request, of_table=True)).folder)
-        return self._tagged(request)
+        dataset = self._tagged(request)
+        confine(dataset.opened.store, self.store)
+        return dataset
 
 
 def _name(request: object) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from glaive.errors import OptionError
 from glaive.io.access import NOTHING, AccessPolicy
+from glaive.io.local import LocalStore
 from glaive.io.renewed import open_renewed
 from glaive.io.storage_options import normalise_options
 from glaive.io.store import ObjectStore
@@ -26,6 +27,7 @@ __all__ = [
     "CommitLock",
     "RootStore",
     "access_of",
+    "confine",
     "guarded",
     "lock_of",
     "open_beside",
@@ -135,6 +137,17 @@ def access_of(store: ObjectStore) -> AccessPolicy:
     """Other locations that the caller allows the dataset to access."""
     root = _root(store)
     return NOTHING if root is None else root.access
+
+
+def confine(store: ObjectStore, above: ObjectStore) -> None:
+    """Have deletions in a store begin at a folder above it, which the caller named.
+
+    Then none is made behind a link that leads out of that folder, also where it takes the place of
+    the root between a look and the deletion.
+    """
+    inner = plain_store(store)
+    if isinstance(inner, LocalStore) and isinstance(above, LocalStore):
+        inner.anchor = above.anchor
 
 
 def plain_store(store: ObjectStore) -> ObjectStore:

@@ -25,7 +25,6 @@ from glaive.errors import (
 from glaive.format.manifest import Manifest
 from glaive.format.names import is_staged_manifest_name
 from glaive.format.paths import HINT, VERSIONS, manifest_path, parse_manifest_name
-from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta, ObjectStore
 from glaive.table.load import (
     each_manifest,
@@ -38,7 +37,7 @@ from glaive.table.manifest_store.steps import enter_renamed, finish_all
 from glaive.table.put_manifest import forget_dataset
 from glaive.table.references import files_of, index_folders, kind_of
 from glaive.table.refs import BRANCHES, branch_store, is_branch_name, ref_files
-from glaive.table.root import open_root, plain_store, register_of
+from glaive.table.root import confine, open_root, register_of
 from glaive.table.versions import (
     MOST_UNLISTED,
     ManifestLocation,
@@ -159,9 +158,8 @@ def drop_dataset(
     out of the root.
     """
     store = open_root(uri, storage_options)
-    inner = plain_store(store)
-    if isinstance(inner, LocalStore) and isinstance(above, LocalStore):
-        inner.anchor = above.anchor
+    if above is not None:
+        confine(store, above)
     newest: Manifest | None = None
     try:
         newest = open_newest(store) if store.is_remote else open_latest(store)
