@@ -41,8 +41,6 @@ __all__ = [
     "write_out_others",
 ]
 
-CELL_CHARACTERS = 60
-LIST_ITEMS = 3
 PIPE_WIDTH = 200
 
 
@@ -213,13 +211,15 @@ def width_of_output() -> int | None:
 
 def print_rows(batch: pa.Table | pa.RecordBatch, *, as_json: bool) -> None:
     """Print rows as JSON lines, or as a table with long values truncated."""
-    from glaive.arrow.python_values import exact_rows
-
     if as_json:
+        from glaive.arrow.python_values import exact_rows
+
         for row in exact_rows(batch):
             print_json(row)
     else:
-        columns = list(map(_cells, batch.columns))
+        from glaive.dataset.short_texts import short_texts
+
+        columns = list(map(short_texts, batch.columns))
         rows = [[column[at] for column in columns] for at in range(batch.num_rows)]
         print_table(list(batch.schema.names), rows)
 
@@ -230,37 +230,6 @@ def _is_number(cell: object) -> bool:
         and cell[:1].isdecimal()
         and cell.replace(",", "").replace(".", "").isdecimal()
     )
-
-
-def _cells(values: Any) -> list[str]:
-    """Values as they stand in a table; of a list, only the items that are shown become Python's."""
-    from glaive.arrow.python_values import python_values
-    from glaive.expr.coerce import is_list
-
-    if is_list(values.type, fixed=True):
-        return [_list_cell(value.values) if value.is_valid else "null" for value in values]
-    return list(map(_short, python_values(values)))
-
-
-def _list_cell(items: Any) -> str:
-    return _in_brackets(_cells(items[:LIST_ITEMS]), len(items))
-
-
-def _in_brackets(shown: Iterable[str], count: int) -> str:
-    more = f", … {count:,} items" if count > LIST_ITEMS else ""
-    return f"[{', '.join(shown)}{more}]"
-
-
-def _short(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list):  # of an extension type
-        return _in_brackets(map(_short, value[:LIST_ITEMS]), len(value))
-    text = f"{len(value):,} bytes" if isinstance(value, bytes) else str(value)
-    text = text.replace("\r", "\\r").replace("\n", "\\n")
-    return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
 
 
 def _finite(value: Any) -> Any:

@@ -234,21 +234,25 @@ class Runs:
     def scratch(self, record: RunRecord, name: str) -> str:
         """A folder of a run for a step, which may be emptied."""
         folder = f"{record.id}/{name}"
-        self._own(f"{folder}/any")
+        self._refuse_links(folder)
         return self.store.full(folder)
 
     def _own(self, path: str) -> str:
-        """A path of a file below the folder, which no link leads out of.
+        """A path of a file of a run, whose folder no link leads out of."""
+        self._refuse_links(path.rpartition("/")[0])
+        return path
+
+    def _refuse_links(self, folder: str) -> None:
+        """Refuse a folder that a link leads out of: files elsewhere would be replaced, or removed.
 
         Raises
         ------
         OptionError
-            One does: files elsewhere would be replaced, or removed.
+            One does.
         """
-        reason = self.store.link_out(path.rpartition("/")[0])
+        reason = self.store.link_out(folder)
         if reason is not None:
-            raise OptionError(f"{self.store.full(path)}: {reason} Or remove the link")
-        return path
+            raise OptionError(f"{self.store.full(folder)}: {reason} Or remove the link")
 
 
 def _is_mapping(value: object) -> bool:
