@@ -666,9 +666,13 @@ def test_tags_branches_and_versions_are_not_deleted_where_a_link_of_a_table_lead
 @pytest.mark.spec("sec-14")
 @pytest.mark.parametrize(
     ("deletion", "given"),
-    [("delete_table_tag", {"tag": "first"}), ("delete_table_branch", {"name": "side"})],
+    [
+        ("delete_table_tag", {"tag": "first"}),
+        ("delete_table_branch", {"name": "side"}),
+        ("drop_table", {}),
+    ],
 )
-def test_tags_and_branches_stay_where_a_link_takes_the_place_of_a_table_after_the_look(
+def test_files_stay_where_a_link_takes_the_place_of_a_table_after_the_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletion: str, given: dict[str, str]
 ) -> None:
     root, mine = tmp_path / "shop", tmp_path / "mine"
