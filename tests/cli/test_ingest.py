@@ -63,6 +63,7 @@ def test_files_become_a_dataset(tmp_path: Path) -> None:
     assert table["x"].to_pylist() == [None, None, 0.5, 0.5]
 
 
+@pytest.mark.nightly(reason="starts one more Java")
 @pytest.mark.spark
 @pytest.mark.spec("sec-19")
 def test_spark_runs_the_same_tasks_where_no_java_is_and_no_file_of_the_folder_of_the_sources(

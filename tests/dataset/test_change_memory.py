@@ -92,6 +92,7 @@ def peak(stored: Path, path: Path, change: str) -> float:
     return float(done.stdout)
 
 
+@pytest.mark.nightly(reason="changes many rows")
 @pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_takes_less_memory_than_its_rows(stored: Path, tmp_path: Path, name: str) -> None:

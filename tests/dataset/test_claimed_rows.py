@@ -276,6 +276,7 @@ def test_addresses_of_the_rows_of_a_compaction_are_listed_some_at_a_time(tmp_pat
     assert 999 not in addresses
 
 
+@pytest.mark.nightly(reason="counts billions of rows")
 @pytest.mark.spec("rel-24")
 def test_deleted_rows_of_a_file_of_runs_are_not_listed_by_reads(tmp_path: Path) -> None:
     """Nor counted against a limit: as runs they take next to nothing."""
@@ -302,6 +303,7 @@ def test_deleted_rows_of_a_file_of_runs_are_not_listed_by_reads(tmp_path: Path) 
     assert found == [12, [*range(7), *range(2**28 - 5, 2**28)]]
 
 
+@pytest.mark.nightly(reason="counts billions of rows")
 @pytest.mark.spec("rel-24")
 def test_rows_to_delete_are_counted_before_all_of_them_are_found(tmp_path: Path) -> None:
     """Those of all windows took gigabytes: more of them were made ahead than were counted."""

@@ -71,6 +71,7 @@ CALLS: dict[Callable[[LanceDataset, int], None], int] = {
 }
 
 
+@pytest.mark.nightly(reason="makes files of thousands of columns")
 @pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__.strip("_"))
 def test_time_does_not_grow_with_the_square_of_columns(
@@ -85,6 +86,7 @@ def test_time_does_not_grow_with_the_square_of_columns(
     assert took < LONGEST * max(before, _plain_work())
 
 
+@pytest.mark.nightly(reason="makes files of thousands of columns")
 @pytest.mark.spec("rel-25")
 def test_a_repeated_name_is_found_among_many_fields() -> None:
     fields = LanceSchema.from_arrow(_rows(50_000).schema).fields
@@ -94,6 +96,7 @@ def test_a_repeated_name_is_found_among_many_fields() -> None:
     assert process_time() - began < LONGEST * max(before, _plain_work())
 
 
+@pytest.mark.nightly(reason="makes files of thousands of columns")
 def test_a_file_of_format_0_1_counts_its_columns_once(tmp_path: Path) -> None:
     dataset = glaive.write_dataset(_rows(6000), tmp_path / "t", data_storage_version="legacy")
     began = process_time()

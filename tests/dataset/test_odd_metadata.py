@@ -334,6 +334,7 @@ def test_new_fragments_have_no_id_of_others_where_the_highest_is_stated_too_low(
     assert sorted(dataset.to_table()["id"].to_pylist()) == [*range(10), 10, 20, 31]
 
 
+@pytest.mark.nightly(reason="describes thousands of fragments")
 @pytest.mark.spec("rel-25")
 def test_thousands_of_segments_and_fragments_are_described_one_by_one(place: str) -> None:
     many, store = 24_000, open_store(place)

@@ -208,6 +208,7 @@ def test_a_sample_of_a_stream_is_of_its_items() -> None:
     assert max(chosen) > 10
 
 
+@pytest.mark.nightly(reason="samples billions of rows")
 @pytest.mark.spec("rel-24")
 def test_rows_that_few_bytes_stand_for_are_sampled_in_little_memory(tmp_path: Path) -> None:
     rows = 2**31

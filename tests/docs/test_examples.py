@@ -20,6 +20,8 @@ PAGES = [
     ROOT / "docs" / "index.md",
     *sorted((ROOT / "docs" / "guide").glob("*.md")),
 ]
+FIRST = ("README.md", "spark.md")
+"""Pages whose examples on Spark run for every pull request; the others do in ``make nightly``."""
 BLOCK = re.compile(r"^```(\w+)?[ ]*([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -60,14 +62,25 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.spark
-def test_spark_examples_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(True, id="first-pages"),
+        pytest.param(
+            False, id="others", marks=pytest.mark.nightly(reason="starts Spark for more pages")
+        ),
+    ],
+)
+def test_spark_examples_run(tmp_path: Path, first: bool) -> None:
     # In a process of their own: relative paths count from where Spark was started.
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\nfrom tests.docs import test_examples as t\n"
     )
-    script += "for page in t.pages('spark'): t.run(page, 'spark')"
+    script += "for page in sys.argv[2:]: t.run(t.Path(page), 'spark')"
+    chosen = [page for page in pages("spark") if (page.name in FIRST) == first]
+    assert chosen
     done = subprocess.run(
-        [sys.executable, "-c", script, str(ROOT)],
+        [sys.executable, "-c", script, str(ROOT), *map(str, chosen)],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -123,6 +123,7 @@ def same_pages(folder: Path, pages: int, texts: pa.Array = TEXTS) -> BoundColumn
     return file.bind(file.schema.fields)
 
 
+@pytest.mark.nightly(reason="makes large dictionaries")
 @pytest.mark.slow
 @pytest.mark.spec("rel-24")
 def test_a_dictionary_of_few_bytes_on_every_page_does_not_fill_memory(tmp_path: Path) -> None:
@@ -135,6 +136,7 @@ def test_a_dictionary_of_few_bytes_on_every_page_does_not_fill_memory(tmp_path: 
     assert pa.total_allocated_bytes() - before < 1100 * MEBIBYTE
 
 
+@pytest.mark.nightly(reason="makes rows of many pages")
 @pytest.mark.slow
 @pytest.mark.spec("rel-24")
 def test_rows_of_many_pages_of_few_bytes_are_made_in_parts(tmp_path: Path) -> None:

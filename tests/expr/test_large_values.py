@@ -189,6 +189,7 @@ def test_items_of_several_rows_have_positions_some_at_a_time(look: Callable[[Any
     assert error.value.parts == 2
 
 
+@pytest.mark.nightly(reason="compares long lists")
 def test_rows_of_many_items_are_compared_some_at_a_time() -> None:
     rows = 5
     items = pa.array(np.repeat(np.arange(rows, dtype=np.int8), MAX_LIST_ITEMS // 4))
@@ -220,6 +221,7 @@ print("done")
 """
 
 
+@pytest.mark.nightly(reason="makes more text than an array holds")
 @pytest.mark.slow
 def test_more_text_than_an_array_holds_takes_little_memory(tmp_path: Path) -> None:
     place = str(tmp_path / "data")

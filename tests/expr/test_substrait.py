@@ -76,6 +76,7 @@ def test_a_decimal_has_no_more_digits_than_its_type(operator: str) -> None:
         bind_filter(whole, SCHEMA)
 
 
+@pytest.mark.nightly(reason="parses long chains")
 @pytest.mark.spec("rel-25")
 def test_a_long_chain_takes_time_by_its_length() -> None:
     heads, size = [], 0

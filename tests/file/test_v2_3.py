@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.interop.cases import COLUMNS, assert_same, table
 from tests.planes import large_items, layouts_of, planes_of, sparse_lists
+from tests.trials import trials
 
 from glaive.file.open import create_writer, open_reader
 from glaive.format.fields import LanceSchema
@@ -125,7 +126,7 @@ NESTED: dict[str, tuple[pa.DataType, Any]] = {
 @pytest.mark.sampled(every=9)
 @pytest.mark.spec("sparse-1", "sparse-2", "sparse-3", "sparse-4", "choice-1", "choice-4")
 @pytest.mark.parametrize("name", NESTED)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=trials(40))
 @given(data=st.data())
 def test_any_nesting_survives_sparse_structure(
     tmp_path: Path, name: str, data: st.DataObject

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
+from tests.trials import trials
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
@@ -83,7 +84,7 @@ def check(address_map: AddressMap, where: dict[int, int | None], old: np.ndarray
     assert rows["n"].to_pylist() == np.flatnonzero(kept).tolist()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=trials(150), deadline=None)
 @given(made=groups(), data=st.data())
 def test_every_row_gets_its_new_address(made: list[Group], data: st.DataObject) -> None:
     where = model(made)
@@ -94,7 +95,7 @@ def test_every_row_gets_its_new_address(made: list[Group], data: st.DataObject) 
     check(address_map, where, np.array(old, np.uint64))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=trials(50), deadline=None)
 @given(made=groups())
 def test_surviving_rows_may_be_a_bitmap(made: list[Group]) -> None:
     # A bitmap is ascending, so it can stand only for fragments listed by id.
@@ -105,7 +106,7 @@ def test_surviving_rows_may_be_a_bitmap(made: list[Group]) -> None:
     check(AddressMap.of(packed), where, np.array(list(where), np.uint64))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=trials(50), deadline=None)
 @given(first=groups())
 def test_rewrites_follow_each_other(first: list[Group]) -> None:
     new = [fragment for _, _, some in first for fragment in some]
@@ -169,6 +170,7 @@ def test_groups_that_do_not_fit_are_refused(left: object, old: object, new: obje
         AddressMap.of([(left, old, new)], "some version")  # type: ignore[list-item]  # of any kind
 
 
+@pytest.mark.nightly(reason="maps many rewrites")
 @pytest.mark.spec("rel-25")
 def test_a_map_of_many_rewrites_takes_time_by_their_number_not_by_its_square() -> None:
     begun = process_time()
@@ -184,6 +186,7 @@ def _chain(rewrites: int) -> AddressMap:
     return AddressMap.of_all(moved, "a test")
 
 
+@pytest.mark.nightly(reason="maps many rewrites")
 @pytest.mark.spec("rel-25")
 def test_many_addresses_are_looked_up_once_however_many_rewrites_there_were() -> None:
     whole, looked_up = _chain(5000), addresses(0, np.arange(1 << 20))
@@ -193,6 +196,7 @@ def test_many_addresses_are_looked_up_once_however_many_rewrites_there_were() ->
     assert moved[kept].tolist() == addresses(5000, [0, 1]).tolist()
 
 
+@pytest.mark.nightly(reason="maps many rewrites")
 @pytest.mark.spec("rel-25")
 def test_rows_of_many_rewritten_fragments_are_known_without_a_look_at_each_rewrite() -> None:
     whole = _chain(10_000)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
+from tests.trials import trials
 
 from glaive.errors import CorruptFileError, GlaiveError, UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
@@ -32,7 +33,7 @@ def decoded(data: bytes) -> list[int]:
 
 
 @pytest.mark.spec("rowset-1")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=trials(100), deadline=None)
 @given(rows=st.sets(ROW, max_size=30))
 def test_sets_come_back(rows: set[tuple[int, int]]) -> None:
     given_rows = np.array(sorted((fragment << 32) | row for fragment, row in rows), np.uint64)
@@ -54,7 +55,7 @@ FRAGMENTS = st.dictionaries(st.sampled_from([0, 3, 2**32 - 1]), CONTAINERS, max_
 
 
 @pytest.mark.spec("rowset-1")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=trials(60), deadline=None)
 @given(fragments=st.lists(FRAGMENTS, max_size=5), seed=st.integers(0, 99), shuffled=st.booleans())
 def test_many_sets_have_the_bytes_that_each_has_alone(
     fragments: list[dict[int, tuple[int, int]]], seed: int, *, shuffled: bool
@@ -86,14 +87,14 @@ SOUND = encode_rowset(np.concatenate([addresses(1, [4]), addresses(3, [4, 5])]))
 TWICE = struct.pack("<I", 2) + encode_rowset(addresses(1, [4]))[4:] * 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=trials(60), deadline=None)
 @given(at=st.integers(0, len(SOUND) - 1))
 def test_sets_cut_off_are_refused(at: int) -> None:
     with pytest.raises(CorruptFileError, match="here"):
         decoded(SOUND[:at])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=trials(150), deadline=None)
 @given(at=st.integers(0, len(SOUND) - 1), bit=st.integers(0, 7))
 def test_flipped_bits_are_refused_or_give_a_set(at: int, bit: int) -> None:
     data = bytearray(SOUND)

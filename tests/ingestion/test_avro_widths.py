@@ -59,6 +59,7 @@ def test_batches_of_wide_rows_have_fewer(tmp_path: Path, kind: Any) -> None:
     assert next(batches).nbytes < 65 << 20
 
 
+@pytest.mark.nightly(reason="parses many nulls")
 @pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("kind", [fixed(1024), RECORD])
 @pytest.mark.parametrize("around", ["array", "map", "record"])

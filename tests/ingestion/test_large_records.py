@@ -15,6 +15,7 @@ from glaive.ingestion.formats.ranges import byte_pieces
 from glaive.ingestion.sources import SourceFile
 
 
+@pytest.mark.nightly(reason="unpacks a large record")
 @pytest.mark.sampled(every=3)
 @pytest.mark.spec("rel-24")
 @pytest.mark.parametrize(

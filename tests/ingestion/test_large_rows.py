@@ -14,6 +14,7 @@ from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import list_sources, local_file
 
 
+@pytest.mark.nightly(reason="parses large rows")
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("dictionary", [False, ["kind"]])
 def test_large_rows_come_in_batches_of_64_mib(tmp_path: Path, dictionary: Any) -> None:

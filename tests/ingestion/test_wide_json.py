@@ -83,6 +83,7 @@ def test_later_files_have_the_columns_of_the_first(tmp_path: Path) -> None:
     assert "b.json: 9,000 objects with 9,000 names" in result.output
 
 
+@pytest.mark.nightly(reason="parses wide records")
 @pytest.mark.spec("rel-24")
 def test_records_of_a_wide_table_are_parsed_in_parts(tmp_path: Path) -> None:
     source, rows = tmp_path / "a.json", 40_000

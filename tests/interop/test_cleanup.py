@@ -273,6 +273,7 @@ def test_what_cannot_be_asked_is_refused(path: str, policy: dict[str, Any], what
     assert files(path) == before
 
 
+@pytest.mark.nightly(reason="waits for seconds")
 def test_deleting_can_be_slowed_down(path: str) -> None:
     began = time.monotonic()
     removed = glaive.dataset(path).cleanup_old_versions(NOW, delete_rate_limit=4)

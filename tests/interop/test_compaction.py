@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.overtaken import open_overtaken
+from tests.trials import trials
 
 import glaive
 import glaive.optimize
@@ -80,7 +81,9 @@ SHARE = st.sampled_from([0, 0, 0.05, 0.1, 0.2, 0.5, 0.9])
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=trials(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(layout=st.lists(st.tuples(SIZE, SHARE), min_size=1, max_size=9), data=st.data())
 def test_the_plan_is_that_of_pylance(

@@ -132,6 +132,7 @@ def test_pairs_of_one_partition_are_the_exact_ones(
     assert pairs_of(scoped, uri) == left
 
 
+@pytest.mark.nightly(reason="pairs many rows")
 def test_partitions_of_several_batches_give_every_pair_once(tmp_path: Path) -> None:
     values = np.repeat(np.arange(8300, dtype=np.float32)[:, None], 8, axis=1)
     values[8299] = values[5]

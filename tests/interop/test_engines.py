@@ -415,6 +415,7 @@ def test_an_error_that_duckdb_takes_for_its_own_has_no_addresses(tmp_path: Path)
     assert "Stack Trace" not in str(caught.value)
 
 
+@pytest.mark.nightly(reason="queries a large table")
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("rows_per_file", [10_000, 7], ids=["batches", "small files"])
 def test_structs_within_structs_are_queried_batch_by_batch(

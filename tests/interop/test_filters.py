@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.interop.filter_cases import ROWS, expressions, table
+from tests.trials import trials
 
 import glaive
 from glaive.errors import FilterError
@@ -35,9 +36,6 @@ AT_RUN_TIME = (
 how it estimates the share of rows (``i8 NOT BETWEEN i8 AND i8 * u``)."""
 
 ZERO_TEST = re.compile(r"(?:=|<>) -?0(?:\.0+)?(?![\d.])")
-
-EXAMPLES = max(300, settings().max_examples * 10)
-"""Nightly: 20,000."""
 
 
 class Pair:
@@ -96,7 +94,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
     return [Pair(place, seed) for seed in range(8)]
 
 
-@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=trials(300), suppress_health_check=list(HealthCheck))
 @given(text=expressions(), which=st.integers(0, 7))
 def test_rows_are_those_of_pylance(pairs: list[Pair], text: str, which: int) -> None:
     pair = pairs[which]

@@ -90,6 +90,7 @@ print(kernel.__name__, kernel(data.address, data.size) == before)
 """
 
 
+@pytest.mark.nightly(reason="compiles in several processes")
 def test_a_kernel_outlives_the_module_that_linked_it(compiled_once: tuple[Path, str]) -> None:
     """At the end of a process modules are deleted first, and functions are looked at after it.
 
@@ -141,12 +142,14 @@ def test_code_that_others_may_write_is_not_run(kept: Path, first: str) -> None:
     assert hashed(kept)[:2] == (first, True)
 
 
+@pytest.mark.nightly(reason="compiles in several processes")
 def test_another_processor_has_code_of_its_own(kept: Path, first: str) -> None:
     assert hashed(kept, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")[:2] == (first, True)
     assert len(list(kept.iterdir())) == 2
     assert hashed(kept) == (first, False, "")
 
 
+@pytest.mark.nightly(reason="compiles in several processes")
 @pytest.mark.spec("sec-2")
 def test_settings_of_the_compiler_in_the_working_directory_are_not_read(
     tmp_path: Path, first: str
@@ -163,6 +166,7 @@ def test_settings_of_the_compiler_in_the_working_directory_are_not_read(
     assert [path.read_text() for path in (mine, other)] == ["precious", "precious"]
 
 
+@pytest.mark.nightly(reason="compiles in several processes")
 def test_code_that_was_compiled_by_a_file_of_settings_is_not_kept(
     tmp_path: Path, first: str
 ) -> None:
@@ -185,6 +189,7 @@ def test_code_that_was_compiled_by_a_file_of_settings_is_not_kept(
     assert list(kept.iterdir()) == []
 
 
+@pytest.mark.nightly(reason="compiles in several processes")
 def test_where_nothing_can_be_kept_every_process_compiles(tmp_path: Path, first: str) -> None:
     no_folder = tmp_path / "file"
     no_folder.write_bytes(b"")
@@ -192,6 +197,7 @@ def test_where_nothing_can_be_kept_every_process_compiles(tmp_path: Path, first:
         assert hashed(no_folder)[:2] == (first, True)
 
 
+@pytest.mark.nightly(reason="compiles in several processes")
 def test_of_processes_that_start_together_one_compiles(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda _: hashed(tmp_path / "kept"), range(4)))
@@ -228,6 +234,7 @@ def test_a_kernel_that_calls_the_interpreter_is_refused() -> None:
     assert compile_entry(xxh64.xxh64, "another_symbol")
 
 
+@pytest.mark.nightly(reason="compiles in several processes")
 def test_a_package_in_an_archive_compiles_its_kernels(tmp_path: Path) -> None:
     package = Path(glaive.__file__).parent
     archive = tmp_path / "packages.zip"

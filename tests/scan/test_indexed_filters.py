@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.trials import trials
 
 import glaive
 from glaive.scan.indexed.choice import choose
@@ -71,7 +72,9 @@ def combined(parts: Any) -> Any:
 
 @pytest.mark.sampled(every=2)
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=trials(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(condition=st.recursive(TESTS, combined, max_leaves=5))
 def test_the_rows_are_those_that_a_scan_finds(dataset: glaive.LanceDataset, condition: str) -> None:

@@ -14,6 +14,7 @@ from glaive import FragmentMetadata, LanceOperation
 FRAGMENTS, COLUMNS = 12_000, 4
 
 
+@pytest.mark.nightly(reason="plans for many thousand fragments")
 @pytest.mark.spec("rel-25")
 def test_rows_of_all_fragments_are_not_added_up_for_each_list_of_each_fragment(
     tmp_path: Path,

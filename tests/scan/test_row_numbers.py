@@ -101,6 +101,7 @@ def test_row_ids_in_files_are_not_kept_decoded(tmp_path: Path) -> None:
     assert taken[0]["_rowid"].to_pylist() == [3] * 12
 
 
+@pytest.mark.nightly(reason="numbers billions of rows")
 @pytest.mark.spec("rel-24")
 def test_row_ids_in_files_that_have_few_bytes_are_not_all_kept_to_find_some(
     tmp_path: Path,

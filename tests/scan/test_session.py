@@ -162,6 +162,7 @@ def test_two_of_10000_columns_cost_requests_and_bytes_of_two(wide: str) -> None:
     assert store.bytes_read < 200_000
 
 
+@pytest.mark.nightly(reason="makes files of 10,000 columns")
 def test_two_of_10000_columns_cost_memory_of_two(wide: str) -> None:
     opened, _ = counted(wide)
     names = ["column 3", "column 9876"]

@@ -245,6 +245,7 @@ def test_pages_with_symbols_or_items_of_their_own_are_read_together(
         assert not len(alone), field.name
 
 
+@pytest.mark.nightly(reason="makes large values")
 @pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("inside", ["text", "lists", "members"])

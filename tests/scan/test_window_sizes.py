@@ -92,6 +92,7 @@ def test_filtered_streams_have_larger_ones(dataset: LanceDataset) -> None:
     assert largest(again.to_batches(batch_size=ALL_IN_ONE, filter="id >= 0")) <= 68 * MB
 
 
+@pytest.mark.nightly(reason="makes large rows")
 @pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-24")
 @pytest.mark.parametrize("version", ["2.0", "2.1"])

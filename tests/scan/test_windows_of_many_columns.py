@@ -35,6 +35,7 @@ for batches in streams:
 """
 
 
+@pytest.mark.nightly(reason="makes rows of thousands of columns")
 @pytest.mark.sampled(every=3)
 @pytest.mark.spec("rel-24")
 @pytest.mark.parametrize(("version", "deleted"), [("2.1", False), ("2.1", True), ("2.0", False)])
@@ -88,6 +89,7 @@ print(sum(rows for rows, _ in sizes), peak() - before)
 """
 
 
+@pytest.mark.nightly(reason="makes rows of thousands of columns")
 @pytest.mark.sampled(every=6)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says how much was held")
 @pytest.mark.spec("rel-24")
@@ -129,6 +131,7 @@ print(rows, peak() - before)
 """
 
 
+@pytest.mark.nightly(reason="makes rows of thousands of columns")
 @pytest.mark.sampled(every=2)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says how much was held")
 @pytest.mark.spec("rel-24")

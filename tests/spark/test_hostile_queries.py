@@ -38,6 +38,7 @@ def test_a_query_that_is_nested_too_deeply_is_refused(query: str) -> None:
         tables_in(query)
 
 
+@pytest.mark.nightly(reason="parses long conditions")
 @pytest.mark.spec("rel-25")
 def test_a_condition_of_many_tests_takes_time_by_its_length() -> None:
     def seconds(count: int) -> float:

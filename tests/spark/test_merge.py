@@ -99,6 +99,7 @@ def _with_ids(uri: str) -> list[dict[str, Any]]:
     return glaive.dataset(uri).to_table(["id"], with_row_id=True).to_pylist()
 
 
+@pytest.mark.nightly(reason="another merge on Spark")
 def test_the_first_clause_whose_condition_holds_applies(
     table: LanceTable, changes: DataFrame, uri: str
 ) -> None:
@@ -251,6 +252,7 @@ def test_an_or_behind_a_raw_text_that_ends_in_a_backslash_is_seen(
     assert found == [{"id": 1, "n": 100}, {"id": 2, "n": 22}, {"id": 3, "n": 30}]
 
 
+@pytest.mark.nightly(reason="another merge on Spark")
 def test_keys_of_other_types_match_as_spark_compares_them(spark: SparkSession, uri: str) -> None:
     rows = pa.table(
         {

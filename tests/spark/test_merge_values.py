@@ -145,6 +145,7 @@ def test_a_column_is_not_taken_for_one_whose_name_differs_in_case(
         table.merge(source, "t.id = s.id").whenMatchedUpdateAll().execute()
 
 
+@pytest.mark.nightly(reason="another merge on Spark")
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", ["a`b", "`n`", "``", "*"])
 def test_columns_may_have_any_names(spark: SparkSession, uri: str, name: str) -> None:

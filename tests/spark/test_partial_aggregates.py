@@ -120,6 +120,7 @@ def test_answers_and_types_are_those_of_spark(
     assert "grouped by" in capsys.readouterr().out
 
 
+@pytest.mark.nightly(reason="more queries on Spark")
 def test_other_queries_are_left_to_spark(
     spark: SparkSession, items: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,6 +125,7 @@ def test_blobs_are_read_as_descriptors_or_bytes(tmp_path: Path, version: str) ->
     assert [row["b"] for row in whole] == [b"abc", None, b""]
 
 
+@pytest.mark.nightly(reason="makes large values")
 def test_large_values_that_compress_well_are_read_in_bounded_memory(uri: str) -> None:
     values = (sha512(bytes(number)).hexdigest().encode() * 8192 for number in range(500))
     rows = (pa.record_batch({"image": pa.array([value])}) for value in values)

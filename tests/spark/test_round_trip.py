@@ -58,6 +58,7 @@ def test_all_types_survive_reading_and_writing(spark: SparkSession, tmp_path: Pa
     assert copied.equals(original)
 
 
+@pytest.mark.nightly(reason="another way to read with Spark")
 def test_metadata_survives_select_filter_join_and_cache(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -182,6 +183,7 @@ def test_writing_works_from_any_thread(spark: SparkSession, uri: str) -> None:
     assert ids(uri) == [0, 1, 2]
 
 
+@pytest.mark.nightly(reason="another way to read with Spark")
 def test_relative_paths_are_those_of_this_process(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +293,7 @@ def test_a_value_that_does_not_fit_leaves_nothing_visible(spark: SparkSession, u
     assert glaive.dataset(uri).version == 1
 
 
+@pytest.mark.nightly(reason="another error of Spark's writer")
 def test_a_vector_of_another_length_names_the_column(spark: SparkSession, uri: str) -> None:
     with pytest.raises(
         SchemaError, match="column 'emb': expected lists of 3 items, found one of 2"
@@ -320,6 +323,7 @@ def test_columns_come_in_the_order_asked_for(spark: SparkSession, uri: str) -> N
     assert plain.where("id = 2").collect()[0]["emb"] == [2.0, -2.0]
 
 
+@pytest.mark.nightly(reason="another way to read with Spark")
 def test_earlier_versions_are_read_by_number(spark: SparkSession, uri: str) -> None:
     glaive.spark.write(numbers(spark, 3), uri)
     glaive.spark.write(numbers(spark, 4), uri, mode="append")
@@ -385,6 +389,7 @@ def test_a_schema_the_user_gives_chooses_and_converts_columns(
     assert sorted(frame.collect()) == [("n0", 0), ("n1", 1), ("n2", 2)]
 
 
+@pytest.mark.nightly(reason="another way to read with Spark")
 def test_large_fragments_are_read_by_several_tasks(spark: SparkSession, uri: str) -> None:
     glaive.write_dataset(pa.table({"id": np.arange(100_000)}), uri)
 
@@ -438,6 +443,7 @@ def test_spark_s_own_reader_names_an_unknown_option(spark: SparkSession, uri: st
         spark.read.format("lance").option("colums", "id").load(uri)
 
 
+@pytest.mark.nightly(reason="another error of Spark's writer")
 def test_times_below_a_microsecond_are_refused_unless_told_otherwise(
     spark: SparkSession, uri: str
 ) -> None:
@@ -531,6 +537,7 @@ def test_a_view_without_a_path_says_what_to_do(spark: SparkSession) -> None:
 # --- files ------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly(reason="another way to read with Spark")
 def test_files_are_read_by_their_names(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,x\n1,NA\n2,0.5\n")
     (tmp_path / "b.jsonl").write_text('{"id": 1, "l": [1, 2]}\n')

@@ -127,6 +127,7 @@ def export(opened: OpenedVersion) -> Sequence[Any]:
     return runner.tasks
 
 
+@pytest.mark.nightly(reason="plans for a million fragments")
 @pytest.mark.sampled(every=12)
 @pytest.mark.parametrize(
     "plan", [deletion, update, added_columns, merge, index_build, index_update, clustering, export]

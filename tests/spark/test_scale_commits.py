@@ -192,7 +192,7 @@ COUNTS = [
 ]
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize(("kind", "count"), COUNTS)
 def test_a_commit_of_many_fragments_holds_little(kind: str, count: int, tmp_path: Path) -> None:
     work, commit, expected = KINDS[kind]

@@ -134,6 +134,7 @@ def test_a_first_batch_with_a_start_of_another_source_is_refused(
     assert dataset.version == 2
 
 
+@pytest.mark.nightly(reason="starts one more Java")
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("options", [{}, {"maxFilesPerTrigger": 1}])
 def test_a_query_that_was_killed_in_its_first_batch_loses_no_rows(

@@ -50,6 +50,7 @@ def source(tmp_path: Path) -> glaive.LanceDataset:
     return glaive.write_dataset(more, uri, mode="append")
 
 
+@pytest.mark.nightly(reason="another stream")
 def test_a_stream_copies_a_dataset_and_follows_it(
     spark: SparkSession, source: glaive.LanceDataset, tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_batch_whose_acknowledgement_was_lost_is_not_written_again(
     assert ids(target) == [1, 2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.nightly(reason="another stream")
 def test_counts_of_a_stream_replace_those_before(
     spark: SparkSession, source: glaive.LanceDataset, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def table(ids: list[int]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=STORED)
 
 
+@pytest.mark.nightly(reason="more types on Spark")
 @pytest.mark.spark
 def test_decimals_of_a_frame_are_stored_as_they_were(spark: SparkSession, uri: str) -> None:
     frame = spark.createDataFrame(ROWS, COLUMNS)

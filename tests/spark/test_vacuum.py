@@ -55,6 +55,7 @@ def jobs(spark: SparkSession) -> Iterator[Callable[[], int]]:
     context.setLocalProperty("spark.jobGroup.id", None)
 
 
+@pytest.mark.nightly(reason="cleans up many files")
 def test_a_clean_up_of_many_files_lists_and_deletes_in_tasks(
     spark: SparkSession, store: LocalStore, jobs: Callable[[], int]
 ) -> None:

@@ -77,6 +77,7 @@ def by_pipeline(spark: SparkSession, place: str, allowed: dict[str, Any]) -> lis
     return [bytes(value) for value in pq.read_table(folder / "files")["b"].to_pylist()]
 
 
+@pytest.mark.nightly(reason="every way to read on Spark")
 @pytest.mark.sampled(every=8)
 @pytest.mark.spark
 @pytest.mark.parametrize(

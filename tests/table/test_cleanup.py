@@ -427,6 +427,7 @@ def test_a_folder_stays_if_a_writer_fills_it_after_the_plan(
     assert store.head(f"{INDEX}/index.idx").size == 1
 
 
+@pytest.mark.nightly(reason="plans for many versions")
 def test_a_plan_holds_few_versions_at_a_time(store: LocalStore) -> None:
     base = create(store)
     (fragment,) = append(base).operation.fragments

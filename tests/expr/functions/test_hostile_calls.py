@@ -162,6 +162,7 @@ def test_what_a_list_is_made_of_counts_with_all_its_bytes(text: str, kind: Any) 
     assert len(evaluate(text, table.slice(1))[0]) == 100_000
 
 
+@pytest.mark.nightly(reason="makes large constants")
 @pytest.mark.sampled(every=2)
 @pytest.mark.spec("rel-25")
 @pytest.mark.parametrize("term", ["s = repeat('x', {})", "s = concat('{}', repeat('x', {}))"])

@@ -77,6 +77,7 @@ def test_truncated_files_are_refused(tmp_path: Path) -> None:
             open_reader(LocalStore(tmp_path), "damaged.lance")
 
 
+@pytest.mark.nightly(reason="reads many damaged files")
 def test_memory_stays_bounded_when_tables_lie(tmp_path: Path) -> None:
     whole = _write(tmp_path, table("string", ROWS))
     tracemalloc.start()

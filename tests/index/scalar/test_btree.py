@@ -56,6 +56,7 @@ def test_merged_segments_have_the_rows_of_all(tmp_path: Path, memory_limit: int,
         check(path, "x", condition)
 
 
+@pytest.mark.nightly(reason="builds an index several times")
 @pytest.mark.sampled(every=2)
 @pytest.mark.spec("btree-2")
 @pytest.mark.parametrize("memory_limit", [1, 1 << 30])

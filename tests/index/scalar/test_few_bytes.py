@@ -49,6 +49,7 @@ def repeated(text: str) -> pa.Table:
     return pa.table({"t": pa.array([text]).take(pa.array([0] * ROWS))})
 
 
+@pytest.mark.nightly(reason="merges long texts")
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("how", ["compact", "optimize"])
 def test_long_texts_that_repeat_are_maintained_some_at_a_time(tmp_path: Path, how: str) -> None:

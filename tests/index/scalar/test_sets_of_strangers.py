@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 from tests.index.test_address_map import Rows, addresses
+from tests.trials import trials
 
 import glaive
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
@@ -110,7 +111,7 @@ RUNS = st.lists(st.tuples(st.integers(0, 400_000), st.integers(1, 90_000)), max_
 SINGLE = st.sets(st.integers(0, 500_000), max_size=20)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=trials(40), deadline=None)
 @given(sets=st.dictionaries(st.sampled_from([0, 5, 2**31]), st.tuples(RUNS, SINGLE), max_size=3))
 def test_sets_have_their_rows_however_these_are_stored(sets: dict[int, Any]) -> None:
     bitmaps = {}

@@ -309,6 +309,7 @@ def shared(doublings: int, letters: int) -> bytes:
     return bytes(data) + struct.pack("<QQI", 1 << doublings, root, 0)
 
 
+@pytest.mark.nightly(reason="reads tokens of many megabytes")
 @pytest.mark.spec("rel-25")
 def test_the_letters_of_a_few_long_tokens_are_read_one_by_one(
     monkeypatch: pytest.MonkeyPatch,

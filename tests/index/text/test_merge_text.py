@@ -175,6 +175,7 @@ def test_memory_decides_how_many_partitions_there_are() -> None:
     assert together.get(name) == parts.get(name)
 
 
+@pytest.mark.nightly(reason="builds an index of much text")
 def test_memory_of_a_build_stays_within_the_limit() -> None:
     batches = [texts(5000, seed) for seed in range(8)]
     built(RowsInMemory(batches[:1]))

@@ -30,6 +30,7 @@ def test_ngrams_longer_than_a_token_may_be_take_no_memory() -> None:
     assert most < 50 << 20
 
 
+@pytest.mark.nightly(reason="makes ngrams of a long text")
 @pytest.mark.spec("rel-25")
 def test_ngrams_of_a_text_are_not_as_many_as_the_square_of_its_characters() -> None:
     options = {"min_ngram_length": 1, "max_ngram_length": 2**32 - 1, "max_token_length": None}
