@@ -30,6 +30,7 @@ from glaive.errors import (
 from glaive.hdfs import check_hdfs_client
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_named_secrets, without_values
+from glaive.io.fsspec_archives import refuse_unpacked
 from glaive.io.fsspec_asking import asked, is_there, list_folder, look_up
 from glaive.io.fsspec_chain import refuse_this_machine, with_other_secrets, without_cache
 from glaive.io.fsspec_entries import checked, listed_of, meta_of, named_files
@@ -182,6 +183,7 @@ class FsspecStore(ObjectStore):
     def get(self, path: str) -> pa.Buffer:
         """Return a whole object. One request."""
         key = self._key(path)
+        refuse_unpacked(self, key, path)
         data = self.asked(path, "read", lambda: self.system.cat_file(key))
         self.counters.add_read(1, len(data))
         return pa.py_buffer(data)
@@ -370,6 +372,7 @@ class FsspecReader(RemoteReader):
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Return one buffer per range, in order."""
+        refuse_unpacked(self._store, self._key, self._relative)
         check_ranges(self.path, ranges, self.size)
         joined = coalesce(ranges)
         responses = side_by_side(self._fetch, joined.requests)

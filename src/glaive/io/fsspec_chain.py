@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from glaive.errors import OptionError
 
 __all__ = [
+    "archives_of",
     "chain_of",
     "finds_itself",
     "refuse_this_machine",
@@ -88,12 +89,17 @@ def _keeps_parts(system: Any) -> bool:
 
 def _holding(system: Any) -> list[Any]:
     """The file systems that have the archives which a file system shows, at any depth."""
+    return [one for archive in archives_of(system) for one in chain_of(archive.of.fs)]
+
+
+def archives_of(system: Any) -> list[Any]:
+    """The file systems of archives that one works through, and those of archives around these."""
     found: list[Any] = []
     for one in (looked_at := chain_of(system)):
         holder = getattr(getattr(one, "of", None), "fs", None)
         if holder is not None and len(looked_at) < _MOST:
-            found += (held := chain_of(holder))
-            looked_at += held
+            found.append(one)
+            looked_at += chain_of(holder)
     return found
 
 

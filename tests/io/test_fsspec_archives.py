@@ -1,0 +1,125 @@
+"""Archives that fsspec opens hold what they say, and not what a few bytes of them stand for."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.config import settings
+from glaive.errors import LimitError
+from glaive.io.uri import open_store
+from glaive.types import ByteRange
+
+pytest.importorskip("fsspec", reason="install the extra 'fsspec'")
+
+pytestmark = pytest.mark.spec("rel-24")
+
+MOST = settings.max_decoded_bytes_per_page
+LAST = b"the end"
+KINDS = ("_versions", "_deletions", "_refs", "data")
+USES: dict[str, Callable[[str], object]] = {
+    "_versions": glaive.dataset,
+    "_deletions": lambda uri: glaive.dataset(uri).to_table(),
+    "_refs": lambda uri: glaive.dataset(uri).tags.list(),
+    "data": lambda uri: glaive.dataset(uri).to_table(),
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    dataset = glaive.write_dataset(pa.table({"id": range(9)}), tmp_path / "t")
+    dataset.delete("id = 3")
+    dataset.tags.create("first", 1)
+    return tmp_path / "t"
+
+
+def files_of(place: Path) -> list[Path]:
+    return sorted(path for path in place.rglob("*") if path.is_file())
+
+
+def first_of(place: Path, kind: str) -> str:
+    """The name of a file of a kind, for manifests that of the newest one."""
+    return next(path.name for path in files_of(place / kind) if path.name.count(".") == 1)
+
+
+def sparse(name: str, size: int) -> tuple[tarfile.TarInfo, io.BytesIO]:
+    """A file of zeros with some last bytes, of which an archive has only these."""
+    where = f"1\n{size - len(LAST)}\n{len(LAST)}\n".encode().ljust(512, b"\0")
+    entry = tarfile.TarInfo(name)
+    entry.size = len(where) + len(LAST)
+    entry.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": name,
+        "GNU.sparse.realsize": f"{size}",
+    }
+    return entry, io.BytesIO(where + LAST)
+
+
+def archive(place: Path, name: str, size: int) -> str:
+    """The URI of a dataset in an archive, in which a file of some name has a hole of that size."""
+    target = place.with_suffix(".tar")
+    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
+        for path in files_of(place):
+            inside = f"t/{path.relative_to(place)}"
+            if path.name == name:
+                tar.addfile(*sparse(inside, size))
+            else:
+                tar.add(path, inside)
+    return f"fsspec+tar://t::{target}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_of_holes_in_an_archive_is_refused(kind: str, place: Path) -> None:
+    name, size = first_of(place, kind), 1 << 40
+    with pytest.raises(LimitError, match=rf"{name} would unpack to {size} bytes, out of an archi"):
+        USES[kind](archive(place, name, size))
+
+
+def test_a_range_of_it_is_refused_too(place: Path) -> None:
+    (place / "0.lance").touch()
+    store = open_store(archive(place, "0.lance", 1 << 40))
+    for read in (
+        lambda: store.open("0.lance", size=1 << 40).read([ByteRange(0, 1 << 39)]),
+        lambda: store.open("0.lance").tail(100),
+    ):
+        with pytest.raises(LimitError, match=r"0\.lance would unpack to"):
+            read()
+
+
+@pytest.mark.parametrize("around", ["zip://t", "dir://t::zip://", "zip://t::zip://inner.zip"])
+def test_a_file_that_an_archive_has_packed_is_refused(around: str, tmp_path: Path) -> None:
+    """Out of some bytes, also where these are in another archive, and shown as a folder."""
+    inner, outer = tmp_path / "inner.zip", tmp_path / "outer.zip"
+    with zipfile.ZipFile(inner, "w", zipfile.ZIP_BZIP2) as packed:
+        packed.writestr("t/zeros", bytes(1 << 20))
+        packed.getinfo("t/zeros").file_size = size = MOST + 1  # a gigabyte takes a minute to pack
+        packed.writestr("t/noise", os.urandom(10_000))
+    with zipfile.ZipFile(outer, "w") as packed:
+        packed.write(inner, "inner.zip")
+    store = open_store(f"fsspec+{around}::{outer if 'inner' in around else inner}")
+    with pytest.raises(LimitError, match=rf"zeros would unpack to {size} bytes, out of an archive"):
+        store.get("zeros")
+    assert len(store.get("noise")) == 10_000
+
+
+@pytest.mark.parametrize("way", ["zip://t::{}.zip", "tar://t::{}.tar", "dir://t::tar://::{}.tar"])
+def test_other_archives_are_read(way: str, place: Path) -> None:
+    with zipfile.ZipFile(place.with_suffix(".zip"), "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in files_of(place):
+            packed.write(path, f"t/{path.relative_to(place)}")
+    archive(place, "none", 0)
+    uri = f"fsspec+{way.format(place)}"
+    assert glaive.dataset(uri).to_table() == glaive.dataset(place).to_table()
+    assert glaive.dataset(uri).tags.list().keys() == {"first"}
+    store = open_store(archive(place, "none", 0))
+    with pytest.raises(glaive.errors.ObjectNotFoundError):
+        store.get("none")
