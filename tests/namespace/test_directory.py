@@ -714,6 +714,29 @@ def test_taking_out_a_table_hides_none_that_its_link_leads_to(tmp_path: Path) ->
 
 
 @pytest.mark.spec("sec-14")
+def test_no_mark_is_put_where_a_link_takes_the_place_of_a_table_after_the_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, mine = tmp_path / "shop", tmp_path / "mine"
+    other = connect("dir", {"root": str(mine)})
+    for catalogue in (other, connect("dir", {"root": str(root)})):
+        call(catalogue, "create_table", ["t"], ipc())
+    look = LocalStore.link_out
+
+    def look_too_early(store: LocalStore, folder: str) -> str | None:
+        found = look(store, folder)
+        if not folder and not (tmp_path / "moved").exists():  # the last look
+            (root / "t.lance").rename(tmp_path / "moved")
+            (root / "t.lance").symlink_to(mine / "t.lance")
+        return found
+
+    monkeypatch.setattr(LocalStore, "link_out", look_too_early)
+    with pytest.raises(GlaiveError, match=r"cannot write .* is a link to"):
+        call(connect("dir", {"root": str(root)}), "deregister_table", ["t"])
+    assert call(other, "list_tables", []).tables == ["t"]
+
+
+@pytest.mark.spec("sec-14")
 @pytest.mark.parametrize("link", ["__manifest", "__manifest/_versions"])
 def test_a_catalogue_does_not_change_another_one_that_its_manifest_table_is_a_link_to(
     tmp_path: Path, link: str

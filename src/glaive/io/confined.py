@@ -29,6 +29,7 @@ __all__ = [
     "real_path",
     "remove_folder",
     "unlink_all",
+    "write_mark",
 ]
 
 _BY_DESCRIPTOR: Final = (
@@ -38,6 +39,7 @@ _BY_DESCRIPTOR: Final = (
 """Whether the system supports names relative to the descriptor of a folder; Windows does not."""
 
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+_MARK: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _MAX_LINKS: Final = 40
 """Links followed in one path; the limit of Linux."""
 
@@ -122,6 +124,24 @@ def remove_folder(folder: int | str, name: str) -> None:
     except OSError as error:
         if error.errno not in _NOT_REMOVED:
             raise
+
+
+def write_mark(folder: int | str, name: str, data: bytes, *, fsync: bool = False) -> None:
+    """Write some bytes as a file of an opened folder, in the place of one or of a link.
+
+    With ``fsync`` they are forced to disk.
+    """
+    unlink_all(folder, [name])
+    at, path = (folder, name) if isinstance(folder, int) else (None, f"{folder}/{name}")
+    fd = os.open(path, _MARK, 0o666, dir_fd=at)
+    try:
+        os.write(fd, data)
+        if fsync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    if fsync:
+        sync_folder(folder)
 
 
 @contextmanager

@@ -18,7 +18,14 @@ import pyarrow as pa
 
 from glaive.config import settings
 from glaive.errors import StoreError
-from glaive.io.confined import LeadsOutError, is_link, opened_folder, remove_folder, unlink_all
+from glaive.io.confined import (
+    LeadsOutError,
+    is_link,
+    opened_folder,
+    remove_folder,
+    unlink_all,
+    write_mark,
+)
 from glaive.io.exclusive import remove_unfinished
 from glaive.io.failures import from_system
 from glaive.io.listing import (
@@ -183,6 +190,17 @@ class LocalStore(ObjectStore):
                 os.close(fd)
         except OSError:
             return False
+
+    def mark(self, path: str, data: bytes) -> None:
+        """Write a small file where files may be deleted, not behind a link that leads elsewhere."""
+        full = self.full(path)
+        try:
+            with self._reached(_folder_of(path)) as at:
+                write_mark(at, full.rpartition("/")[2], data, fsync=self.fsync)
+        except LeadsOutError as error:
+            raise StoreError(f"cannot write {full}: {error}. {_ALLOW}") from None
+        except OSError as error:
+            raise from_system(error, full, "write") from None
 
     def create(self, path: str) -> LocalSink:
         """Start writing a file; its directory is made when there is none."""

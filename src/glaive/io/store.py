@@ -317,6 +317,10 @@ class ObjectStore(ABC):
         """
         return False
 
+    def mark(self, path: str, data: bytes) -> None:
+        """Write a small object, not behind a link: what it says would be said of another folder."""
+        self.put(path, [data])
+
     # ------------------------------------------------------------ deleting, links
 
     def discard(self, paths: Sequence[str], *, own: bool = True) -> None:

@@ -81,6 +81,9 @@ class WrappedStore(ObjectStore):
     def rewrite(self, path: str, data: bytes) -> bool:
         return self.inner.rewrite(path, data)
 
+    def mark(self, path: str, data: bytes) -> None:
+        self.inner.mark(path, data)
+
     def create(self, path: str) -> Sink:
         return self.inner.create(path)
 

@@ -238,6 +238,8 @@ def mark_deregistered(store: ObjectStore, folder: str) -> None:
     ------
     PermissionDeniedError
         A link leads to it: the mark would hide the table that lies there, too.
+    StoreError
+        One does since this was looked at, or the store failed.
     """
     reason = _link_to(store, folder)
     if reason is not None:
@@ -245,7 +247,7 @@ def mark_deregistered(store: ObjectStore, folder: str) -> None:
             f"nothing in {store.full(folder)} is marked as deregistered: {reason} The table that "
             "lies there would be taken out as well. Delete the link to take out this one"
         )
-    store.put(f"{folder}/{DEREGISTERED}", [_CONTENT])
+    open_folder(store, folder).mark(DEREGISTERED, _CONTENT)
 
 
 def remove_markers(store: ObjectStore, folder: str) -> None:
