@@ -87,6 +87,8 @@ ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reaso
         ("Exception: Python worker exited unexpectedly (crashed).", "Python worker exited"),
         (LOST, r"ExecutorLostFailure .* exit code 137 \(on 10\.0\.0\.7 executor 2\)"),
         ("x\nJob 7 cancelled because SparkContext was shut down\n\tat", "Job 7 cancelled because"),
+        ("(java.io.IOException) Stream closed\n\nJVM stack", r"the processes of its Python exited"),
+        ("o1.save.\n: java.io.IOException: Broken pipe\n\tat", "the processes of its Python"),
         ("Cannot call methods on a stopped SparkContext.", "on a stopped SparkContext"),
         ("(org.x.Y) [INVALID_HANDLE.SESSION_CLOSED] The handle 0 is invalid.", r"The handle 0 is"),
         ("[NO_ACTIVE_SESSION] No active Spark session found.", "No active Spark session found"),

@@ -72,6 +72,9 @@ CLOSED = re.compile(
 CRASHED = re.compile("Python worker exited unexpectedly")
 """Without a task: the process in which Spark commits what a source has written."""
 
+ALL_CRASHED = re.compile(r"java\.io\.IOException\)?:? (?:Stream closed|Broken pipe)")
+"""The same, and the process that starts such ones: Spark writes to it which of them may end."""
+
 LOST_ROWS = re.compile(r"Checkpoint block \S+ not found")
 """Rows of which the cluster kept the only copy: they are not computed once more."""
 
@@ -192,6 +195,8 @@ def _lost(text: str) -> str | None:
         return f"{task[2].strip().rstrip('.')}{where}"
     if UNREACHABLE.search(text):
         return "the server of Spark Connect does not answer, and may still go on with it"
+    if ALL_CRASHED.search(text):
+        return "the processes of its Python exited unexpectedly"
     reasons = (STOPPED, CLOSED, CRASHED, LOST_ROWS)
     stopped = next(filter(None, (reason.search(text) for reason in reasons)), None)
     return None if stopped is None else stopped[0].strip().rstrip(".")
