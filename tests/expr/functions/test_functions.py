@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import date
 from pathlib import Path
 from time import process_time
@@ -94,6 +95,23 @@ def test_distances_of_long_texts_are_refused_as_they_take_the_square_of_the_time
     assert values("levenshtein(s, repeat('b', 3000))", s=["a" * 3000]) == [3000]
     with pytest.raises(FilterError, match="levenshtein: texts of 8193 and 8193 characters"):
         values("levenshtein(s, repeat('b', 8193))", s=["a" * 8193])
+
+
+@pytest.mark.spec("rel-25")
+def test_the_distance_of_a_long_text_from_a_short_one_takes_no_step_for_each_letter() -> None:
+    long, calls = "a" * 150_000, 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        found = values("levenshtein(s, 'bab')", s=[long, f"{long}bab{long}", ""])
+    finally:
+        sys.setprofile(None)
+    assert found == [len(long) - 1, 2 * len(long), 3]
+    assert calls < len(long)
 
 
 @pytest.mark.spec("rel-25")

@@ -37,6 +37,9 @@ _OTHER_LOWER = "[İΣ]"
 _MOST_PAIRS: Final = 2**26
 """Pairs of characters that `levenshtein` compares for one row: half a second."""
 
+_BLOCK: Final = 2**16
+"""Characters of the longer text that `levenshtein` compares at a time with each of the other."""
+
 _MOST_LETTERS: Final = 100_000
 """Characters that `translate` replaces: each row may have others."""
 
@@ -246,15 +249,20 @@ def _distance(left: str, right: str) -> int:
             f"levenshtein: texts of {len(left)} and {len(right)} characters; the product of the "
             f"lengths may be {_MOST_PAIRS} at most"
         )
-    if len(left) < len(right):
-        left, right = right, left
-    letters = np.array([ord(letter) for letter in right], np.int64)
-    steps = np.arange(len(right) + 1)
-    row = steps.copy()
-    for number, letter in enumerate(left, 1):
-        other = np.empty_like(row)
-        other[0] = number
-        other[1:] = np.minimum(row[:-1] + (letters != ord(letter)), row[1:] + 1)
-        # Insertions: a value propagates to the right, plus one per step.
-        row = np.minimum.accumulate(other - steps) + steps
-    return int(row[-1])
+    longer, shorter = (left, right) if len(left) >= len(right) else (right, left)
+    # Distances of each beginning of the shorter text from the blocks of the longer one so far.
+    edge = list(range(len(shorter) + 1))
+    for start in range(0, len(longer), _BLOCK):
+        letters = np.frombuffer(longer[start : start + _BLOCK].encode("utf-32-le"), np.uint32)
+        steps = np.arange(len(letters) + 1)
+        row = edge[0] + steps
+        ends = [row[-1]]
+        for number, letter in enumerate(shorter, 1):
+            other = np.empty_like(row)
+            other[0] = edge[number]
+            other[1:] = np.minimum(row[:-1] + (letters != ord(letter)), row[1:] + 1)
+            # Insertions: a value propagates to the right, plus one per step.
+            row = np.minimum.accumulate(other - steps) + steps
+            ends.append(row[-1])
+        edge = ends
+    return int(edge[-1])
