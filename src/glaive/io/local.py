@@ -129,9 +129,9 @@ class LocalStore(ObjectStore):
 
     def get(self, path: str) -> pa.Buffer:
         """Read a whole file into memory."""
-        # Metadata is always read as a whole. Values of blobs may have holes; it, and records of
-        # runs, have none.
-        with_holes = not path.startswith("_") and not path.endswith(".json")
+        # Metadata is always read as a whole. Values of blobs may have holes; it, records of runs
+        # and sources of a conversion have none.
+        with_holes = not path.startswith("_") and not path.endswith((".json", ".parquet"))
         data = read_whole(self.full(path), with_holes=with_holes)
         self.counters.add_read(1, len(data))
         return pa.py_buffer(data)

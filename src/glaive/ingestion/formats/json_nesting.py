@@ -15,6 +15,7 @@ import pyarrow as pa
 from glaive.arrow.nesting import MAX_NESTING, without_json_strings
 from glaive.ingestion.formats.json_cells import count_names, refuse_many_cells
 from glaive.ingestion.formats.json_nulls import refuse_null_records
+from glaive.io.holes import refuse_holes
 
 __all__ = ["check_files", "open_lines", "refuse_deep"]
 
@@ -80,6 +81,8 @@ def check_files(paths: Iterable[str], columns: int = 0) -> None:
     pyarrow.ArrowInvalid
         A file is nested too deeply, has a line of more than 1 GiB or a record that is null, stands
         for too many values, or cannot be decompressed.
+    CorruptFileError
+        It has large holes, which are no text.
     """
     for path in paths:
         try:
@@ -94,6 +97,8 @@ def _check_file(path: str, columns: int) -> int:
     """Check a file, given the columns of those before it; returns how many there are then."""
     first = True
     with open_lines(path) as source:
+        if isinstance(source, pa.OSFile):
+            refuse_holes(source.fileno(), source.size(), path)
         rest = b""
         while True:
             # More at a time of a long line, which would be copied again with each part.
