@@ -103,6 +103,25 @@ def test_a_journal_that_is_no_file_is_an_error(tmp_path: Path, make: Callable[[P
         Checkpoint.open(tmp_path / "done", "job")
 
 
+@pytest.mark.spec("rel-26")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs devices")
+def test_a_device_in_the_place_of_a_file_is_not_written_to(tmp_path: Path) -> None:
+    """SQLite would take it for a new file, of which it is the first to write."""
+    (tmp_path / "done").symlink_to(os.devnull)
+    with pytest.raises(OptionError, match=f"{os.devnull} is no file"):
+        Checkpoint.open(tmp_path / "done", "job")
+
+
+@pytest.mark.spec("rel-42")
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs what cannot be read")
+def test_a_journal_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+    Checkpoint.open(tmp_path / "done", "job")
+    (journal := tmp_path / "done-journal").unlink(missing_ok=True)
+    journal.symlink_to("/proc/self/mem")  # its beginning is no memory of this process
+    with pytest.raises(OptionError, match=r"done-journal cannot be read: Input/output error"):
+        Checkpoint.open(tmp_path / "done", "job")
+
+
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "a view": (
         "DROP TABLE manifests",

@@ -54,10 +54,11 @@ def connect_checked(
     Raises
     ------
     sqlite3.Error
-        It cannot be opened, or its journal is no file, or names another one; or a file of its log
-        has another name as well.
+        It cannot be opened, or it or its journal is no file; or the journal names another one, or
+        cannot be read; or a file of its log has another name as well.
     """
     real = os.path.realpath(path)
+    _refuse_device(real)
     _refuse_shared_log(real)
     journal = f"{real}-journal"
     if _end_of(journal, len(_NAMES_ANOTHER)) == _NAMES_ANOTHER:
@@ -101,7 +102,7 @@ def _end_of(path: str, size: int) -> bytes:
     Raises
     ------
     sqlite3.DatabaseError
-        It is something else, such as a pipe, which SQLite would wait for.
+        It is something else, such as a pipe, which SQLite would wait for; or the system fails.
     """
     try:
         fd = os.open(path, READING)
@@ -113,8 +114,20 @@ def _end_of(path: str, size: int) -> bytes:
             raise sqlite3.DatabaseError(f"{path} is no file")
         os.lseek(fd, max(0, state.st_size - size), os.SEEK_SET)
         return os.read(fd, size)
+    except OSError as error:
+        raise sqlite3.DatabaseError(f"{path} cannot be read: {error.strerror}") from error
     finally:
         os.close(fd)
+
+
+def _refuse_device(path: str) -> None:
+    """Refuse what is no file, such as a disk: SQLite would write to it as to a new file.
+
+    It is not opened: a process that closes a file lets go of all locks that it has on it.
+    """
+    with suppress(OSError):  # there is none, or SQLite cannot open it either
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise sqlite3.DatabaseError(f"{path} is no file")
 
 
 def _refuse_shared_log(path: str) -> None:
