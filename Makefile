@@ -20,7 +20,7 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest docs test-fast test-torch nightly clients examples-types simulate fuzz coverage mutants soak figures lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
+.PHONY: help demo test pytest docs test-fast test-torch nightly clients examples-types simulate fuzz coverage mutants soak figures lint types types-of-source layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -29,7 +29,7 @@ demo: $(VENV)/.demo ## Spark turns real files into a Lance dataset and reads it 
 	@$(BIN)/glaive demo $(ARGS)
 
 test: $(VENV)/.glaive ## All that a pull request must pass
-	@$(MAKE) --no-print-directory -j 4 warmup types lint layers docs pytest
+	@$(MAKE) --no-print-directory -j 4 warmup types-of-source lint layers docs pytest
 
 # Begins while types are still checked, which takes one core for minutes.
 pytest: $(VENV)/.dev warmup lint layers docs
@@ -56,7 +56,7 @@ nightly: $(VENV)/.fuzz ## The property tests with many more trials, a million sc
 	$(MAKE) mutants
 	$(MAKE) figures
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 -m "nightly or sampled"
-	$(MAKE) clients examples-types test-torch
+	$(MAKE) types clients examples-types test-torch
 
 test-torch: $(VENV)/.dev $(VENV)/.loaders ## The tests of glaive.torch, which `make test` leaves out where torch is not installed
 	$(BIN)/python -m pytest tests/dataset/test_torch_data.py tests/dataset/test_torch_passes.py \
@@ -110,8 +110,12 @@ lint: $(VENV)/.dev ## Style and formatting (ruff)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.dev ## Types (mypy, strict)
+types: $(VENV)/.dev ## Types of all that is here (mypy, strict)
 	$(BIN)/mypy
+
+# Half of the time of all: those of tests and benchmarks change nothing for users.
+types-of-source: $(VENV)/.dev
+	$(BIN)/mypy src
 
 layers: $(VENV)/.dev ## Who may import whom (import-linter)
 	$(BIN)/lint-imports --no-cache
