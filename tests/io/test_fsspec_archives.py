@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import io
 import os
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -99,7 +102,7 @@ def test_a_range_of_it_is_refused_too(place: Path) -> None:
 def test_a_file_that_an_archive_has_packed_is_refused(around: str, tmp_path: Path) -> None:
     """Out of some bytes, also where these are in another archive, and shown as a folder."""
     inner, outer = tmp_path / "inner.zip", tmp_path / "outer.zip"
-    with zipfile.ZipFile(inner, "w", zipfile.ZIP_BZIP2) as packed:
+    with zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("t/zeros", bytes(1 << 20))
         packed.getinfo("t/zeros").file_size = size = MOST + 1  # a gigabyte takes a minute to pack
         packed.writestr("t/noise", os.urandom(10_000))
@@ -123,3 +126,86 @@ def test_other_archives_are_read(way: str, place: Path) -> None:
     store = open_store(archive(place, "none", 0))
     with pytest.raises(glaive.errors.ObjectNotFoundError):
         store.get("none")
+
+
+def zip_of(path: Path, way: int, data: bytes, claimed: int) -> str:
+    """A dataset in an archive, with one file that says how many bytes it has."""
+    with zipfile.ZipFile(path, "w", way) as packed:
+        packed.writestr("t/file", data)
+        packed.getinfo("t/file").file_size = claimed
+    return f"fsspec+zip://t::{path}"
+
+
+def test_a_file_that_unpacks_to_more_than_it_says_takes_no_memory_for_it(tmp_path: Path) -> None:
+    store = open_store(zip_of(tmp_path / "t.zip", zipfile.ZIP_DEFLATED, bytes(1 << 26), 1000))
+    tracemalloc.start()
+    try:
+        with suppress(glaive.errors.StoreError):  # its checksum is that of all bytes
+            store.get("file")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("way", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_file_that_is_not_unpacked_in_parts_is_refused(way: int, tmp_path: Path) -> None:
+    store = open_store(zip_of(tmp_path / "t.zip", way, b"short", 5))
+    with pytest.raises(LimitError, match=r"t\.zip/file is packed in a way"):
+        store.get("file")
+    with pytest.raises(LimitError, match=r"t\.zip/file is packed in a way"):
+        store.open("file").tail(1)
+
+
+def test_an_archive_that_another_one_has_packed_is_refused(tmp_path: Path) -> None:
+    """Before it is opened: a list of all its files is read then."""
+    outer = tmp_path / "outer.zip"
+    zip_of(outer, zipfile.ZIP_DEFLATED, b"some", MOST + 1)
+    with pytest.raises(LimitError, match=rf"would unpack to {MOST + 1} bytes"):
+        open_store(f"fsspec+zip://t::zip://t/file::{outer}")
+    zip_of(outer, zipfile.ZIP_BZIP2, b"some", 4)
+    with pytest.raises(LimitError, match="is packed in a way"):
+        open_store(f"fsspec+tar://t::zip://t/file::{outer}")
+
+
+def header(name: str, size: int = 0, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """The header of a file, or of what else an archive has."""
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.type = size, kind
+    return entry.tobuf(tarfile.USTAR_FORMAT)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize("ending", ["tar", "tar.bz2"])
+def test_a_header_that_is_read_as_a_whole_is_not_long(
+    kind: bytes, ending: str, tmp_path: Path
+) -> None:
+    data = header("t/file", 1 << 29, kind)
+    (tmp_path / f"t.{ending}").write_bytes(data if ending == "tar" else bz2.compress(data))
+    with pytest.raises(LimitError, match=f"has a header of {1 << 29} bytes"):
+        glaive.dataset(f"fsspec+tar://t::{tmp_path}/t.{ending}")
+
+
+HEADERS = {
+    "would unpack to": header("t/zeros", MOST + 1),
+    "has more than 10001 files": header("t/file") * 10_010,
+    "in more than 64 folders": header("t/" * 65 + "file"),
+}
+
+
+@pytest.mark.parametrize("reason", HEADERS)
+@pytest.mark.parametrize("way", ["tar://t::{}", "dir://t::tar://::{}", "tar://t"])
+def test_an_archive_is_refused_before_its_headers_take_memory(
+    reason: str, way: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "t.tar.bz2"
+    place.write_bytes(bz2.compress(HEADERS[reason]))
+    options = {} if "::" in way else {"fo": str(place)}
+    with pytest.raises(LimitError, match=reason):
+        open_store(f"fsspec+{way.format(place)}", options)
+
+
+def test_a_file_in_many_folders_of_an_archive_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "t.zip", "w") as packed:
+        packed.writestr("t/" * 65 + "file", b"")
+    with pytest.raises(LimitError, match="in more than 64 folders"):
+        open_store(f"fsspec+zip://t::{tmp_path}/t.zip")

@@ -30,7 +30,7 @@ from glaive.errors import (
 from glaive.hdfs import check_hdfs_client
 from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges, credentials_in, without_named_secrets, without_values
-from glaive.io.fsspec_archives import refuse_unpacked
+from glaive.io.fsspec_archives import check_chain, refuse_unpacked
 from glaive.io.fsspec_asking import asked, is_there, list_folder, look_up
 from glaive.io.fsspec_chain import refuse_this_machine, with_other_secrets, without_cache
 from glaive.io.fsspec_entries import checked, listed_of, meta_of, named_files
@@ -89,6 +89,7 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
     own = (_THROUGH_LINKS, WRITE, VERIFY)
     passed = {key: value for key, value in options.items() if key.lower() not in own}
     check_hdfs_client(f"{uri} {passed}")
+    check_chain(uri, passed)
     try:
         system, root = fsspec.core.url_to_fs(uri, **passed)
     except ImportError as error:
@@ -183,8 +184,8 @@ class FsspecStore(ObjectStore):
     def get(self, path: str) -> pa.Buffer:
         """Return a whole object. One request."""
         key = self._key(path)
-        refuse_unpacked(self, key, path)
-        data = self.asked(path, "read", lambda: self.system.cat_file(key))
+        end = refuse_unpacked(self, key, path)
+        data = self.asked(path, "read", lambda: self.system.cat_file(key, end=end))
         self.counters.add_read(1, len(data))
         return pa.py_buffer(data)
 
