@@ -104,7 +104,7 @@ def test_references_lead_to_no_files_of_this_machine(tmp_path: Path) -> None:
     entries = {f"t/{name}": [target] for name, target in references.items()}
     entries["t/other"] = ["memory://referred"]
     (tmp_path / "references").write_text(json.dumps({"version": 1, "refs": entries}))
-    for local in ("file", "local"):
+    for local in ("file", "local", "generic"):
         with pytest.raises(OptionError, match="leads to files of this machine"):
             open_store("fsspec+reference://t", options | {"remote_protocol": local})
     store = open_store("fsspec+reference://t", options)
@@ -112,6 +112,20 @@ def test_references_lead_to_no_files_of_this_machine(tmp_path: Path) -> None:
     for name in references:
         with pytest.raises(StoreError):
             store.get(name)
+
+
+@pytest.mark.spec("sec-20")
+@pytest.mark.parametrize("target", ["generic://any", "hdfs://127.0.0.1:1/any", "data:,any"])
+def test_references_do_not_choose_what_is_opened_for_them(tmp_path: Path, target: str) -> None:
+    """A generic file system takes names for what they are: paths of this machine, too."""
+    pytest.importorskip("fsspec")
+    (tmp_path / "secret").write_bytes(b"secret")
+    entries = {"t/any": [target], "t/path": [f"{tmp_path}/secret"]}
+    (tmp_path / "references").write_text(json.dumps(entries))
+    for uri in ("reference://t", "dir://t::reference://", "simplecache::reference://t"):
+        for chain, options in ((uri, {"fo": "references"}), (f"{uri}::{tmp_path}/references", {})):
+            with pytest.raises(OptionError, match=r"leads where a file of references says\. Name"):
+                open_store(f"fsspec+{chain}", options)
 
 
 def test_an_archive_on_this_machine_has_names_of_its_own(tmp_path: Path) -> None:

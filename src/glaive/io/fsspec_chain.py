@@ -109,9 +109,11 @@ def _is_of_this_machine(system: Any) -> bool:
     Such files have a store of their own, which alone keeps to a directory among links, pipes,
     devices and holes.
     """
+    from fsspec.generic import GenericFileSystem
     from fsspec.implementations.local import LocalFileSystem
 
-    return any(isinstance(one, LocalFileSystem) for one in chain_of(system))
+    # One that is generic opens others by what each name says: a path is of this machine.
+    return any(isinstance(one, LocalFileSystem | GenericFileSystem) for one in chain_of(system))
 
 
 def finds_itself(system: Any) -> bool:
