@@ -128,6 +128,17 @@ def test_other_archives_are_read(way: str, place: Path) -> None:
         store.get("none")
 
 
+def test_no_file_is_read_as_an_empty_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by libarchive, which looks for it in the whole archive, and finds no bytes."""
+    from fsspec.implementations.tar import TarFileSystem
+
+    monkeypatch.setattr(TarFileSystem, "cat_file", lambda *_, **__: b"")
+    store = open_store(archive(place, "none", 0))
+    for read in (store.get, lambda name: store.open(name, size=0).read([ByteRange(0, 0)])):
+        with pytest.raises(glaive.errors.ObjectNotFoundError):
+            read("none")
+
+
 def zip_of(path: Path, way: int, data: bytes, claimed: int) -> str:
     """A dataset in an archive, with one file that says how many bytes it has."""
     with zipfile.ZipFile(path, "w", way) as packed:

@@ -74,7 +74,7 @@ def refuse_unpacked(store: _PackedStore, key: str, path: str) -> int | None:
         It has more bytes than ``max_decoded_bytes_per_page``, and than ``USUAL_RATIO`` times those
         of the archive; or it is packed in a way that is not unpacked in parts.
     StoreError
-        The archive cannot be read.
+        There is no such file, or the archive cannot be read.
     """
     if not archives_of(store.system):
         return None
@@ -103,13 +103,10 @@ def _refuse(full: str, size: int, way: int | None, packed_size: Callable[[], int
 
 
 def _size_and_way(archive: Any, name: str) -> tuple[int, int | None]:
-    """Bytes that a file claims to unpack to, 0 if there is none, which reading it tells; and the
-    number of the way in which a ``.zip`` has packed it.
+    """Bytes that a file claims to unpack to, and the number of the way in which a ``.zip`` has
+    packed it. ``FileNotFoundError`` if there is none: libarchive would read nothing of it.
     """
-    try:
-        entry = archive.info(name)
-    except FileNotFoundError:
-        return 0, None
+    entry = archive.info(name)
     return int(entry["size"]), entry.get("compress_type")
 
 
