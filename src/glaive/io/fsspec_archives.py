@@ -27,9 +27,9 @@ _LONGEST_HEADER: Final = 16 * 1024
 """Bytes of a header in a ``.tar``, such as a long name: it is read as a whole, and some releases
 of Python take time by the square of it."""
 
-_FEW_FILES: Final = 10_000
-_PACKED_PER_FILE: Final = 16
-"""Bytes of a ``.tar`` for each of its files where these are many; their names alone take more."""
+_HEADERS: Final = 4 * 1024**2
+_HEADER_RATIO: Final = 16
+"""Bytes of all headers of a ``.tar``, or times its own bytes: Python holds some times as many."""
 
 _DEEPEST: Final = 64
 """Folders around a file of an archive: fsspec makes the path of each of them."""
@@ -134,7 +134,7 @@ def check_chain(uri: str, options: Mapping[str, str]) -> None:
         The caller does not say to which file systems references may lead.
     LimitError
         An archive lies in another one and unpacks to much more than that has. Or it is a ``.tar``
-        that does so as a whole, has more files than it has bytes for, or a header that is too long.
+        that does so as a whole, has more headers than it has bytes for, or one that is too long.
         Or a file of it lies too deep.
     """
     parts = uri.split("::")
@@ -168,7 +168,8 @@ def _refuse_archive(kind: str, place: str, given: Mapping[str, str]) -> None:
             size = packed.seek(0, os.SEEK_END)
             packed.seek(0)
             unpacked = _unpacking(packed, file.path, given.get("compression"))
-            names = _names_in(_Bounded(unpacked, place, size), place, size)
+            headers: Any = _Bounded(unpacked, place, size)
+            names = (entry.name for entry in tarfile.TarFile(fileobj=headers))
         else:
             return
         if any(name.count("/") > _DEEPEST for name in names):
@@ -184,22 +185,15 @@ def _unpacking(packed: Any, path: str, compression: str | None) -> Any:
     return packed if way is None else compr[way](packed)
 
 
-def _names_in(file: Any, place: str, size: int) -> Iterator[str]:
-    """The names in a ``.tar`` of some size, of which Python holds some kilobytes for each."""
-    for count, entry in enumerate(tarfile.TarFile(fileobj=file)):
-        if count > _FEW_FILES and count * _PACKED_PER_FILE > size:
-            raise LimitError(f"{place} has more than {count} files in {size} bytes. {_REMEDY}")
-        yield entry.name
-
-
 class _Bounded:
     """A ``.tar`` that is read by its headers, and so far as it may unpack."""
 
-    __slots__ = ("_file", "_most", "_place", "_size")
+    __slots__ = ("_file", "_left", "_most", "_place", "_size")
 
     def __init__(self, file: Any, place: str, size: int) -> None:
         self._file, self._place, self._size = file, place, size
         self._most = max(settings.max_decoded_bytes_per_page, USUAL_RATIO * size)
+        self._left = max(_HEADERS, _HEADER_RATIO * size)
 
     def tell(self) -> int:
         """Where the file is read next."""
@@ -215,4 +209,9 @@ class _Bounded:
         """Read a header."""
         if size > _LONGEST_HEADER:
             raise LimitError(f"{self._place} has a header of {size} bytes. {_REMEDY}")
+        self._left -= size
+        if self._left < 0:
+            raise LimitError(
+                f"{self._place} has too many headers for {self._size} bytes. {_REMEDY}"
+            )
         return bytes(self._file.read(size))
