@@ -28,7 +28,7 @@ _LONGEST_HEADER: Final = 16 * 1024
 of Python take time by the square of it."""
 
 _HEADERS: Final = 4 * 1024**2
-_HEADER_RATIO: Final = 16
+_HEADER_RATIO: Final = 32
 """Bytes of all headers of a ``.tar``, or times its own bytes: Python holds some times as many."""
 
 _DEEPEST: Final = 64
