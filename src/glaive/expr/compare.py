@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from glaive.arrow import compute as pc
 from glaive.arrow.conditions import IsOneOf, float_order
 from glaive.arrow.decimals import comparable_decimals
+from glaive.arrow.row_bytes import row_bytes
 from glaive.arrow.scalars import FALSE
 from glaive.errors import FilterError
 from glaive.expr.rows import count_rows, repeat
 from glaive.expr.sizes import check_list_items
 
-__all__ = ["among", "comparable", "compare", "distinct", "floats_of", "list_spans"]
+__all__ = ["among", "comparable", "compare", "distinct", "floats_of", "list_spans", "same"]
 
 _FUNCTIONS: dict[str, str] = {
     "=": "equal",
@@ -109,8 +110,8 @@ def _nested(op: str, left: Any, right: Any, null: int) -> Any:
     left, right = (side if isinstance(side, pa.Array) else repeat(side, rows) for side in arrays)
     both = pc.and_(pc.is_valid(left), pc.is_valid(right))
     if op in {"=", "!="}:
-        same = pa.array(_same(left, right))
-        return pc.if_else(both, same if op == "=" else pc.invert(same), None)
+        flags = pa.array(same(left, right))
+        return pc.if_else(both, flags if op == "=" else pc.invert(flags), None)
     if pa.types.is_struct(left.type):
         raise FilterError(f"structs have no order: {op} is not for {left.type}; compare members")
     sizes = _ordering(left, right, null)
@@ -118,27 +119,53 @@ def _nested(op: str, left: Any, right: Any, null: int) -> Any:
     return pc.if_else(both, result, None)
 
 
-def _same(left: Any, right: Any) -> NDArray[np.bool_]:
-    """Which items are equal; nulls equal nulls."""
+def same(left: Any, right: Any, rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
+    """Which items are equal; nulls equal nulls.
+
+    Parameters
+    ----------
+    rows
+        The item of ``right`` to compare with, for each item of ``left``; by default that in the
+        same place. This takes memory by the bytes of ``left``, however long an item is that many
+        are compared with: values of other lengths are not copied.
+    """
     kind = left.type
-    here, there = _valid(left), _valid(right)
+    here, there = _valid(left), _of_rows(_valid(right), rows)
     if pa.types.is_struct(kind):
         matching: NDArray[np.bool_] = here == there
         for i in range(kind.num_fields):
-            matching &= ~here | _same(left.field(i), right.field(i))
+            matching &= ~here | same(left.field(i), right.field(i), rows)
         return matching
     if not pa.types.is_nested(kind):
-        equal = pc.fill_null(compare("=", left, right), FALSE).to_numpy(zero_copy_only=False)
-        plain: NDArray[np.bool_] = np.where(here & there, equal, here == there)
+        plain: NDArray[np.bool_] = np.where(here & there, _equal(left, right, rows), here == there)
         return plain
-    first, second = list_spans(left), list_spans(right)
+    first, (starts, sizes) = list_spans(left), list_spans(right)
+    second = _of_rows(starts, rows), _of_rows(sizes, rows)
     matching = np.asarray((here == there) & (~here | (first[1] == second[1])))
-    rows = np.flatnonzero(matching & here)
-    owner, at = _within(rows, first, first[1][rows])
-    other = _within(rows, second, second[1][rows])[1]
-    unequal = ~_same(left.values.take(pa.array(at)), right.values.take(pa.array(other)))
-    matching[owner[unequal]] = False
+    chosen = np.flatnonzero(matching & here)
+    owner, at = _within(chosen, first, first[1][chosen])
+    other = _within(chosen, second, second[1][chosen])[1]
+    matching[owner[~same(left.values.take(pa.array(at)), right.values, other)]] = False
     return matching
+
+
+def _of_rows(values: NDArray[Any], rows: NDArray[np.int64] | None) -> NDArray[Any]:
+    return values if rows is None else values[rows]
+
+
+def _equal(left: Any, right: Any, rows: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+    """Which values without parts are equal; nulls are not."""
+    if rows is not None:
+        sizes, wanted = row_bytes(left), row_bytes(right)
+        if not isinstance(sizes, int) and not isinstance(wanted, int):
+            equal: NDArray[np.bool_] = sizes == wanted[rows]
+            chosen = np.flatnonzero(equal)
+            right = right.take(pa.array(rows[chosen]))
+            equal[chosen] = _equal(left.take(pa.array(chosen)), right, None)
+            return equal
+        right = right.take(pa.array(rows))
+    flags = pc.fill_null(compare("=", left, right), FALSE)
+    return np.asarray(flags.to_numpy(zero_copy_only=False))
 
 
 def _ordering(left: Any, right: Any, null: int) -> NDArray[np.int8]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import tracemalloc
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from tests.expr.functions.calls import evaluate
 import glaive
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.errors import FilterError
+from glaive.expr.compare import same
 from glaive.expr.filters import bind_filter
+from glaive.expr.functions.list_parts import set_key
 from glaive.expr.parse import parse
 from glaive.format.fields import LanceSchema
 
@@ -240,3 +244,92 @@ def test_a_group_may_have_any_number_of_zeros_before_its_number() -> None:
     column = pa.table({"s": ["ba"]})
     for reference in ("${" + "0" * 12 + "1}", "\\" + "0" * 12 + "1"):
         assert evaluate(f"regexp_replace(s, 'b(a)', '{reference}')", column)[0].as_py() == "a"
+
+
+def one_row(items: Any, other: Any) -> pa.Table:
+    """A row with a list of these items, and another value."""
+    ends = pa.array([0, len(items)], pa.int32())
+    return pa.table({"l": pa.ListArray.from_arrays(ends, items), "x": pa.array([other])})
+
+
+_MANY_LISTS = pa.array([[]] * 20_000, pa.list_(pa.int64()))
+_LONG_LIST = list(range(20_000))
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize(
+    ("call", "table"),
+    [
+        ("array_has(l, x)", one_row(pa.array([""] * 20_000), "x" * 20_000)),
+        ("array_has(l, x)", one_row(_MANY_LISTS, _LONG_LIST)),
+        ("array_has(l, x)", one_row(pa.array([[""]] * 20_000), ["x" * 20_000])),
+    ],
+)
+def test_a_long_value_is_not_copied_for_each_item_that_it_is_compared_with(
+    call: str, table: pa.Table
+) -> None:
+    before = pa.total_allocated_bytes()
+    pool = pa.default_memory_pool()
+    most = pool.max_memory() or 0
+    assert evaluate(call, table).to_pylist() == [False]
+    assert (pool.max_memory() or 0) <= max(most, before + (32 << 20))
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize(
+    ("call", "items"),
+    [
+        ("array_to_string(l, x)", [""] * 2000),
+        ("array_to_string(l, ',', x)", [None] * 2000),
+        ("array_replace_all(l, '', x)", [""] * 2000),
+    ],
+)
+def test_a_long_text_is_put_into_a_list_up_to_a_limit(call: str, items: list[str | None]) -> None:
+    table = one_row(pa.array(items, pa.string()), "x" * 1_000_000)
+    with pytest.raises(FilterError, match="for one row; at most 268435456 fit"):
+        evaluate(call, table)
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize(
+    "call",
+    [
+        "array_position(l, x)",
+        "array_positions(l, x)",
+        "array_remove_all(l, x)",
+        "array_replace_all(l, x, x)",
+    ],
+)
+def test_the_key_of_a_list_that_items_are_compared_with_is_made_once(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from glaive.expr.functions import list_parts
+
+    keys: list[Any] = []
+    make = list_parts.set_key
+
+    def counted(value: Any) -> Any:
+        keys.append(value)
+        return make(value)
+
+    monkeypatch.setattr(list_parts, "set_key", counted)
+    evaluate(call, one_row(_MANY_LISTS[:50], _LONG_LIST[:50]))
+    assert keys.count(_LONG_LIST[:50]) == 1
+
+
+@pytest.mark.spec("rel-25")
+def test_decimals_to_which_python_gives_one_hash_have_keys_of_many() -> None:
+    numbers = [Decimal(n * sys.hash_info.modulus) for n in range(1000)]
+    assert len(set(map(hash, numbers))) == 1
+    assert len({hash(set_key(number)) for number in numbers}) > 900
+    items = pa.array([*numbers, *numbers], pa.decimal128(38, 0))
+    assert evaluate("array_distinct(l)", one_row(items, 0))[0].as_py() == numbers
+
+
+def test_items_are_equal_by_all_their_values_however_these_are_nested() -> None:
+    rows: list[Any] = [None, [], [None], [""], ["a"], ["b"], ["aa"], ["a", None], [None, "a"]]
+    for kind in (pa.list_(pa.string()), pa.large_list(pa.large_binary())):
+        items = pa.array(rows, pa.list_(pa.string())).cast(kind)
+        for wanted, row in enumerate(rows):
+            found = same(items, items, np.full(len(rows), wanted))
+            assert found.tolist() == [other == row for other in rows]

@@ -14,13 +14,13 @@ from glaive.arrow.scalars import scalar
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_list
 from glaive.expr.functions.coercion import INTEGER, check_count
-from glaive.expr.functions.list_parts import ListParts, equal, list_order, lists_of, set_key
+from glaive.expr.functions.list_parts import ListParts, equal_to, list_order, lists_of, set_key
 from glaive.expr.functions.list_rules import item_field, list_like, list_type, lists
 from glaive.expr.functions.registry import Call, Resolve, Types, function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import check_size
+from glaive.expr.functions.values import check_growth, check_size
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_rows
-from glaive.expr.sizes import check_bytes, check_item_bytes, largest
+from glaive.expr.sizes import bytes_of, check_bytes, check_item_bytes, largest
 
 __all__: list[str] = []
 
@@ -58,9 +58,9 @@ def _array_prepend(item: Any, values: Any) -> Any:
 
 def _removed(values: Any, item: Any, count: Any) -> Any:
     def removed(value: list[Any], item: Any, count: int) -> list[Any]:
-        result, remaining = [], count
+        result, remaining, is_removed = [], count, equal_to(item)
         for element in value:
-            if remaining > 0 and equal(element, item):
+            if remaining > 0 and is_removed(element):
                 remaining -= 1
             else:
                 result.append(element)
@@ -78,15 +78,18 @@ function("array_remove_n", "list_remove_n", takes=lists("lei"))(_removed)
 
 
 def _replaced(values: Any, item: Any, other: Any, count: Any) -> Any:
-    lists = broadcast(values, count_rows((values, item, other, count)))
-    check_item_bytes("array_replace", lists, largest(other))
+    rows = count_rows((values, item, other, count))
+    lists, size = broadcast(values, rows), largest(other)
+    check_item_bytes("array_replace", lists, size)
+    before = bytes_of(lists, rows)
 
     def replaced(value: list[Any], item: Any, other: Any, count: int) -> list[Any]:
-        result, remaining = [], count
+        result, remaining, is_replaced = [], count, equal_to(item)
         for element in value:
-            replace = remaining > 0 and equal(element, item)
+            replace = remaining > 0 and is_replaced(element)
             remaining -= replace
             result.append(other if replace else element)
+        check_growth("array_replace", rows, before, before + (count - remaining) * size)
         return result
 
     return map_rows(values.type, replaced, values, item, other, count, nulls=(1, 2))

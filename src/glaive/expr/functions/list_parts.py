@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from glaive.arrow.dictionaries import decode_dictionary
 from glaive.dataclass import dataclass
-from glaive.expr.compare import compare, distinct
+from glaive.expr.compare import compare, same
 from glaive.expr.functions.untyped import pa, pc
+from glaive.expr.rows import repeat
 from glaive.expr.sizes import check_list_items
 
-__all__ = ["ListParts", "bracketed", "equal", "list_order", "lists_of", "set_key", "sizes_of"]
+__all__ = ["ListParts", "bracketed", "equal_to", "list_order", "lists_of", "set_key", "sizes_of"]
 
 
-def equal(left: Any, right: Any) -> bool:
-    """Whether two items are equal."""
-    return bool(set_key(left) == set_key(right))
+def equal_to(wanted: Any) -> Callable[[Any], bool]:
+    """A test whether an item equals ``wanted``, of which the key is made once."""
+    key = set_key(wanted)
+    return lambda item: bool(set_key(item) == key)
 
 
 def set_key(value: Any) -> Any:
-    """A hashable value that is equal for equal items, of floats for those with the same bits."""
+    """A hashable value that is equal for equal items of a list: floats with the same bits.
+
+    Python gives any number of decimals one hash, so that their sets would take the square of the
+    time: the hash of a text is drawn by the process.
+    """
     if isinstance(value, float):
         return _float_key(value)
-    return repr(value) if isinstance(value, list | dict) else value
+    return repr(value) if isinstance(value, list | dict | Decimal) else value
 
 
 def list_order(value: Any, *, nulls_greatest: bool) -> Any:
@@ -89,11 +97,11 @@ class ListParts:
 
     def compare(self, wanted: Any) -> Any:
         """Return which values equal a constant, or the value of their row in an array."""
-        if not isinstance(wanted, pa.Scalar):
-            wanted = wanted.take(pa.array(self.rows))
-        if pa.types.is_nested(self.values.type):
-            return pc.invert(distinct(self.values, wanted))
-        return compare("=", self.values, wanted)
+        constant = isinstance(wanted, pa.Scalar)
+        if constant and not pa.types.is_nested(self.values.type):
+            return compare("=", self.values, wanted)
+        rows = np.zeros_like(self.rows) if constant else self.rows
+        return pa.array(same(self.values, repeat(wanted, 1) if constant else wanted, rows))
 
     def any_of(self, chosen: Any) -> Any:
         """Return which rows have a value for which the mask ``chosen`` is true."""

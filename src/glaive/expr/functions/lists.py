@@ -18,12 +18,13 @@ from glaive.expr.casts import cast
 from glaive.expr.coerce import is_list
 from glaive.expr.compare import comparable, floats_of
 from glaive.expr.functions.coercion import LOOSE_TEXT, check_count
-from glaive.expr.functions.list_parts import ListParts, equal, list_order, set_key, sizes_of
+from glaive.expr.functions.list_parts import ListParts, equal_to, list_order, set_key, sizes_of
 from glaive.expr.functions.list_rules import always, element_of, item_field, list_type, lists
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
+from glaive.expr.functions.values import check_growth
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_rows
-from glaive.expr.sizes import check_item_bytes, largest
+from glaive.expr.sizes import bytes_of, check_item_bytes, largest
 
 __all__: list[str] = []
 
@@ -166,7 +167,8 @@ def _array_position(values: Any, wanted: Any, start: Any = None) -> Any:
     def position(value: list[Any], wanted: Any, start: int) -> int | None:
         if not 1 <= start <= max(len(value), 1):
             raise FilterError(f"array_position: {start} is not in a list of {len(value)} items")
-        positions = (n for n, item in enumerate(value[start - 1 :], start) if equal(item, wanted))
+        is_wanted = equal_to(wanted)
+        positions = (n for n, item in enumerate(value[start - 1 :], start) if is_wanted(item))
         return next(positions, None)
 
     return map_rows(pa.uint64(), position, values, wanted, start, nulls=(1,))
@@ -179,7 +181,8 @@ def _array_position(values: Any, wanted: Any, start: Any = None) -> Any:
 )
 def _array_positions(values: Any, wanted: Any) -> Any:
     def positions(value: list[Any], wanted: Any) -> list[int]:
-        return [n for n, item in enumerate(value, 1) if equal(item, wanted)]
+        is_wanted = equal_to(wanted)
+        return [n for n, item in enumerate(value, 1) if is_wanted(item)]
 
     return map_rows(pa.list_(item_field(pa.uint64())), positions, values, wanted, nulls=(1,))
 
@@ -246,11 +249,16 @@ def _text_types(call: Call) -> Types:
 @function("array_to_string", "array_join", "list_to_string", "list_join", takes=_text_types)
 def _array_to_string(values: Any, separator: Any, null: Any = None) -> Any:
     null = pa.scalar(None, pa.string()) if null is None else null
-    lists = broadcast(values, count_rows((values, separator, null)))
+    rows = count_rows((values, separator, null))
+    lists = broadcast(values, rows)
     check_item_bytes("array_to_string", lists, largest(separator) + largest(null))
+    before = bytes_of(lists, rows)
 
     def joined(value: list[Any], separator: str, null: str | None) -> str:
-        return separator.join(_shown(value, null))
+        texts = _shown(value, null)
+        size = sum(map(len, texts)) + len(separator) * max(len(texts) - 1, 0)
+        check_growth("array_to_string", rows, before, size)
+        return separator.join(texts)
 
     return map_rows(pa.string(), joined, _with_texts(lists), separator, null, nulls=(2,))
 
