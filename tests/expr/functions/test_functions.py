@@ -367,10 +367,28 @@ def test_damaged_jsonb_is_reported() -> None:
         (0, "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"),
         (1, "2d3adedff11b61f14c886e35afa036736dcd87a74d27b5c1510225d0f592e213"),
         (1025, "d00278ae47eb27b34faecf67b4fe263f82d5412916c1ffd97c8cb7fb814b8444"),
+        (31_744, "62b6960e1a44bcc1eb1a611a8d6235b6b4b78f32e7abc4fb4c6cdcce94895c47"),
+        (102_400, "bc3e3d41a1146b069abffad3c0d44860cf664390afce4d9661f7902e7943e085"),
     ],
 )
 def test_blake3_gives_the_published_digests(size: int, digest: str) -> None:
     assert blake3(bytes(place % 251 for place in range(size))).hex() == digest
+
+
+@pytest.mark.spec("rel-25")
+def test_blake3_takes_no_step_for_each_block_of_a_long_value() -> None:
+    steps = 0
+
+    def count(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal steps
+        steps += event == "call"
+
+    sys.setprofile(count)
+    try:
+        blake3(bytes(1 << 19))
+    finally:
+        sys.setprofile(None)
+    assert steps < 60_000  # a step for each block would be 2,350,000
 
 
 def test_random_values_differ_by_row_and_call() -> None:

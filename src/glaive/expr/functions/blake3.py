@@ -1,8 +1,15 @@
-"""The BLAKE3 hash, which Python's library lacks. Slow: about 10 µs per block of 64 bytes."""
+"""The BLAKE3 hash, which Python's library lacks: some 25 ms per MB.
+
+All full chunks are compressed at once, by the same code with arrays of numbers in place of each.
+"""
 
 from __future__ import annotations
 
 import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["blake3"]
 
@@ -30,23 +37,55 @@ _MIXED = (
 _CHUNK_START, _CHUNK_END, _PARENT, _ROOT = 1, 2, 4, 8
 _BLOCK, _CHUNK, _ROUNDS = 64, 1024, 7
 _WORD = 0xFFFF_FFFF
+_AT_ONCE, _FEW = 4096, 16
+"""Chunks that are compressed in one step of arrays, and how few take less time one by one."""
 
 
 def blake3(raw: bytes) -> bytes:
     """Return the hash, 32 bytes."""
-    chunks = [raw[at : at + _CHUNK] for at in range(0, len(raw), _CHUNK)] or [b""]
-    if len(chunks) == 1:
-        return struct.pack("<8I", *_chunk(chunks[0], 0, _ROOT))
-    return struct.pack("<8I", *_tree(chunks, 0, _ROOT))
+    full = max(len(raw) - 1, 0) // _CHUNK
+    last = raw[full * _CHUNK :]
+    if not full:
+        return struct.pack("<8I", *_chunk(last, 0, _ROOT))
+    parts = [_full_chunks(raw, at, min(_AT_ONCE, full - at)) for at in range(0, full, _AT_ONCE)]
+    # Neighbours become one, and the last one stays if it has none, until two are left.
+    nodes = np.concatenate([*parts, np.array([_chunk(last, full, 0)], np.uint32)])
+    while len(nodes) > 2:
+        pairs = len(nodes) // 2
+        joined = _parents(nodes[: 2 * pairs].reshape(pairs, 16))
+        nodes = np.concatenate([joined, nodes[2 * pairs :]])
+    root = _compress(list(_START), nodes.ravel().tolist(), 0, _BLOCK, _PARENT | _ROOT)
+    return struct.pack("<8I", *root)
 
 
-def _tree(chunks: list[bytes], first: int, flags: int) -> list[int]:
-    if len(chunks) == 1:
-        return _chunk(chunks[0], first, 0)
-    # The left subtree has the largest power of two of chunks that leaves at least one.
-    half = 1 << (len(chunks) - 1).bit_length() - 1
-    words = _tree(chunks[:half], first, 0) + _tree(chunks[half:], first + half, 0)
-    return _compress(list(_START), words, 0, _BLOCK, _PARENT | flags)
+def _starts(count: int) -> list[Any]:
+    return [np.full(count, word, np.uint32) for word in _START]
+
+
+def _parents(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    if len(words) < _FEW:
+        each = (_compress(list(_START), row, 0, _BLOCK, _PARENT) for row in words.tolist())
+        return np.array([*each], np.uint32)
+    return np.stack(_compress(_starts(len(words)), [*words.T], 0, _BLOCK, _PARENT), axis=1)
+
+
+def _full_chunks(raw: bytes, first: int, count: int) -> NDArray[np.uint32]:
+    """The values of some chunks. Shape ``(count, 8)``."""
+    if count < _FEW:
+        each = (
+            _chunk(raw[at * _CHUNK : (at + 1) * _CHUNK], at, 0)
+            for at in range(first, first + count)
+        )
+        return np.array([*each], np.uint32)
+    blocks = np.frombuffer(raw, "<u4", count * _CHUNK // 4, first * _CHUNK).reshape(count, -1, 16)
+    numbers = np.arange(first, first + count)
+    value = _starts(count)
+    for index in range(_CHUNK // _BLOCK):
+        words = [*np.ascontiguousarray(blocks[:, index].T, np.uint32)]
+        ends = _CHUNK_END if index == _CHUNK // _BLOCK - 1 else 0
+        flags = ends | (_CHUNK_START if index == 0 else 0)
+        value = _compress(value, words, numbers, _BLOCK, flags)
+    return np.stack(value, axis=1)
 
 
 def _chunk(raw: bytes, number: int, flags: int) -> list[int]:
@@ -61,8 +100,12 @@ def _chunk(raw: bytes, number: int, flags: int) -> list[int]:
     return value
 
 
-def _compress(value: list[int], words: list[int], counter: int, size: int, flags: int) -> list[int]:
-    state = [*value, *_START[:4], counter & _WORD, counter >> 32 & _WORD, size, flags]
+def _compress(value: list[Any], words: list[Any], counter: Any, size: int, flags: int) -> list[Any]:
+    """The next value: of integers, or of arrays, which have one for each chunk."""
+    low, high = counter & _WORD, counter >> 32 & _WORD
+    if isinstance(counter, np.ndarray):
+        low, high = low.astype(np.uint32), high.astype(np.uint32)
+    state = [*value, *_START[:4], low, high, size, flags]
     for _ in range(_ROUNDS):
         for number, positions in enumerate(_MIXED):
             _mix(state, positions, words[2 * number], words[2 * number + 1])
@@ -70,7 +113,7 @@ def _compress(value: list[int], words: list[int], counter: int, size: int, flags
     return [state[n] ^ state[n + 8] for n in range(8)]
 
 
-def _mix(state: list[int], positions: tuple[int, int, int, int], first: int, second: int) -> None:
+def _mix(state: list[Any], positions: tuple[int, int, int, int], first: Any, second: Any) -> None:
     a, b, c, d = positions
     for word, rotation_d, rotation_b in ((first, 16, 12), (second, 8, 7)):
         state[a] = state[a] + state[b] + word & _WORD
@@ -79,5 +122,5 @@ def _mix(state: list[int], positions: tuple[int, int, int, int], first: int, sec
         state[b] = _rotated(state[b] ^ state[c], rotation_b)
 
 
-def _rotated(word: int, bits: int) -> int:
+def _rotated(word: Any, bits: int) -> Any:
     return (word >> bits | word << 32 - bits) & _WORD
