@@ -333,3 +333,15 @@ def test_items_are_equal_by_all_their_values_however_these_are_nested() -> None:
         for wanted, row in enumerate(rows):
             found = same(items, items, np.full(len(rows), wanted))
             assert found.tolist() == [other == row for other in rows]
+
+
+@pytest.mark.spec("rel-24")
+def test_capitals_of_a_long_text_take_memory_for_few_of_its_letters_at_a_time() -> None:
+    table = pa.table({"s": ["\u0436\u0448" * 100_000]})
+    evaluate("initcap(s)", table.slice(0, 0))
+    tracemalloc.start()
+    (found,) = evaluate("initcap(s)", table).to_pylist()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found == "\u0416\u0448" + "\u0436\u0448" * 99_999
+    assert most < 8 << 20

@@ -38,7 +38,7 @@ _MOST_PAIRS: Final = 2**26
 """Pairs of characters that `levenshtein` compares for one row: half a second."""
 
 _BLOCK: Final = 2**16
-"""Characters of the longer text that `levenshtein` compares at a time with each of the other."""
+"""Characters that `initcap` changes, and that `levenshtein` compares with each other, at a time."""
 
 _MOST_LETTERS: Final = 100_000
 """Characters that `translate` replaces: each row may have others."""
@@ -61,11 +61,14 @@ def _initcap(text: Any) -> Any:
 
 def _capitals(text: str) -> str:
     # Words consist of letters and digits; letters are converted one by one, without context.
-    letters, inside = [], False
-    for letter in text:
-        letters.append(letter.lower() if inside else letter.upper())
-        inside = is_alphanumeric(letter)
-    return "".join(letters)
+    parts, inside = [], False
+    for start in range(0, len(text), _BLOCK):
+        letters = []
+        for letter in text[start : start + _BLOCK]:
+            letters.append(letter.lower() if inside else letter.upper())
+            inside = is_alphanumeric(letter)
+        parts.append("".join(letters))
+    return "".join(parts)
 
 
 function("reverse", takes=signature(LOOSE_TEXT, result=like_first))(pc.utf8_reverse)
