@@ -19,37 +19,42 @@ _OFFSET_BYTES: Final = {
 _VIEW_BYTES: Final = 16
 
 
-def row_bytes(array: Any) -> Int64s | int:
+def row_bytes(array: Any, null: int = 0) -> Int64s | int:
     """Bytes of each row's value; one integer if all take the same.
 
     Those of values below nulls count, validity and the row's own offset do not. Values of
     dictionaries count as the largest one.
+
+    Parameters
+    ----------
+    null
+        What a value of the type null counts as, and a struct besides its members.
     """
     kind, types = array.type, pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        return row_bytes(array.storage)
+        return row_bytes(array.storage, null)
     if types.is_dictionary(kind):
-        return int(np.max(row_bytes(array.dictionary), initial=0))
+        return int(np.max(row_bytes(array.dictionary, null), initial=0))
     if types.is_struct(kind):
-        total: Int64s | int = 0
+        total: Int64s | int = null
         for at in range(kind.num_fields):
-            total = total + row_bytes(array.field(at))
+            total = total + row_bytes(array.field(at), null)
         return total
     if types.is_fixed_size_list(kind):
         size = int(kind.list_size)
-        inner = _item_bytes(array.values.slice(array.offset * size, len(array) * size))
+        inner = _item_bytes(array.values.slice(array.offset * size, len(array) * size), null)
         if isinstance(inner, int):
             return size * inner
         summed: Int64s = inner.reshape(len(array), size).sum(axis=1)
         return summed
     if kind.id in _OFFSET_BYTES:
-        return _bytes_between(array)
+        return _bytes_between(array, null)
     if types.is_string_view(kind) or types.is_binary_view(kind):
         return _lengths_of_views(array)
-    return 0 if types.is_null(kind) else (int(kind.bit_width) + 7) // 8
+    return null if types.is_null(kind) else (int(kind.bit_width) + 7) // 8
 
 
-def _bytes_between(array: Any) -> Int64s | int:
+def _bytes_between(array: Any, null: int) -> Int64s | int:
     """Bytes of texts, lists and maps by their offsets."""
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
@@ -63,7 +68,7 @@ def _bytes_between(array: Any) -> Int64s | int:
     parts = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
     first, total = int(ends[0]), np.zeros(len(array), np.int64)
     for part in parts:
-        inner = _item_bytes(part.slice(first, int(ends[-1]) - first))
+        inner = _item_bytes(part.slice(first, int(ends[-1]) - first), null)
         if isinstance(inner, int):
             total += sizes * inner
         else:
@@ -72,9 +77,9 @@ def _bytes_between(array: Any) -> Int64s | int:
     return total
 
 
-def _item_bytes(items: Any) -> Int64s | int:
+def _item_bytes(items: Any, null: int) -> Int64s | int:
     """Bytes of each item, its offset included."""
-    return row_bytes(items) + _OFFSET_BYTES.get(items.type.id, 0)
+    return row_bytes(items, null) + _OFFSET_BYTES.get(items.type.id, 0)
 
 
 def _lengths_of_views(array: Any) -> Int64s:

@@ -189,10 +189,10 @@ def bytes_of(argument: Any, rows: int) -> int:
 
 
 def largest(argument: Any) -> int:
-    """Bytes of the largest value of an array, or of a constant."""
+    """Bytes of the largest value of an array, or of a constant; nulls of no type have one, too."""
     if isinstance(argument, pa.Scalar):
         return max(scalar_bytes(argument), fixed_bytes(argument.type))
-    sizes = row_bytes(argument)
+    sizes = row_bytes(argument, null=1)
     return sizes if isinstance(sizes, int) else int(sizes.max(initial=0))
 
 

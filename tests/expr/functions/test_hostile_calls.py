@@ -345,3 +345,16 @@ def test_capitals_of_a_long_text_take_memory_for_few_of_its_letters_at_a_time() 
     tracemalloc.stop()
     assert found == "\u0416\u0448" + "\u0436\u0448" * 99_999
     assert most < 8 << 20
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize(
+    "call", ["array_repeat(x, 20_000)", "array_resize(l, 20_000, x)", "array_replace_all(l, e, x)"]
+)
+def test_lists_of_nulls_that_have_no_type_count_by_their_items(call: str) -> None:
+    nulls, empty = pa.nulls(20_000), pa.array([[]] * 20_000, pa.list_(pa.null()))
+    ends = pa.array([0, 20_000], pa.int32())
+    columns = [pa.ListArray.from_arrays(ends, items) for items in (nulls, empty)]
+    table = pa.table([*columns, columns[1].flatten()[:1]], ["x", "l", "e"])
+    with pytest.raises(FilterError, match="for one row; at most 268435456 fit"):
+        evaluate(call, table)

@@ -244,7 +244,7 @@ def _array_repeat(value: Any, count: Any) -> Any:
     value, sizes = broadcast(value, rows), broadcast(count, rows)
     valid = sizes.is_valid()
     sizes = pc.fill_null(pc.max_element_wise(sizes, 0), 0).to_numpy(zero_copy_only=False)
-    made = sizes * row_bytes(value)
+    made = sizes * row_bytes(value, null=1)
     _check_list("array_repeat", int(made.max(initial=0)))
     check_bytes("array_repeat", int(made.sum()), rows, value.type)
     items = value.take(pa.array(np.repeat(np.arange(rows), sizes)))
