@@ -16,6 +16,7 @@ from glaive.arrow.scalars import FALSE
 from glaive.arrow.slices import slice_bits
 from glaive.errors import FilterError
 from glaive.expr.rows import map_constants
+from glaive.expr.sizes import largest
 from glaive.kernels.contains import contains
 from glaive.kernels.strings import Strings
 
@@ -30,6 +31,12 @@ _OFFSET_BITS: dict[pa.DataType, Literal[32, 64]] = {
 
 _RARE = 4
 """If at most one row in so many contains the word, only those rows are tested further."""
+
+_MANY_PLACES = 3_000
+"""Characters of a pattern that may be compared with each one of a text of any length."""
+
+_MOST_COMPARED = 2**30
+"""Comparisons for one text, of a pattern that has more characters."""
 
 _MAX_PARTS = 1_000
 """Parts of a pattern that takes time by their number for each character."""
@@ -50,7 +57,7 @@ def like(strings: Any, pattern: Any, escape: str, *, ignore_case: bool) -> Any:
     Raises
     ------
     FilterError
-        The pattern has too many parts.
+        The pattern has too many parts, or many characters for a long text.
     """
     if strings.type == pa.string_view():
         strings = strings.cast(pa.large_string())
@@ -79,6 +86,13 @@ def _matching(strings: Any, pattern: str, escape: str, *, ignore_case: bool) -> 
         raise FilterError(
             f"LIKE: the pattern {pattern!r:.60} has {len(parts)} parts: words, '_' and '%'; at "
             f"most {_MAX_PARTS} are supported, as each character of a text is compared with all"
+        )
+    places = sum(len(part) if isinstance(part, str) else 1 for part in parts)
+    size = largest(strings) if places > _MANY_PLACES and None in parts else 0
+    if places * size > _MOST_COMPARED:
+        raise FilterError(
+            f"LIKE: the pattern {pattern!r:.60} has {places} characters, and a text {size} bytes; "
+            f"the product may be {_MOST_COMPARED} at most, where case is ignored or '_' is used"
         )
     regex = partial(pc.match_substring_regex, pattern=_regex(parts), ignore_case=ignore_case)
     if words and not ignore_case:

@@ -358,3 +358,13 @@ def test_lists_of_nulls_that_have_no_type_count_by_their_items(call: str) -> Non
     table = pa.table([*columns, columns[1].flatten()[:1]], ["x", "l", "e"])
     with pytest.raises(FilterError, match="for one row; at most 268435456 fit"):
         evaluate(call, table)
+
+
+@pytest.mark.spec("rel-25")
+def test_a_long_pattern_is_not_compared_at_each_place_of_a_long_text(tmp_path: Path) -> None:
+    columns = {"s": ["a" * 200_000], "p": ["%" + "a" * 100_000 + "b%"], "word": ["A" * 200_000]}
+    dataset = glaive.write_dataset(pa.table(columns), tmp_path / "t")
+    with pytest.raises(FilterError, match="has 100003 characters, and a text 200000 bytes"):
+        dataset.count_rows("s ILIKE p")
+    assert dataset.count_rows("s LIKE p") == 0
+    assert dataset.count_rows("s ILIKE word") == 1
