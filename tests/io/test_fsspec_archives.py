@@ -224,3 +224,16 @@ def test_a_file_in_many_folders_of_an_archive_is_refused(tmp_path: Path) -> None
         packed.writestr("t/" * 65 + "file", b"")
     with pytest.raises(LimitError, match="in more than 64 folders"):
         open_store(f"fsspec+zip://t::{tmp_path}/t.zip")
+
+
+@pytest.mark.parametrize(("zeros", "noise"), [(1 << 20, 1), (MOST + 1, MOST // 64 + 1)])
+def test_a_small_file_and_one_that_packs_as_files_do_are_not_refused(
+    zeros: int, noise: int, tmp_path: Path
+) -> None:
+    place = tmp_path / "t.zip"
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("t/zeros", bytes(1 << 20))
+        packed.getinfo("t/zeros").file_size = zeros  # a gigabyte takes seconds to pack
+        packed.writestr("t/noise", os.urandom(noise))
+    store = open_store(f"fsspec+zip://t::{place}")
+    assert store.open("zeros", size=zeros).read([ByteRange(0, 9)]) == [pa.py_buffer(bytes(9))]
