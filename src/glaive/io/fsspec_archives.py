@@ -1,4 +1,4 @@
-"""Archives that fsspec opens: a few bytes there may stand for any number of others.
+"""Archives that fsspec opens: a few bytes there may unpack to any number.
 
 They may be compressed, or have holes. Who reads a file as a whole, or as far as it says, takes
 memory for all that it unpacks to. So does who opens an archive, for its names and headers.
