@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.counted_calls import counted_calls
 
 import glaive
 from glaive.arrow.conditions import HasText, IsNull
@@ -57,16 +56,8 @@ def test_keys_are_merged_without_going_through_all_sets_for_each() -> None:
         KeyBatch(pa.array(range(first, first + 300)), pa.array([b"set"] * 300, pa.binary()))
         for first in range(0, keys, 300)
     ]
-    calls: Counter[str] = Counter()
-
-    def count_calls(frame: Any, event: str, _argument: object) -> None:
-        calls[frame.f_code.co_name] += event == "call"
-
-    sys.setprofile(count_calls)
-    try:
+    with counted_calls() as calls:
         (merged,) = merged_keys(batches)
-    finally:
-        sys.setprofile(None)
     assert merged.keys.to_pylist() == [*range(keys)]
     assert merged.sets.to_pylist() == [b"set"] * keys
     assert calls["take"] < 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from itertools import product
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.counted_calls import counted_calls
 
 import glaive
 from glaive.arrow.conditions import HasText, IsNull, IsOneOf
@@ -126,19 +126,9 @@ def test_a_merge_makes_a_few_calls_for_each_trigram(tmp_path: Path, stable: bool
     dataset.create_scalar_index("x", "NGRAM")
     dataset.delete("x LIKE 'ab%' OR x = 'qrs'")
     dataset = glaive.write_dataset(rows.slice(0, 100), path, mode="append")
-    calls = 0
-
-    def count(_frame: object, event: str, _arg: object) -> None:
-        nonlocal calls
-        calls += event.endswith("call")
-
-    sys.setprofile(count)
-    try:
+    with counted_calls() as calls:
         dataset.optimize.optimize_indices(num_indices_to_merge=1)
-    finally:
-        sys.setprofile(None)
-    print(calls / len(trigrams))
-    assert calls < 30 * len(trigrams)  # 90 where each set was taken apart
+    assert calls.total() < 30 * len(trigrams)  # 90 where each set was taken apart
     found = answers(path, HasText(word="abc"), nulls=True)
     table = glaive.dataset(path).to_table(with_row_id=True)
     assert (
