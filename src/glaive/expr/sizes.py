@@ -20,6 +20,7 @@ __all__ = [
     "MAX_BATCH_BYTES",
     "MAX_HELD_BYTES",
     "MAX_LIST_ITEMS",
+    "MAX_PYTHON_VALUES",
     "MAX_VALUES_OF_A_ROW",
     "MAX_VALUE_BYTES",
     "bytes_of",

@@ -16,6 +16,7 @@ import numpy as np
 
 from glaive.arrow.capacity import too_large
 from glaive.errors import FilterError
+from glaive.expr.functions.characters import Characters
 from glaive.expr.functions.coercion import (
     INTEGER,
     LOOSE_TEXT,
@@ -28,7 +29,6 @@ from glaive.expr.functions.regex_width import MAX_GROUPED_WIDTH
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import (
-    Characters,
     check_growth,
     compute_strings,
     whole_end,

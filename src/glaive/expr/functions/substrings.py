@@ -14,6 +14,7 @@ import numpy as np
 
 from glaive.arrow.letters import alphanumeric_class, words_of
 from glaive.errors import FilterError
+from glaive.expr.functions.characters import Characters
 from glaive.expr.functions.coercion import (
     INTEGER,
     LOOSE_TEXT,
@@ -25,14 +26,20 @@ from glaive.expr.functions.coercion import (
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import (
-    Characters,
     all_valid,
     check_growth,
     compute_strings,
     whole_end,
 )
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_distinct, map_rows
-from glaive.expr.sizes import MAX_BATCH_BYTES, bytes_of, check_bytes, scalar_bytes
+from glaive.expr.sizes import (
+    MAX_BATCH_BYTES,
+    bytes_of,
+    check_bytes,
+    check_list_items,
+    check_python_values,
+    scalar_bytes,
+)
 
 __all__: list[str] = []
 
@@ -163,8 +170,8 @@ def _find_in_set(text: Any, words: Any) -> Any:
     if not is_constant(words) or not words.is_valid:
 
         def found(text: str, words: str) -> int:
-            known = words.split(",")
-            return known.index(text) + 1 if text in known else 0
+            at = -1 if "," in text else f",{words},".find(f",{text},")
+            return words.count(",", 0, at) + 1 if at >= 0 else 0
 
         return map_rows(pa.int32(), found, text, words)
     known = pa.array(words.as_py().split(","), text.type)
@@ -222,20 +229,31 @@ def _split_part(text: Any, separator: Any, number: Any) -> Any:
     if pc.any(zero).as_py():
         raise FilterError("split_part: parts count from 1, or from -1 at the end, found 0")
     if _is_short(separator) and is_constant(number) and number.is_valid:
-        parts = pc.split_pattern(text, separator.as_py())
+        pattern, wanted = separator.as_py(), number.as_py()
+        splits = pc.sum(pc.count_substring(text, pattern)).as_py() or 0
+        most = wanted if 0 < wanted < splits else None
+        check_list_items(min(splits, (most or splits) * len(text)) + len(text), len(text))
+        parts = pc.split_pattern(text, pattern, max_splits=most)
         begin, end = _bounds(parts)
-        wanted = number.as_py()
         position = begin + wanted - 1 if wanted > 0 else end + wanted
         present = (position >= begin) & (position < end)
         selected = parts.values.take(pa.array(np.where(present, position, 0), mask=~present))
         return _with_nulls(pc.fill_null(selected, ""), text.type, text)
 
     def part(text: str, separator: str, number: int) -> str:
-        parts = text.split(separator) if separator else [text]
-        position = number - 1 if number > 0 else len(parts) + number
-        return parts[position] if 0 <= position < len(parts) else ""
+        splits = text.count(separator) if separator else 0
+        position = number - 1 if number > 0 else splits + 1 + number
+        if not splits or not 0 <= position <= splits:
+            return text if position == 0 else ""
+        return _split(text, separator, position + 1)[position]
 
     return map_rows(text.type, part, text, separator, number)
+
+
+def _split(text: str, separator: str, splits: int) -> list[str]:
+    """The parts of a text that is split so many times; the last is what is left."""
+    check_python_values(splits + 1, 1)
+    return text.split(separator, splits)
 
 
 def _bounds(lists: Any) -> tuple[Any, Any]:
@@ -257,8 +275,12 @@ def _substr_index(text: Any, separator: Any, count: Any) -> Any:
     def cut(text: str, separator: str, count: int) -> str:
         if not separator or not count:
             return ""
-        parts = text.split(separator)
-        return separator.join(parts[:count] if count > 0 else parts[max(len(parts) + count, 0) :])
+        splits = text.count(separator)
+        if abs(count) > splits:
+            return text
+        if count < 0:
+            return _split(text, separator, splits + 1 + count)[-1]
+        return text[: len(text) - len(_split(text, separator, count)[-1]) - len(separator)]
 
     return map_rows(text.type, cut, text, separator, count)
 
@@ -278,13 +300,18 @@ def _string_to_array(text: Any, separator: Any, null: Any = None) -> Any:
 
     def split(value: str, separator: str | None, null: str | None) -> Any:
         if separator is None:
+            check_python_values(len(value), 1)
             parts = list(value)
         elif not value:
             parts = []
         else:
-            parts = value.split(separator) if separator else [value]
+            parts = _split(value, separator, value.count(separator)) if separator else [value]
         return [None if part == null else part for part in parts]
 
+    rows = count_rows((text, separator, spelled))
+    if rows > 1:
+        letters = pc.sum(pc.utf8_length(broadcast(text, rows))).as_py() or 0
+        check_python_values(letters, rows)
     if is_constant(separator) and is_constant(spelled):
         return map_distinct(
             kind, lambda value: split(value, separator.as_py(), spelled.as_py()), text

@@ -1,4 +1,4 @@
-"""Shared by functions on strings: sizes, substrings, and computing some rows again row by row."""
+"""Shared by functions on strings: sizes, and computing some rows again row by row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.arrow.capacity import MAX_OFFSET
 from glaive.errors import FilterError
@@ -15,7 +14,6 @@ from glaive.expr.rows import count_rows, map_rows
 from glaive.expr.sizes import MAX_VALUE_BYTES, check_bytes, has_offsets, largest
 
 __all__ = [
-    "Characters",
     "all_valid",
     "check_growth",
     "check_joined",
@@ -165,54 +163,6 @@ def whole_end(text: Any) -> Any:
     if any(byte >= first for byte, first in zip(last[::-1], _FIRST_BYTES, strict=False)):
         raise pa.ArrowInvalid(_CUT_OFF)
     return text
-
-
-class Characters:
-    """Where the characters of each string begin, for substrings at different positions per row.
-
-    Parameters
-    ----------
-    text
-        ``string`` or ``large_string``. Nulls count as empty strings.
-    """
-
-    def __init__(self, text: Any) -> None:
-        if text.type != pa.large_string():
-            text = text.cast(pa.large_string())
-        _, offsets, data = text.buffers()
-        self._valid = text.is_valid()
-        rows = len(text)
-        bounds = np.frombuffer(offsets, np.int64, rows + 1, text.offset * 8)
-        self._raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-        first, last = int(bounds[0]), int(bounds[-1])
-        begins = (self._raw[first:last] & 0xC0) != 0x80
-        # In texts that are not UTF-8, too, no character goes on in the text of the next row.
-        begins[bounds[:-1][np.diff(bounds) > 0] - first] = True
-        starts = np.flatnonzero(begins) + first
-        self._first = np.searchsorted(starts, bounds)
-        self._starts = np.append(starts, last)
-        self._bounds = bounds
-        self.counts: NDArray[np.int64] = np.diff(self._first)
-        """Characters of each string."""
-
-    def number(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the index of the character that begins at this byte offset in each string."""
-        return np.searchsorted(self._starts, self._bounds[:-1] + offsets) - self._first[:-1]
-
-    def cut(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Any:
-        """Return characters ``begin`` to ``end`` of each string; positions are clipped to it."""
-        begin = np.clip(begin, 0, self.counts)
-        end = np.maximum(np.clip(end, 0, self.counts), begin)
-        start = self._starts[self._first[:-1] + begin]
-        sizes = self._starts[self._first[:-1] + end] - start
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        positions = np.repeat(start - offsets[:-1], sizes) + np.arange(offsets[-1])
-        strings = pa.Array.from_buffers(
-            pa.large_string(),
-            len(sizes),
-            [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(self._raw[positions])],
-        )
-        return pc.if_else(self._valid, strings, pa.scalar(None, pa.large_string()))
 
 
 def check_size(name: str, sizes: Any, *, unit: str = "bytes of text", unit_bytes: int = 1) -> None:

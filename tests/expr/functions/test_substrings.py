@@ -1,0 +1,108 @@
+"""Parts of texts of any length: found in blocks, and never as a list of all parts or letters."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.expr.functions.calls import evaluate
+
+from glaive.errors import CapacityError, FilterError
+from glaive.expr.sizes import MAX_BATCH_BYTES, MAX_PYTHON_VALUES
+
+_BLOCK = 1 << 21
+"""Bytes whose letters have positions at a time; texts of the tests are longer."""
+
+
+def texts_around_blocks() -> list[str | None]:
+    """Short and long texts, of letters of one to four bytes, that begin and end anywhere."""
+    word = "a\u00e9\u20ac\U0001f600"
+    return [
+        *["abc", None, "", word],
+        "x" * (_BLOCK - 14),
+        word * (_BLOCK // 4),
+        *["\u20ac", "", "xy\u00e9"],
+        "\U0001f600" + "z" * (3 * _BLOCK + 1) + word,
+        *[word, None, "end"],
+    ]
+
+
+def test_letters_are_counted_over_texts_longer_than_a_block() -> None:
+    texts = texts_around_blocks()
+    numbers = [2, 3, 1, -2, _BLOCK - 15, -_BLOCK, 1, 5, -3, 2 * _BLOCK, 9, 1, -4]
+    table = pa.table({"s": texts, "n": numbers})
+
+    def expected(cut: Any) -> list[str | None]:
+        pairs = zip(texts, numbers, strict=True)
+        return [None if text is None else cut(text, number) for text, number in pairs]
+
+    left = expected(lambda text, n: text[:n])
+    right = expected(lambda text, n: text[-n:])
+    behind = expected(lambda text, n: text[max(n - 1, 0) :])
+    assert evaluate("left(s, n)", table).to_pylist() == left
+    assert evaluate("right(s, n)", table).to_pylist() == right
+    assert evaluate("substr(s, n)", table).to_pylist() == behind
+    position = expected(lambda text, _: text.rfind("\u20ac", 0, 2 * _BLOCK) + 1)
+    table = pa.table({"s": [None if text is None else text[: 2 * _BLOCK] for text in texts]})
+    assert evaluate("regexp_instr(s, '€[^€]*$')", table).to_pylist() == position
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("left(s, n)", ","),
+        ("right(s, n)", ","),
+        ("length(substr(s, second))", 12 * _BLOCK - 1),
+        ("regexp_instr(s, ',', 5)", 5),
+        ("split_part(s, ',', 3)", ""),
+        ("split_part(s, p, n)", ""),
+        ("substr_index(s, p, 3)", ",,"),
+    ],
+)
+def test_a_part_of_a_long_text_takes_as_much_memory_as_the_text(call: str, expected: Any) -> None:
+    table = pa.table({"s": ["," * (12 * _BLOCK)], "n": [1], "second": [2], "p": [","]})
+    evaluate(call, table.slice(0, 0))
+    pool = pa.default_memory_pool()
+    before, most_before = pa.total_allocated_bytes(), pool.max_memory() or 0
+    tracemalloc.start()
+    try:
+        (found,) = evaluate(call, table).to_pylist()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == expected
+    assert most < 5 * 12 * _BLOCK
+    assert (pool.max_memory() or 0) <= max(most_before, before + 5 * 12 * _BLOCK)
+
+
+@pytest.mark.spec("rel-24")
+def test_a_text_does_not_become_a_list_of_any_number_of_parts() -> None:
+    table = pa.table({"s": ["," * ((1 << 25) + 1)], "n": [-1], "far": [-(1 << 26)], "p": [","]})
+    for call in (
+        "split_part(s, ',', -1)",
+        "split_part(s, p, n)",
+        "substr_index(s, p, n)",
+        "string_to_array(s, ',')",
+        "string_to_array(s, p)",
+        "string_to_array(s, None)",
+    ):
+        with pytest.raises(FilterError, match="for one row; at most 33554432"):
+            evaluate(call, table)
+    assert evaluate("split_part(s, p, far)", table).to_pylist() == [""]
+    assert evaluate("find_in_set(p, s)", table).to_pylist() == [0]
+    assert evaluate("find_in_set('', s)", table).to_pylist() == [1]
+
+
+@pytest.mark.spec("rel-24")
+def test_rows_of_much_text_are_cut_some_at_a_time() -> None:
+    table = pa.table({"s": ["," * MAX_PYTHON_VALUES] * 2})
+    with pytest.raises(CapacityError, match="for 2 rows") as error:
+        evaluate("string_to_array(s, ',')", table)
+    assert error.value.parts == 2
+    table = pa.table({"s": ["," * (MAX_BATCH_BYTES // 2 + 1)] * 2, "n": [1, 2]})
+    with pytest.raises(CapacityError, match="for 2 rows") as error:
+        evaluate("right(s, n)", table)
+    assert error.value.parts == 2
