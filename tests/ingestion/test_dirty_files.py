@@ -435,6 +435,16 @@ def test_a_pattern_with_brackets_means_what_it_means_in_a_shell(tmp_path: Path) 
             found(pattern)
 
 
+def test_the_name_of_a_file_that_is_a_pattern_of_others_reads_none_of_them(tmp_path: Path) -> None:
+    for name in ("a1.csv", "a[1].csv", "b1.csv", "*.csv"):
+        (tmp_path / name).write_text("x\n1\n")
+    with pytest.raises(OptionError, match=r"a\[\[\]1\]\.csv' is the file$"):
+        list_sources([f"{tmp_path}/a[1].csv"])
+    assert [file.path for file in list_sources([f"{tmp_path}/a[[]1].csv"])] == ["a[1].csv"]
+    assert [file.path for file in list_sources([f"{tmp_path}/b[1].csv"])] == ["b1.csv"]
+    assert len(list_sources([f"{tmp_path}/*.csv"])) == 4
+
+
 def test_values_over_lines_are_found_beside_carriage_returns_that_end_records(
     tmp_path: Path,
 ) -> None:

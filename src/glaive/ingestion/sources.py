@@ -143,7 +143,7 @@ def list_sources(
     Raises
     ------
     OptionError
-        A source matches no file.
+        A source matches no file, or is the name of a file and a pattern that does not match it.
     StoreError
         There is a pipe or a device in a folder.
     """
@@ -189,6 +189,12 @@ def _files_of(source: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
         matches = re.compile(_expression(pattern)).fullmatch
     except re.error as error:
         raise OptionError(f"{source}: no pattern of names: {error}") from None
+    # ``a[1].csv`` matches ``a1.csv``; whoever named the file of that name would read another one.
+    if not matches(pattern) and _file(source, options) is not None:
+        name = _WILDCARD.sub(r"[\g<0>]", source)
+        raise OptionError(
+            f"{source}: a file has this name, but it is a pattern of others; {name!r} is the file"
+        )
     yield from _below(folder, options, matches)
 
 
