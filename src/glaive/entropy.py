@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from uuid import UUID
 
-__all__ = ["fraction", "new_uuid", "random_bytes", "replaced_entropy"]
+__all__ = ["fraction", "hash_secret", "new_uuid", "random_bytes", "replaced_entropy"]
 
 _draw: Callable[[int], bytes] = os.urandom
 
@@ -29,6 +30,15 @@ def new_uuid() -> UUID:
 def fraction() -> float:
     """A random number in [0, 1)."""
     return int.from_bytes(_draw(4), "little") / 2**32
+
+
+@cache
+def hash_secret() -> int:
+    """An odd factor of 64 bits, as a signed number, for hashes that live in this process alone.
+
+    Nothing that is written depends on it, so a simulation has it from the system, too.
+    """
+    return int.from_bytes(os.urandom(8), "little", signed=True) | 1
 
 
 @contextmanager

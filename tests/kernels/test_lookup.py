@@ -101,3 +101,17 @@ def test_damaged_texts_are_refused() -> None:
     table = StringTable(strings_of([b"a"], 32, 0), 1)
     with pytest.raises(SchemaError, match="must ascend"):
         table.find(damaged, 2)
+
+
+def test_keys_that_were_chosen_to_meet_lie_apart() -> None:
+    """The factor of the hash is a secret of the process, so that none is a neighbour of all."""
+    count = 20_000
+    factor = pow(0x9E3779B97F4A7C15, -1, 1 << 64)  # of the factor that everybody knew
+    with np.errstate(over="ignore"):
+        words = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(factor)
+    words ^= words >> np.uint64(32)
+    with force_tier("numba"):
+        table = WordTable(words)
+        assert table.firsts.tolist() == list(range(count))
+        free = np.flatnonzero(table.slots == 0)
+    assert np.diff(free).max() < 1000

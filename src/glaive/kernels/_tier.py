@@ -23,7 +23,7 @@ from typing import Literal
 from glaive.config import settings
 from glaive.kernels import native
 
-__all__ = ["SMALL_WORK", "Tier", "force_tier", "use_compiled"]
+__all__ = ["HASHED_WORK", "SMALL_WORK", "Tier", "force_tier", "use_compiled"]
 
 Tier = Literal["auto", "numba", "numpy"]
 
@@ -35,6 +35,9 @@ CALL_WORK = 2_000
 
 ENOUGH_WORK = 1_000_000
 """Values in small calls after which numpy has cost about as much as loading llvmlite."""
+
+HASHED_WORK = 8
+"""What a value to hash counts: Arrow's hashes are known, and chosen values take long there."""
 
 _tier: str = "numba" if settings.kernels == "checked" else settings.kernels
 _small_work = 0

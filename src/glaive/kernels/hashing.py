@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from glaive.entropy import hash_secret
 from glaive.errors import SchemaError
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import use_compiled
+from glaive.kernels._tier import HASHED_WORK, use_compiled
 from glaive.kernels.native import hashing as compiled
 from glaive.kernels.string_records import NumberStrings
 from glaive.kernels.strings import Strings, _gather_strings, as_offsets, check_offsets
@@ -64,7 +65,7 @@ def number_strings(
     """
     offsets, bits, data = strings
     check_offsets(offsets, bits, data, count)
-    if not use_compiled(count):
+    if not use_compiled(HASHED_WORK * count):
         return _number_arrow(strings, count, max_items, max_bytes)
     slots, hashes, firsts = _tables(count, max_items)
     indices = allocate(4 * count)
@@ -72,6 +73,7 @@ def number_strings(
         offsets=address(offsets), width=bits // 8, data=address(data), data_size=data.size,
         strings=count, max_items=max_items, max_bytes=max_bytes, slots=address(slots),
         hashes=address(hashes), firsts=address(firsts), indices=address(indices),
+        secret=hash_secret(),
     )  # fmt: skip
     number = compiled.number_strings(*call)
     if number < 0:
@@ -98,7 +100,7 @@ def number_words(values: pa.Buffer, bits: int, count: int, max_items: int) -> Nu
             f"dictionaries of fixed width take values of 64 or 128 bits, found {count} of "
             f"{bits} bits in {values.size} bytes"
         )
-    if not use_compiled(count):
+    if not use_compiled(HASHED_WORK * count):
         data_type = pa.binary(bits // 8)
         encoded = pa.Array.from_buffers(data_type, count, [None, values]).dictionary_encode()
         number = len(encoded.dictionary)
@@ -108,7 +110,7 @@ def number_words(values: pa.Buffer, bits: int, count: int, max_items: int) -> Nu
     tables = _tables(count, max_items)
     indices = allocate(4 * count)
     source = [address(values), bits // 64, count, max_items]
-    results = [address(array) for array in (*tables, as_array(indices))]
+    results = [*(address(array) for array in (*tables, as_array(indices))), hash_secret()]
     number = compiled.number_words(*source, *results)
     if number < 0:
         return None

@@ -12,9 +12,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from glaive.entropy import hash_secret
 from glaive.errors import SchemaError
 from glaive.kernels._addresses import address
-from glaive.kernels._tier import use_compiled
+from glaive.kernels._tier import HASHED_WORK, use_compiled
 from glaive.kernels.native import lookup as compiled
 from glaive.kernels.string_records import FindStrings
 from glaive.kernels.strings import Strings, check_offsets
@@ -65,7 +66,7 @@ class WordTable:
         if len(words):
             compiled.find_words(
                 address(self.words), address(slots), bits, address(words), len(words),
-                address(numbers),
+                address(numbers), hash_secret(),
             )  # fmt: skip
         return numbers
 
@@ -87,7 +88,9 @@ class WordTable:
         slots, bits = _slots(count)
         firsts = np.empty(count, np.int64)
         if count:
-            compiled.build_words(address(self.words), count, address(slots), bits, address(firsts))
+            compiled.build_words(
+                address(self.words), count, address(slots), bits, address(firsts), hash_secret()
+            )
         return slots, firsts
 
     @cached_property
@@ -112,7 +115,7 @@ class StringTable:
     @property
     def firsts(self) -> Int64s:
         """The number of the first string equal to each."""
-        if use_compiled(self.count):
+        if use_compiled(HASHED_WORK * self.count):
             return self._entered[2]
         return _index_in(_as_arrow(self.strings, self.count), _as_arrow(self.strings, self.count))
 
@@ -125,7 +128,7 @@ class StringTable:
             The offsets descend, or leave the data.
         """
         check_offsets(queries.offsets, queries.offset_bits, queries.data, count)
-        if not use_compiled(count):
+        if not use_compiled(HASHED_WORK * (self.count + count)):
             return _index_in(_as_arrow(queries, count), _as_arrow(self.strings, self.count))
         slots, hashes, _, prefilter = self._entered
         numbers = np.empty(count, np.int64)
@@ -137,6 +140,7 @@ class StringTable:
                 slots=address(slots), bits=len(slots).bit_length() - 1,
                 prefilter=address(prefilter), queries=query_offsets, query_width=query_width,
                 query_data=query_data, query_count=count, target=address(numbers),
+                secret=hash_secret(),
             )  # fmt: skip
             compiled.find_strings(*call)
         return numbers
@@ -149,7 +153,7 @@ class StringTable:
         if self.count:
             compiled.build_strings(
                 *_addresses(self.strings), self.count, address(hashes), address(slots), bits,
-                address(prefilter), address(firsts),
+                address(prefilter), address(firsts), hash_secret(),
             )  # fmt: skip
         return slots, hashes, firsts, prefilter
 

@@ -96,7 +96,8 @@ class WordRanges(NamedTuple):
     set: ``table`` has one byte per integer from 0 to ``limit``; ``bitset`` has one bit per integer
     from ``base`` to ``base + top``, the last of which is clear; ``prefilter`` has one bit per hash
     shifted by ``shift``: an integer whose bit is clear does not pass; ``slots`` is the hash table
-    of the integers ``words``, with 2 ** ``slot_bits`` slots (``glaive.kernels.loops.lookup``).
+    of the integers ``words``, with 2 ** ``slot_bits`` slots and the factor ``secret``
+    (``glaive.kernels.loops.lookup``).
     With a ``limit`` of at least 0, integers above it are damage. ``base`` and ``top`` are
     ``uint64`` bits.
     """
@@ -115,6 +116,7 @@ class WordRanges(NamedTuple):
     slots: int = 0
     words: int = 0
     slot_bits: int = 0
+    secret: int = 0
 
 
 class CompactInline(NamedTuple):

@@ -163,6 +163,7 @@ class NumberStrings(NamedTuple):
     hashes: int
     firsts: int
     indices: int
+    secret: int
 
 
 class CompactVariable(NamedTuple):
@@ -196,6 +197,7 @@ class FindStrings(NamedTuple):
     query_data: int
     query_count: int
     target: int
+    secret: int
 
 
 class TakeItems(NamedTuple):
@@ -265,6 +267,7 @@ class NumberRanges(NamedTuple):
     pool_size: int
     items: int
     numbers: int
+    secret: int
 
 
 class InvertTokens(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from glaive.entropy import hash_secret
 from glaive.errors import CapacityError, SchemaError
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import outside
@@ -90,6 +91,7 @@ class Vocabulary:
                 slot_count=len(self._slots), hashes=address(self._hashes),
                 ends=address(self._ends), max_items=len(self._hashes), pool=address(self._pool),
                 pool_size=len(self._pool), items=address(self._items), numbers=address(numbers),
+                secret=hash_secret(),
             )  # fmt: skip
             first = compiled.number_ranges(*call)
             self._hashed = len(self)

@@ -4,6 +4,9 @@ Open addressing: a slot holds 1 + the number of an item, 0 when free. The table 
 so that few items stay in the first-level cache. It doubles when an eighth is taken, as long as it
 fits that cache: most values are then found in the first slot, as the processor predicts. A larger
 one doubles when half full.
+
+Hashes have a secret factor (``glaive.entropy.hash_secret``): nobody can choose values that meet in
+few slots, where each would be compared with all before.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ __all__ = [
 
 FIRST_SLOTS = 1024
 SPARSE_SLOTS = 8192
-MIX = 0x9E3779B97F4A7C15
+SIZES = 0x9E3779B97F4A7C15
+"""What tells sizes apart: texts of zero bytes."""
 
 
 @kernel
@@ -48,24 +52,27 @@ def load_word(address: int, size: int, end: int) -> int:
 
 
 @kernel
-def mixed(state: int, word: int) -> int:
-    """Take eight more bytes into a hash."""
-    state = (state ^ word) * np.uint64(MIX)
-    return (state ^ (state >> np.uint64(32))) * np.uint64(MIX)
+def mixed(state: int, word: int, secret: int) -> int:
+    """Take eight more bytes into a hash.
+
+    The first product may keep a difference of the highest bits as it is, the second does not.
+    """
+    state = (state ^ word) * np.uint64(secret)
+    return (state ^ (state >> np.uint64(32))) * np.uint64(secret)
 
 
 @kernel
-def hash_bytes(address: int, size: int, end: int) -> int:
+def hash_bytes(address: int, size: int, end: int, secret: int) -> int:
     """Hash ``size`` bytes; reads nothing at or behind ``end``."""
-    state = np.uint64(size) * np.uint64(MIX)
+    state = np.uint64(size) * np.uint64(SIZES)
     if size < 8:
-        return mixed(state, load_word(address, size, end))
+        return mixed(state, load_word(address, size, end), secret)
     at = address
     last = address + size - 8
     while at < last:
-        state = mixed(state, load_u64(at))
+        state = mixed(state, load_u64(at), secret)
         at += 8
-    return mixed(state, load_u64(last))
+    return mixed(state, load_u64(last), secret)
 
 
 @kernel
@@ -121,7 +128,7 @@ def _enter(
 @kernel_of(NumberStrings)
 def number_strings(
     offsets: int, width: int, data: int, data_size: int, strings: int, max_items: int,
-    max_bytes: int, slots: int, hashes: int, firsts: int, indices: int,
+    max_bytes: int, slots: int, hashes: int, firsts: int, indices: int, secret: int,
 ) -> int:  # fmt: skip
     """Number the distinct strings in order of appearance; how many, or -1 for too many.
 
@@ -136,7 +143,7 @@ def number_strings(
     for i in range(strings):
         stop = load_offset(offsets + width * (i + 1), width)
         length = stop - start
-        value = hash_bytes(data + start, length, end)
+        value = hash_bytes(data + start, length, end, secret)
         slot = home_slot(value, size)
         while True:
             item = np.int64(load_u32(slots + 4 * slot)) - 1
@@ -163,7 +170,7 @@ def number_strings(
 @kernel
 def number_words(
     values: int, words: int, count: int, max_items: int, slots: int, hashes: int, firsts: int,
-    indices: int,
+    indices: int, secret: int,
 ) -> int:  # fmt: skip
     """Number the distinct values of ``words`` times 8 bytes; like ``number_strings``."""
     size = np.int64(FIRST_SLOTS)
@@ -172,9 +179,9 @@ def number_words(
     width = 8 * words
     for i in range(count):
         here = values + width * i
-        value = mixed(np.uint64(MIX), load_u64(here))
+        value = mixed(np.uint64(SIZES), load_u64(here), secret)
         if words == 2:
-            value = mixed(value, load_u64(here + 8))
+            value = mixed(value, load_u64(here + 8), secret)
         slot = home_slot(value, size)
         while True:
             item = np.int64(load_u32(slots + 4 * slot)) - 1

@@ -3,12 +3,15 @@
 Open addressing: a slot holds 1 + the number of a key, 0 when free. There are ``1 << bits``
 slots, at least twice as many as keys. Strings have a prefilter of eight bits per slot as well:
 where the bit of a hash is not set, no key has it, and no slot is read.
+
+Hashes have a secret factor, as those of ``glaive.kernels.loops.hashing``.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from glaive.kernels.loops.hashing import SIZES, mixed
 from glaive.kernels.loops.memory import (
     kernel,
     kernel_of,
@@ -25,21 +28,19 @@ from glaive.kernels.string_records import FindStrings
 
 __all__ = ["build_strings", "build_words", "find_strings", "find_words", "number_of"]
 
-MIX = np.uint64(0x9E3779B97F4A7C15)
-
 
 @kernel
-def _home_of(word: np.uint64, bits: int) -> int:
+def _home_of(word: np.uint64, bits: int, secret: int) -> int:
     """The slot at which the search for a word or a hash begins."""
-    mixed = (word ^ (word >> np.uint64(32))) * MIX
-    return np.int64(mixed >> np.uint64(64 - bits))
+    product = (word ^ (word >> np.uint64(32))) * np.uint64(secret)
+    return np.int64(product >> np.uint64(64 - bits))
 
 
 @kernel
-def number_of(words: int, slots: int, bits: int, word: np.uint64) -> int:
+def number_of(words: int, slots: int, bits: int, word: np.uint64, secret: int) -> int:
     """The number of a word, -1 if it is not there."""
     last = (np.int64(1) << bits) - 1
-    slot = _home_of(word, bits)
+    slot = _home_of(word, bits, secret)
     while True:
         number = np.int64(load_u32(slots + 4 * slot)) - 1
         if number < 0 or load_u64(words + 8 * number) == word:
@@ -48,12 +49,12 @@ def number_of(words: int, slots: int, bits: int, word: np.uint64) -> int:
 
 
 @kernel
-def build_words(words: int, count: int, slots: int, bits: int, firsts: int) -> None:
+def build_words(words: int, count: int, slots: int, bits: int, firsts: int, secret: int) -> None:
     """Enter words in free slots; ``firsts`` gets the number of the first equal one."""
     last = (np.int64(1) << bits) - 1
     for i in range(count):
         word = load_u64(words + 8 * i)
-        slot = _home_of(word, bits)
+        slot = _home_of(word, bits, secret)
         number = np.int64(load_u32(slots + 4 * slot)) - 1
         while number >= 0 and load_u64(words + 8 * number) != word:
             slot = (slot + 1) & last
@@ -65,23 +66,24 @@ def build_words(words: int, count: int, slots: int, bits: int, firsts: int) -> N
 
 
 @kernel
-def find_words(words: int, slots: int, bits: int, queries: int, count: int, target: int) -> None:
+def find_words(
+    words: int, slots: int, bits: int, queries: int, count: int, target: int, secret: int
+) -> None:
     """Store the number of each word of ``queries``, -1 for none."""
     for i in range(count):
-        number = number_of(words, slots, bits, load_u64(queries + 8 * i))
+        number = number_of(words, slots, bits, load_u64(queries + 8 * i), secret)
         store_u64(target + 8 * i, np.uint64(number))
 
 
 @kernel
-def _string_hash(text: int, size: int) -> np.uint64:
+def _string_hash(text: int, size: int, secret: int) -> np.uint64:
     """A hash of ``size`` bytes; reads no others."""
-    state = np.uint64(size) * MIX
+    state = np.uint64(size) * np.uint64(SIZES)
     if size >= 8:
         at = text
         last = text + size - 8
         while at < last:
-            state = (state ^ load_u64(at)) * MIX
-            state ^= state >> np.uint64(32)
+            state = mixed(state, load_u64(at), secret)
             at += 8
         state ^= load_u64(last)
     elif size >= 4:
@@ -91,9 +93,7 @@ def _string_hash(text: int, size: int) -> np.uint64:
         middle = np.uint64(load_u8(text + (size >> 1))) << np.uint64(8)
         final = np.uint64(load_u8(text + size - 1)) << np.uint64(16)
         state ^= final | middle | np.uint64(load_u8(text))
-    state *= MIX
-    state ^= state >> np.uint64(32)
-    return state * MIX
+    return mixed(state, np.uint64(0), secret)
 
 
 @kernel
@@ -105,11 +105,11 @@ def _prefilter_bit(value: np.uint64, bits: int) -> int:
 @kernel
 def _slot_of(
     offsets: int, width: int, data: int, hashes: int, slots: int, bits: int, text: int, size: int,
-    value: np.uint64,
+    value: np.uint64, secret: int,
 ) -> int:  # fmt: skip
     """The slot of a string of hash ``value``, or the free slot where it would be."""
     last = (np.int64(1) << bits) - 1
-    slot = _home_of(value, bits)
+    slot = _home_of(value, bits, secret)
     while True:
         number = np.int64(load_u32(slots + 4 * slot)) - 1
         if number < 0:
@@ -125,16 +125,18 @@ def _slot_of(
 @kernel
 def build_strings(
     offsets: int, width: int, data: int, count: int, hashes: int, slots: int, bits: int,
-    prefilter: int, firsts: int,
+    prefilter: int, firsts: int, secret: int,
 ) -> None:  # fmt: skip
     """Enter strings and their hashes; ``firsts`` gets the number of the first equal one."""
     for i in range(count):
         start = load_offset(offsets + width * i, width)
         size = load_offset(offsets + width * (i + 1), width) - start
-        value = _string_hash(data + start, size)
+        value = _string_hash(data + start, size, secret)
         store_u64(hashes + 8 * i, value)
         set_bit(prefilter, _prefilter_bit(value, bits))
-        slot = _slot_of(offsets, width, data, hashes, slots, bits, data + start, size, value)
+        slot = _slot_of(
+            offsets, width, data, hashes, slots, bits, data + start, size, value, secret
+        )
         number = np.int64(load_u32(slots + 4 * slot)) - 1
         if number < 0:
             store_u32(slots + 4 * slot, i + 1)
@@ -146,6 +148,7 @@ def build_strings(
 def find_strings(
     offsets: int, width: int, data: int, hashes: int, slots: int, bits: int, prefilter: int,
     queries: int, query_width: int, query_data: int, query_count: int, target: int,
+    secret: int,
 ) -> None:  # fmt: skip
     """Store the number of each string of ``queries``, -1 for none."""
     start = load_offset(queries, query_width)
@@ -153,11 +156,11 @@ def find_strings(
         stop = load_offset(queries + query_width * (i + 1), query_width)
         text = query_data + start
         size = stop - start
-        value = _string_hash(text, size)
+        value = _string_hash(text, size, secret)
         bit = _prefilter_bit(value, bits)
         number = np.int64(-1)
         if (load_u8(prefilter + (bit >> 3)) >> (bit & 7)) & 1:
-            slot = _slot_of(offsets, width, data, hashes, slots, bits, text, size, value)
+            slot = _slot_of(offsets, width, data, hashes, slots, bits, text, size, value, secret)
             number = np.int64(load_u32(slots + 4 * slot)) - 1
         store_u64(target + 8 * i, np.uint64(number))
         start = stop

@@ -47,7 +47,7 @@ def enter_items(slots: int, size: int, hashes: int, items: int) -> None:
 def number_ranges(
     data: int, data_size: int, starts: int, sizes: int, first: int, stop: int, slots: int,
     slot_count: int, hashes: int, ends: int, max_items: int, pool: int, pool_size: int, items: int,
-    numbers: int,
+    numbers: int, secret: int,
 ) -> int:  # fmt: skip
     """Number ranges from ``first`` on, until one needs more room; the range that was reached.
 
@@ -59,7 +59,7 @@ def number_ranges(
     for i in range(first, stop):
         size = np.int64(load_u32(sizes + 4 * i))
         here = data + load_i64(starts + 8 * i)
-        value = hash_bytes(here, size, data_end)
+        value = hash_bytes(here, size, data_end, secret)
         slot = home_slot(value, slot_count)
         while True:
             item = np.int64(load_u32(slots + 4 * slot)) - 1

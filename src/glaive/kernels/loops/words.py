@@ -58,10 +58,8 @@ def _passes(word_bits: int, word: np.uint64, test: int) -> bool:
     """Whether one word lies in one of the ranges."""
     slots = load_i64(test + TEST.slots)
     if slots != 0:
-        return (
-            number_of(load_i64(test + TEST.words), slots, load_i64(test + TEST.slot_bits), word)
-            >= 0
-        )
+        words, bits = load_i64(test + TEST.words), load_i64(test + TEST.slot_bits)
+        return number_of(words, slots, bits, word, load_i64(test + TEST.secret)) >= 0
     lows = load_i64(test + TEST.lows)
     spans = load_i64(test + TEST.spans)
     ranges = load_i64(test + TEST.ranges)
