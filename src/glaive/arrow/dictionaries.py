@@ -155,6 +155,8 @@ def concat_arrays(arrays: Sequence[Any]) -> Any:
     if len(arrays) == 1:
         return arrays[0]
     kind = arrays[0].type
+    if pa.types.is_dictionary(kind):
+        arrays = _of_one_dictionary(arrays)
     try:
         return pa.concat_arrays(arrays)
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
@@ -174,9 +176,39 @@ def concat_arrays(arrays: Sequence[Any]) -> Any:
         ) from None
 
 
+def _of_one_dictionary(arrays: Sequence[Any]) -> Sequence[Any]:
+    """The same values with one dictionary, where Arrow could be made to take long to merge many.
+
+    As they are, where there would be more items than the index type can count.
+    """
+    from glaive.arrow.distinct import FEW, dictionary_encoded, is_numbered
+
+    kind, items = arrays[0].type, [array.dictionary for array in arrays]
+    ends = np.cumsum([0, *map(len, items)])
+    if int(ends[-1]) <= FEW or not is_numbered(kind.value_type):
+        return arrays
+    if all(one.equals(items[0]) for one in items[1:]):
+        return arrays
+    try:
+        merged = dictionary_encoded(pa.concat_arrays(items))
+        numbers = merged.indices.cast(kind.index_type)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError):
+        return arrays
+    moved = [
+        numbers.slice(int(first), len(one)).take(array.indices)
+        for first, one, array in zip(ends, items, arrays, strict=False)
+    ]
+    return [
+        pa.DictionaryArray.from_arrays(one, merged.dictionary, ordered=kind.ordered, safe=False)
+        for one in moved
+    ]
+
+
 def _drop_unused(array: Any) -> Any:
+    from glaive.arrow.distinct import dictionary_encoded
+
     kind = array.type
-    encoded = array.dictionary_decode().dictionary_encode()
+    encoded = dictionary_encoded(array.dictionary_decode())
     if len(encoded.dictionary) > np.iinfo(NUMPY_TYPES[kind.index_type]).max:
         return array
     return pa.DictionaryArray.from_arrays(

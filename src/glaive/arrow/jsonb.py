@@ -28,6 +28,7 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
+from glaive.arrow.distinct import dictionary_encoded
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 
 __all__ = ["BEYOND", "decode_jsonb", "encode_jsonb"]
@@ -76,7 +77,7 @@ def decode_jsonb(values: Any, where: object) -> Any:
 
 def _map_distinct(array: Any, convert: Callable[[Any], object], kind: Any) -> Any:
     """Convert each distinct value."""
-    distinct = array.dictionary_encode()
+    distinct = dictionary_encoded(array)
     converted = pa.array([convert(value) for value in distinct.dictionary.to_pylist()], kind)
     return converted.take(distinct.indices)
 

@@ -16,6 +16,7 @@ from glaive.arrow import compute as pc
 from glaive.arrow.capacity import too_large
 from glaive.arrow.decimals import doubles_of
 from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
+from glaive.arrow.distinct import dictionary_encoded
 from glaive.arrow.geometries import GeometryType
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_list, is_string
@@ -94,7 +95,7 @@ def _try_each(array: Any, kind: Any) -> Any:
         raise FilterError(f"TRY_CAST of {array.type}: a value does not fit {kind}")
     if pa.types.is_string_view(kind):  # of which Arrow takes no rows
         return _try_each(array, pa.large_string()).cast(kind)
-    encoded = array.dictionary_encode()
+    encoded = dictionary_encoded(array)
     converted = []
     for i in range(len(encoded.dictionary)):
         try:
@@ -257,7 +258,7 @@ def _to_text(array: Any, kind: Any) -> Any:
         return array.cast(kind)
     if is_list(source):
         return _list_to_text(array).cast(kind)
-    encoded = array.dictionary_encode()
+    encoded = dictionary_encoded(array)
     strings: Any = pa.array(value_texts(encoded.dictionary), pa.large_string())
     return strings.take(encoded.indices).cast(kind)
 

@@ -18,6 +18,7 @@ from glaive.arrow import compute as pc
 from glaive.arrow.capacity import batch_parts, too_large
 from glaive.arrow.conditions import Condition, HasText
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.distinct import dictionary_encoded
 from glaive.arrow.scalars import FALSE
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, OptionError
@@ -255,7 +256,7 @@ def bind_value(
 def _as_type(values: Any, kind: Any) -> Any:
     """Values in the public type, which may be a dictionary."""
     if pa.types.is_dictionary(kind):
-        encoded = values.cast(kind.value_type).dictionary_encode()
+        encoded = dictionary_encoded(values.cast(kind.value_type))
         indices = encoded.indices.cast(kind.index_type)
         return pa.DictionaryArray.from_arrays(indices, encoded.dictionary, ordered=kind.ordered)
     return values.cast(kind)

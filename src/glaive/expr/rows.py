@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.distinct import dictionary_encoded
 from glaive.arrow.python_values import NO_PYTHON_VALUE
 from glaive.errors import CapacityError
 from glaive.expr.functions.untyped import pa
@@ -144,7 +145,7 @@ def row_values(
 
 def map_distinct(kind: Any, compute: Callable[[Any], Any], values: Any) -> Any:
     """Call a Python function for each distinct value; nulls stay nulls."""
-    encoded = values.dictionary_encode()
+    encoded = dictionary_encoded(values)
     return map_rows(kind, compute, encoded.dictionary).take(encoded.indices)
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.capacity import batch_parts
+from glaive.arrow.distinct import dictionary_encoded
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.dataclass import dataclass
 from glaive.dataset.commits.commit import commit_operation
@@ -203,7 +204,7 @@ def _as(values: Any, data_type: Any) -> Any:
     if isinstance(data_type, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(data_type, _as(values, data_type.storage_type))
     if pa.types.is_dictionary(data_type):
-        return pc.cast(_as(values, data_type.value_type).dictionary_encode(), data_type)
+        return pc.cast(dictionary_encoded(_as(values, data_type.value_type)), data_type)
     if pa.types.is_nested(data_type):
         check_members(values.type, data_type)
         return pc.cast(values, data_type)

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.build import offset_bits, validity_flags
+from glaive.arrow.distinct import dictionary_encoded
 from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Source, wrong_type
 from glaive.encodings.arrays.binary import Binary
@@ -98,7 +99,7 @@ class Dictionary(ArrayEncoding):
         """Put strings into the page as one-byte indices; None when too many are distinct."""
         if len(array.slice(0, 4 * _MAX_DISTINCT).unique()) > _MAX_DISTINCT + 1:
             return None
-        encoded = array.dictionary_encode()
+        encoded = dictionary_encoded(array)
         items = encoded.dictionary
         if len(items) > _MAX_DISTINCT:
             return None

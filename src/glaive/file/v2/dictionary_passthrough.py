@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Dictionary
 from glaive.arrow.build import block_from_array, offset_bits
+from glaive.arrow.distinct import dictionary_encoded
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
 from glaive.file.v2.reading.columns import Node
@@ -82,7 +83,7 @@ def dictionary_array(node: Node, leaf: Leaf, where: Where) -> Any:
     kind: Any = node.type
     kept = replace(node, type=pa.dictionary(pa.int32(), kind))
     array: Any = unshred_flat(kept, leaf, where)
-    distinct = array.dictionary.dictionary_encode()
+    distinct = dictionary_encoded(array.dictionary)
     if len(distinct.dictionary) == len(array.dictionary):
         return array
     return _with_items(array, np.asarray(distinct.indices), distinct.dictionary)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.distinct import dictionary_encoded
 from glaive.index.scalar.ordering import bytes_of, is_number, sort_keys, values_of_keys
 from glaive.index.source import ValueBatch
 from glaive.memory import items_of
@@ -94,7 +95,7 @@ def _order(values: Any) -> Int64s:
 
 def _sorted_repeated(values: Any) -> tuple[Any, Int64s]:
     """Distinct values are sorted, then their ranks; the values are made of these."""
-    encoded = values.dictionary_encode()
+    encoded = dictionary_encoded(values)
     by_value = _order(bytes_of(encoded.dictionary))
     ranks = np.empty(len(by_value), np.int32)
     ranks[by_value] = np.arange(len(ranks), dtype=np.int32)

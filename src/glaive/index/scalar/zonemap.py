@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import as_numpy
+from glaive.arrow.distinct import dictionary_encoded
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
 from glaive.index.index_file import IndexFile
@@ -213,7 +214,7 @@ def _encoded(bounds: Any, kind: Any) -> Any:
 
     Where these are too narrow for all bounds, nulls, which pass all values, as pylance has them.
     """
-    encoded = bounds.dictionary_encode()
+    encoded = dictionary_encoded(bounds)
     try:
         indices = encoded.indices.cast(kind.index_type)
     except pa.ArrowInvalid:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.buffers import spread
+from glaive.arrow.distinct import dictionary_encoded
 from glaive.index.segment import SegmentWriter, batches
 from glaive.index.text.partition_read import StoredPartition
 from glaive.index.text.partition_write import (
@@ -155,7 +156,7 @@ def merge_contents(contents: Sequence[PartitionContent]) -> PartitionContent:
 
 def _vocabulary(parts: Sequence[Any]) -> tuple[Any, list[Int64s]]:
     """The distinct tokens of all, ascending; and for each part the numbers of its tokens."""
-    encoded: Any = pa.concat_arrays(parts).dictionary_encode()
+    encoded: Any = dictionary_encoded(pa.concat_arrays(parts))
     order = pc.sort_indices(encoded.dictionary)
     rank = np.empty(len(order), np.int64)
     rank[order.to_numpy()] = np.arange(len(order))
