@@ -208,7 +208,7 @@ def _drop_unused(array: Any) -> Any:
     from glaive.arrow.distinct import dictionary_encoded
 
     kind = array.type
-    encoded = dictionary_encoded(array.dictionary_decode())
+    encoded = dictionary_encoded(decode_dictionary(array))
     if len(encoded.dictionary) > np.iinfo(NUMPY_TYPES[kind.index_type]).max:
         return array
     return pa.DictionaryArray.from_arrays(

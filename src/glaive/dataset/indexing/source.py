@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
 from glaive.format.flags import Feature
 from glaive.index.row_set import RowNumbers
 from glaive.index.source import FragmentExtent, ValueBatch
@@ -181,5 +181,5 @@ class ColumnSource:
         if isinstance(array.type, pa.BaseExtensionType):
             array = array.storage
         if pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
+            array = decode_dictionary(array)
         return array
