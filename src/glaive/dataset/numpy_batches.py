@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.dictionaries import decode_dictionary
 from glaive.arrow.python_values import NO_PYTHON_VALUE
 from glaive.errors import FormatError
 
@@ -57,7 +58,7 @@ def _array(column: Any) -> np.ndarray[Any, Any] | Mapping[str, Any]:
             field.name: _array(member) for field, member in zip(kind, column.flatten(), strict=True)
         }
     if pa.types.is_dictionary(kind):
-        return _array(column.dictionary_decode())
+        return _array(decode_dictionary(column))
     if pa.types.is_fixed_size_list(kind) and _is_plain(kind.value_type):
         return _rows_of(column, (kind.list_size,))
     values: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)

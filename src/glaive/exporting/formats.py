@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from glaive.arrow.dictionaries import has_dictionary
+from glaive.arrow.dictionaries import decode_dictionary, has_dictionary
 from glaive.errors import OptionError, SchemaError
 from glaive.exporting.json_text import check_json_types, json_lines
 from glaive.ingestion.formats.options import known_options, option
@@ -246,7 +246,7 @@ def _lines_of_one(column: Any) -> bytes:
     from pyarrow import csv
 
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        column = decode_dictionary(column)
     is_text = "string" in str(column.type)
     if is_text:
         column = column.cast(pa.large_string()).fill_null("")

@@ -14,6 +14,7 @@ import pyarrow as pa
 import torch
 
 from glaive.arrow.coalesce import slices_of_rows
+from glaive.arrow.dictionaries import decode_dictionary
 from glaive.arrow.python_values import NO_PYTHON_VALUE
 from glaive.errors import FormatError, SchemaError
 
@@ -84,7 +85,7 @@ def _tensor(name: str, column: Any, hf_converter: Any, *, uint64_as_int64: bool)
         shape = tuple(getattr(kind, "shape", ())) if images else ()
         column = column.storage
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        column = decode_dictionary(column)
     found = _vectors(column, shape, uint64_as_int64=uint64_as_int64)
     if found is None:
         found = _numbers(column, uint64_as_int64=uint64_as_int64)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import as_numpy
+from glaive.arrow.dictionaries import decode_dictionary
 from glaive.arrow.distinct import dictionary_encoded
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
@@ -194,7 +195,7 @@ def _schema(kind: pa.DataType) -> pa.Schema:
 
 
 def _decoded(bounds: Any) -> Any:
-    return bounds.dictionary_decode() if pa.types.is_dictionary(bounds.type) else bounds
+    return decode_dictionary(bounds) if pa.types.is_dictionary(bounds.type) else bounds
 
 
 def _plain(zones: pa.Table) -> pa.Table:

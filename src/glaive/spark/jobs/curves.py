@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
+from glaive.arrow.dictionaries import decode_dictionary
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 
@@ -107,7 +108,7 @@ def ordinals(values: Any, name: str) -> NDArray[np.float64]:
     if isinstance(values, pa.ExtensionArray):
         values, kind = values.storage, values.storage.type
     if pa.types.is_dictionary(kind):
-        values = values.dictionary_decode()
+        values = decode_dictionary(values)
         kind = values.type
     types = pa.types
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
