@@ -115,3 +115,21 @@ def test_a_search_notices_files_of_two_segments_that_changed_places(tmp_path: Pa
     with pytest.raises(CorruptFileError, match="size of a file"):
         damaged.to_table(filter="id = 5", use_scalar_index=True)
     assert damaged.to_table(filter="id = 5", use_scalar_index=False).num_rows == 1
+
+
+@pytest.mark.spec("rel-28", "rel-34")
+def test_an_index_that_was_opened_without_comparing_is_opened_again_to_compare(
+    tmp_path: Path,
+) -> None:
+    """Both datasets share a session, and so what was opened, but for files that differ in this."""
+    place, session = tmp_path / "t", glaive.Session()
+    glaive.write_dataset({"id": range(0, 7 * ROWS, 7)}, place, storage_options=ON)
+    (path,) = (one for one in built(place, "BTREE") if one.name == "page_data.lance")
+    changed = bytearray(path.read_bytes())
+    changed[ROWS] ^= 1
+    path.write_bytes(changed)
+    wanted = {"filter": "id in (70, 140)", "use_scalar_index": True}
+    found = glaive.dataset(place, verify=False, session=session).to_table(**wanted)
+    assert found["id"].to_pylist() == [70, 140]
+    with pytest.raises(CorruptFileError, match="checksum"):
+        glaive.dataset(place, verify=True, session=session).to_table(**wanted)

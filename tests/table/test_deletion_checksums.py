@@ -70,6 +70,23 @@ def test_a_changed_byte_of_a_deletion_file_is_an_error(tmp_path: Path, deleted: 
     assert path.name in result.output
 
 
+@pytest.mark.spec("rel-28", "rel-33")
+def test_deleted_rows_that_were_read_without_comparing_are_read_again_to_compare(
+    tmp_path: Path,
+) -> None:
+    """Both datasets share a session, and so what was read, but for files that differ in this."""
+    place, session = tmp_path / "t", glaive.Session()
+    made(place, 3, ON)
+    path = deletion_file(place)
+    rows, others = np.array([[0, 2, 4], [0, 2, 5]], np.uint32)
+    path.write_bytes(path.read_bytes().replace(rows.tobytes(), others.tobytes()))
+    unseen = glaive.dataset(place, verify=False, session=session).to_table()
+    assert unseen["id"].to_pylist()[:4] == [1, 3, 4, 6]
+    for verify in (None, True):
+        with pytest.raises(CorruptFileError, match="checksum of a deletion file"):
+            glaive.dataset(place, verify=verify, session=session).to_table()
+
+
 def test_deletion_files_have_checksums_where_manifests_have_them(tmp_path: Path) -> None:
     dataset = made(tmp_path / "t", 3, {})
     assert checksums(dataset) == [None]

@@ -16,6 +16,7 @@ from glaive.file.protocol import FileReader
 from glaive.format.fragment import DataFile, DeletionFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.paths import deletion_file_path
+from glaive.io.checksums import verification
 from glaive.io.store import ObjectStore
 from glaive.scan.session import Session
 from glaive.table.bases import locate_data_file, locate_in_base
@@ -60,9 +61,10 @@ class Snapshot:
         return Snapshot(self.store, self.manifest, self.session.apart(comparing=comparing))
 
     def kept_under(self, base_id: int | None = None) -> tuple[str, bytes]:
-        """Where the root or a base path is, and what it is reached by, for keys of the session.
+        """Where the root or a base path is, what it is reached by, and what is compared there.
 
-        Other versions may call another place by the same id.
+        For keys of the session: other versions may call another place by the same id, and other
+        datasets may compare more of the same bytes.
 
         Raises
         ------
@@ -72,7 +74,7 @@ class Snapshot:
             There is no such base path.
         """
         place = locate_in_base(self.store, self.manifest, "", base_id)[0]
-        return place.uri, place.reached_by
+        return place.uri, place.reached_by + verification(place, "fetched").encode()
 
     def place_of_index(self, entry: table_pb2.IndexMetadata) -> tuple[str, bytes]:
         """The same of the root or base path that has the files of an index."""
