@@ -156,6 +156,19 @@ def test_centroids_come_from_a_file_or_a_tensor(tmp_path: Path) -> None:
     assert np.array_equal(given, CENTROIDS)
 
 
+@pytest.mark.spec("sec-1")
+@pytest.mark.parametrize("header", ["((((", "'''", " 1\n2\n  3\n 4", "shape", "items", "PK"])
+def test_a_damaged_file_of_centroids_is_refused(tmp_path: Path, header: str) -> None:
+    """NumPy reads what it has as literals of Python, or as an archive."""
+    shape = {"shape": "(9999999999999999999999, 4)", "items": "(True, 4)"}.get(header)
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}" if shape else header
+    raw = b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text.encode() + bytes(32)
+    place = tmp_path / "centroids.npy"
+    place.write_bytes(b"PK\3\4 and no archive" if header == "PK" else raw)
+    with pytest.raises(OptionError, match="ivf_centroids_file"):
+        parse_parameters({"index_type": "IVF_FLAT", "ivf_centroids_file": str(place)}, FLOATS)
+
+
 def test_the_column_is_read_once_and_little_is_kept_in_memory() -> None:
     source = ArraySource([lists_of(clustered(4000, 12))], memory_limit=1 << 16)
     out = SegmentWriter(open_store("memory://once"), VERSION)

@@ -53,15 +53,19 @@ def load_matrix(uri: object, name: str) -> NDArray[Any]:
     ObjectNotFoundError, StoreError
         There is no such file.
     """
+    from tokenize import TokenError  # of a header, which NumPy reads as Python's literals
+
     folder, _, file = str(uri).rpartition("/")
-    data = open_store(folder or ".").get(file)
-    try:
-        array: Any = np.load(BytesIO(data.to_pybytes()), allow_pickle=False)
-    except (ValueError, OSError, EOFError, MemoryError) as error:
-        raise OptionError(f"{name}: {uri} is not an array of NumPy: {error}") from error
-    if not isinstance(array, np.ndarray):
+    data = open_store(folder or ".").get(file).to_pybytes()
+    if data[:2] == b"PK":
         raise OptionError(f"{name}: {uri} holds several arrays, expected one (.npy)")
-    return array
+    wrong = (ValueError, TypeError, OverflowError, SyntaxError, TokenError, RecursionError)
+    try:
+        array: Any = np.load(BytesIO(data), allow_pickle=False)
+    except (*wrong, OSError, EOFError, MemoryError) as error:
+        raise OptionError(f"{name}: {uri} is not an array of NumPy: {error}") from error
+    numbers: NDArray[Any] = array
+    return numbers
 
 
 def check_finite(matrix: NDArray[Any], name: str) -> None:
