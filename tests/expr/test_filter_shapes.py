@@ -147,3 +147,13 @@ def test_a_constant_beyond_its_column_is_named() -> None:
     bind_filter("small = 1", SCHEMA, shapes=shapes)
     with pytest.raises(FilterError, match=r"300 .*does not fit"):
         bind_filter("small = 300", SCHEMA, shapes=shapes)
+
+
+@pytest.mark.spec("sec-1")
+def test_names_of_columns_are_not_taken_for_constants() -> None:
+    """A stranger's name of a column was like the mark of one, and other filters a bare error."""
+    schema = LanceSchema.from_arrow(pa.schema([("\0n", pa.int64()), ("3", pa.int64())]))
+    shapes = FilterShapes()
+    for text in ("`\0n` = 7", "`3` = 7", "`\0n` = 8"):
+        found = bind_filter(text, schema, shapes=shapes)
+        assert found.expression == bind_filter(text, schema).expression

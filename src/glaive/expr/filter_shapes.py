@@ -30,6 +30,9 @@ _MAX_SHAPES: Final = 64
 _MAX_TEXT: Final = 4096
 """Characters of a text whose shape is looked for."""
 
+_MARK: Final = "\0"
+"""Begins what stands for a constant. A text that has it, as in a name of a column, has no shape."""
+
 
 class _Shape(NamedTuple):
     """A text without its constants, and these: their places, and values by place."""
@@ -57,7 +60,7 @@ class FilterShapes:
 
     def filled(self, text: str) -> Node | None:
         """The bound and simplified tree of a text; None if no like of it is kept."""
-        if len(text) > _MAX_TEXT or not self._templates:
+        if not self._templates or not _has_shape(text):
             return None
         shape = _shape_of(text)
         template = self._templates.get(shape.text)
@@ -71,7 +74,7 @@ class FilterShapes:
 
     def keep(self, text: str, node: Node) -> None:
         """Keep the simplified tree of a text, if other constants can take the place of its own."""
-        if len(text) > _MAX_TEXT:
+        if not _has_shape(text):
             return
         shape = _shape_of(text)
         if len(self._templates) >= _MAX_SHAPES:
@@ -88,13 +91,17 @@ def _place(constant: tuple[int, type, object]) -> int:
     return constant[0]
 
 
+def _has_shape(text: str) -> bool:
+    return len(text) <= _MAX_TEXT and _MARK not in text
+
+
 def _shape_of(text: str) -> _Shape:
     constants: dict[int, Literal] = {}
     parts, end = [], 0
     for match in _CONSTANT.finditer(text):
         raw, at = match.group(), match.start()
         is_text = raw[0] == "'"
-        parts += [text[end:at], "\0s" if is_text else "\0n"]
+        parts += [text[end:at], _MARK, "s" if is_text else "n"]
         constants[at] = (
             Literal(raw[1:-1], pa.string(), at=at)
             if is_text
