@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -55,3 +56,19 @@ def test_keys_of_maps_are_those_of_the_same_bits() -> None:
     for item, wanted in ((0.0, [1]), (-0.0, [2]), (1.0, [None])):
         rows = pa.table({"x": pa.array([item])})
         assert evaluate("map_extract(map([0.0, -0.0], [1, 2]), x)", rows).to_pylist() == [wanted]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("array_distance(l, m)", "inf"),
+        ("inner_product(l, m)", "-inf"),
+        ("cosine_distance(l, m)", "nan"),
+        ("array_distance(i, i)", "nan"),
+        ("array_normalize(l)", "[0.0]"),
+    ],
+)
+def test_vectors_whose_products_overflow_warn_of_nothing(text: str, result: str) -> None:
+    lists = {"l": [[1e300]], "m": [[-1e300]], "i": [[math.inf]]}
+    assert repr(evaluate(text, pa.table(lists)).to_pylist()[0]) == result

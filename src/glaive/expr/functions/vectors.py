@@ -19,6 +19,9 @@ __all__: list[str] = []
 
 is_kind = pa.types
 
+_OVERFLOW = np.errstate(all="ignore")
+"""Numbers of a file may have any size: results are infinities and NaN, without a warning."""
+
 
 def _vector(call: Call, number: int) -> Any:
     kind = list_type(call, number)
@@ -66,6 +69,7 @@ def _valid(values: Any, valid: Any) -> Any:
 
 
 @function("array_distance", "list_distance", takes=_two_vectors)
+@_OVERFLOW
 def _array_distance(left: Any, right: Any) -> Any:
     parts, first, second, valid = _pairs("array_distance", left, right)
     distances = np.sqrt(_sums(parts, (first - second) ** 2))
@@ -75,17 +79,18 @@ def _array_distance(left: Any, right: Any) -> Any:
 
 
 @function("inner_product", "dot_product", takes=_two_vectors)
+@_OVERFLOW
 def _inner_product(left: Any, right: Any) -> Any:
     parts, first, second, valid = _pairs("inner_product", left, right)
     return _valid(_sums(parts, first * second), valid)
 
 
 @function("cosine_distance", takes=_two_vectors)
+@_OVERFLOW
 def _cosine_distance(left: Any, right: Any) -> Any:
     parts, first, second, valid = _pairs("cosine_distance", left, right)
     lengths = np.sqrt(_sums(parts, first * first)) * np.sqrt(_sums(parts, second * second))
-    with np.errstate(all="ignore"):
-        distances = 1.0 - _sums(parts, first * second) / lengths
+    distances = 1.0 - _sums(parts, first * second) / lengths
     return _valid(distances, valid & (lengths != 0))
 
 
@@ -96,12 +101,12 @@ def _one_vector(call: Call) -> Types:
 
 
 @function("array_normalize", "list_normalize", takes=_one_vector)
+@_OVERFLOW
 def _array_normalize(values: Any) -> Any:
     parts, first, _, valid = _pairs("array_normalize", values, values)
     lengths = np.sqrt(_sums(parts, first * first))
     valid &= (lengths != 0) | (parts.sizes == 0)
-    with np.errstate(all="ignore"):
-        scaled = first / lengths[parts.rows]
+    scaled = first / lengths[parts.rows]
     scaled = scaled[valid[parts.rows]]
     offsets = np.concatenate([[0], np.cumsum(np.where(valid, parts.sizes, 0))])
     lists = lists_of(pa.array(scaled), offsets, values.type)
