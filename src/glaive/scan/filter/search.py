@@ -221,6 +221,9 @@ class Search:
             except CapacityError as error:  # of a page that is decoded for this
                 self.meter.fallback("search of encoded pages", "values beyond one array", error)
                 return None
+            except FilterError as error:  # perhaps of a value that no row to be tested has
+                self.meter.fallback("search of encoded pages", "an error in a value", error)
+                return None
             return None if rows is None else RowSelection(*part, rows=rows)
 
     def _find_entries(self, bound: BoundFragment, term: Term, part: RowRange) -> Int64s | None:
@@ -234,7 +237,7 @@ class Search:
                 return None
             columns = bound.system_columns
             return columns.find(source.system, term.condition[1], part.start, part.stop)
-        if source.path:
+        if source.path or not term.is_by_value:
             return None
 
         def passing(entries: pa.Array) -> pa.BooleanArray:
