@@ -14,7 +14,7 @@ from glaive.dataclass import dataclass
 from glaive.index.row_set import RowNumbers
 from glaive.named_tuple import NamedTuple
 
-__all__ = ["FragmentExtent", "IndexSource", "ValueBatch"]
+__all__ = ["FragmentExtent", "IndexSource", "ValueBatch", "stored_batches"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ValueBatch(NamedTuple):
     ----------
     values
         One value for each live row, in the type of the column as it is stored: extension
-        types as their storage, dictionary-encoded values decoded.
+        types as their storage, dictionary-encoded values decoded. JSON documents are texts.
     rows
         Number of each row: its address or, for kinds that store these, its stable row id.
     """
@@ -81,3 +81,13 @@ class IndexSource(Protocol):
 
     def sample(self, rows: int, seed: int = 0) -> pa.Array:
         """Values of so many random rows, or of all, in no certain order. Reads these rows only."""
+
+
+def stored_batches(source: IndexSource) -> Iterator[ValueBatch]:
+    """All rows of a source, JSON documents as filters compare them: in JSONB."""
+    from glaive.arrow.jsonb import encode_jsonb
+
+    is_json = pa.types.is_large_binary(source.field.type)
+    for values, rows in source.batches():
+        texts = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+        yield ValueBatch(encode_jsonb(values) if is_json and texts else values, rows)

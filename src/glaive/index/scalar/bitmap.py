@@ -38,7 +38,7 @@ from glaive.index.scalar.rowsets import (
 )
 from glaive.index.scalar.sorted_runs import sorted_runs
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
-from glaive.index.source import IndexSource, ValueBatch
+from glaive.index.source import IndexSource, ValueBatch, stored_batches
 
 __all__ = ["Bitmap", "LabelList"]
 
@@ -93,7 +93,7 @@ class Bitmap(IndexKind):
         no_parameters("BITMAP", parameters)
         kind = source.field.type
         check_type("BITMAP", source.field, supported=is_sortable(kind))
-        with sorted_runs(source.batches(), source.memory_limit) as runs:
+        with sorted_runs(stored_batches(source), source.memory_limit) as runs:
             write_keys(out, kind, grouped(runs, source.memory_limit))
         return BuiltSegment("/lance.table.BitmapIndexDetails")
 
@@ -119,7 +119,7 @@ class Bitmap(IndexKind):
             write_keys(out, kind, merged_keys(batches))
         else:
             check_same_type(opened[0].file, "keys", source.field.type)
-            with sorted_runs(source.batches(), source.memory_limit) as runs:
+            with sorted_runs(stored_batches(source), source.memory_limit) as runs:
                 new = grouped(runs, source.memory_limit)
                 write_keys(out, kind, merged_keys(chain(batches, new)))
         return BuiltSegment("/lance.table.BitmapIndexDetails")

@@ -20,7 +20,7 @@ from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.scalar.parameters import integer
 from glaive.index.scalar.rowsets import encode_rowset, remap_rowsets, row_set_of
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
-from glaive.index.source import IndexSource
+from glaive.index.source import IndexSource, stored_batches
 from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s
 
@@ -142,7 +142,7 @@ class Zoned:
 
     def batches(self) -> Iterator[ZoneBatch]:
         """Batches of rows with the zones that they are in."""
-        for values, rows in self._source.batches():
+        for values, rows in stored_batches(self._source):
             if len(rows):
                 yield self._zoned(values, rows)
 
