@@ -60,12 +60,18 @@ def evaluate(node: Node, batch: pa.RecordBatch) -> Any:
 
 def _column(node: tree.Column, batch: pa.RecordBatch) -> Any:
     index = batch.schema.get_field_index(node.path)
-    if index < 0:
-        return _inside(node, batch)
-    array: Any = batch.column(index)
+    array: Any = batch.column(index) if index >= 0 else _inside(node, batch)
     if isinstance(array.type, pa.BaseExtensionType):
         array = to_type(array, node.type, node.path)
+    return _without_dictionary(array)
+
+
+def _without_dictionary(array: Any) -> Any:
     return decode_dictionary(array) if pa.types.is_dictionary(array.type) else array
+
+
+def _member(node: tree.Member, batch: pa.RecordBatch) -> Any:
+    return _without_dictionary(pc.struct_field(values(node.operand, batch), node.name))
 
 
 def _inside(node: tree.Column, batch: pa.RecordBatch) -> Any:
@@ -284,7 +290,7 @@ def _subscript(node: tree.Subscript, batch: pa.RecordBatch) -> Any:
     items: Any = lists.values
     items = items.cast(without_views(items.type))
     elements: Any = items.take(pa.array(positions, pa.int64(), mask=~inside))
-    return elements.dictionary_decode() if pa.types.is_dictionary(elements.type) else elements
+    return _without_dictionary(elements)
 
 
 _EVALUATORS: dict[type, Callable[[Any, pa.RecordBatch], Any]] = {
@@ -302,6 +308,6 @@ _EVALUATORS: dict[type, Callable[[Any, pa.RecordBatch], Any]] = {
     tree.Like: _like,
     tree.Cast: _cast,
     tree.Call: _call,
-    tree.Member: lambda node, batch: pc.struct_field(values(node.operand, batch), node.name),
+    tree.Member: _member,
     tree.Subscript: _subscript,
 }

@@ -149,8 +149,8 @@ def _array_has_any(values: Any, others: Any) -> Any:
         return pa.repeat(pa.scalar(False), count_rows((values, others)))
     if not is_constant(others) or not others.is_valid or is_kind.is_nested(values.type.value_type):
         return _has(lambda value, other: bool(value & other))(values, others)
-    parts = ListParts.of(values)
-    contained = pc.is_in(parts.values, value_set=others.values)
+    parts, wanted = ListParts.of(values), ListParts.of(broadcast(others, 1))
+    contained = pc.is_in(parts.values, value_set=wanted.values)
     return pc.if_else(values.is_valid(), pa.array(parts.any_of(contained)), None)
 
 
