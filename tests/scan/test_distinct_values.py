@@ -64,3 +64,10 @@ def test_rows_of_one_value_are_drawn_each_for_itself(
     made = stored(tmp_path, version)
     counts = {made.count_rows(f"mixed = 'no number' AND {text}") for _ in range(3)}
     assert all(EACH / 4 < count < EACH * 3 / 4 for count in counts)
+
+
+def test_a_test_that_is_written_twice_is_drawn_twice(tmp_path: Path) -> None:
+    made = stored(tmp_path, "2.1")
+    both, either = (made.count_rows(f"random() < 0.5 {op} random() < 0.5") for op in ("AND", "OR"))
+    assert 3 * EACH * 0.15 < both < 3 * EACH * 0.35
+    assert 3 * EACH * 0.65 < either < 3 * EACH * 0.85

@@ -25,14 +25,13 @@ from glaive.errors import CapacityError, FilterError, OptionError
 from glaive.expr.bind import bind
 from glaive.expr.evaluate import values
 from glaive.expr.filter_shapes import FilterShapes
-from glaive.expr.fold import simplify
-from glaive.expr.functions.registry import find
+from glaive.expr.fold import draws, simplify
 from glaive.expr.names import Names
 from glaive.expr.parse import parse
 from glaive.expr.render import render
 from glaive.expr.sizes import scalar_bytes, varies
 from glaive.expr.split import Test, conjuncts, merged, one_column, paths
-from glaive.expr.tree import Call, Literal, Node, walk
+from glaive.expr.tree import Literal, Node, walk
 from glaive.format.fields import LanceSchema
 
 __all__ = ["Filter", "Term", "Value", "bind_filter", "bind_value"]
@@ -76,9 +75,8 @@ class Term(_Bound):
 
     @property
     def is_by_value(self) -> bool:
-        """Whether rows of equal values have one result: no call draws another for each."""
-        calls = (part for part in walk(self.expression) if isinstance(part, Call))
-        return not any(find(call.name).volatile for call in calls)
+        """Whether rows of equal values have one result."""
+        return not draws(self.expression)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Which rows pass, without nulls; see :meth:`Filter.mask`."""

@@ -22,7 +22,7 @@ from glaive.expr.sizes import MAX_HELD_BYTES, scalar_bytes
 from glaive.expr.tree import Literal, Node
 from glaive.expr.uncast import uncast
 
-__all__ = ["simplify"]
+__all__ = ["draws", "simplify"]
 
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE = {
@@ -180,14 +180,26 @@ def _all(operands: list[Node], at: int) -> Node:
     kept = [operand for operand in _flat(operands, tree.And) if _truth(operand) is not True]
     if any(_truth(operand) is False for operand in kept):
         return _FALSE
-    return tree.both(*dict.fromkeys(kept), at=at) if kept else _TRUE
+    return tree.both(*_once(kept), at=at) if kept else _TRUE
 
 
 def _any(operands: list[Node], at: int) -> Node:
     kept = [operand for operand in _flat(operands, tree.Or) if _truth(operand) is not False]
     if any(_truth(operand) is True for operand in kept):
         return _TRUE
-    return tree.either(*dict.fromkeys(kept), at=at) if kept else _FALSE
+    return tree.either(*_once(kept), at=at) if kept else _FALSE
+
+
+def _once(operands: list[Node]) -> list[Node]:
+    """Each of several tests once, but for those that draw something each time."""
+    once = list(dict.fromkeys(operands))
+    return operands if len(once) < len(operands) and any(map(draws, operands)) else once
+
+
+def draws(node: Node) -> bool:
+    """Whether an expression has another value each time, such as ``random()``."""
+    calls = (part for part in tree.walk(node) if isinstance(part, tree.Call))
+    return any(registry.find(call.name).volatile for call in calls)
 
 
 def _flat(operands: list[Node], kind: type[tree.And | tree.Or]) -> list[Node]:
