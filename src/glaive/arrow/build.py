@@ -245,7 +245,7 @@ def _from_dictionary(
 
 def _dictionary_encoded(array: Any, kind: Any, where: Where) -> pa.Array:
     """The values of a page without dictionary, for a dictionary column."""
-    from glaive.arrow.distinct import dictionary_encoded
+    from glaive.arrow.dictionaries import dictionary_encoded
 
     encoded = dictionary_encoded(array)
     return _with_items(encoded.indices, encoded.dictionary, kind, where)

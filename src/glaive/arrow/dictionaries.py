@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,14 @@ __all__ = [
     "check_indices",
     "concat_arrays",
     "decode_dictionary",
+    "dictionary_encoded",
     "has_dictionary",
     "null_count",
     "tidy_dictionary",
 ]
+
+_FEW: Final = 1024
+"""Values that are compared with each other soon enough, whatever their hashes are."""
 
 
 def has_dictionary(kind: pa.DataType) -> bool:
@@ -143,6 +147,18 @@ def decode_dictionary(array: Any) -> Any:
         ) from None
 
 
+def dictionary_encoded(array: Any) -> Any:
+    """Encode an array by a dictionary, in a time that nobody who chose its values can make long.
+
+    As ``array.dictionary_encode()``; see :mod:`glaive.arrow.distinct`.
+    """
+    if len(array) <= _FEW:
+        return array.dictionary_encode()
+    from glaive.arrow.distinct import numbered  # and kernels, which few values do not need
+
+    return numbered(array)
+
+
 def concat_arrays(arrays: Sequence[Any]) -> Any:
     """Join arrays of one type; their dictionaries are merged.
 
@@ -181,11 +197,13 @@ def _of_one_dictionary(arrays: Sequence[Any]) -> Sequence[Any]:
 
     As they are, where there would be more items than the index type can count.
     """
-    from glaive.arrow.distinct import FEW, dictionary_encoded, is_numbered
-
     kind, items = arrays[0].type, [array.dictionary for array in arrays]
     ends = np.cumsum([0, *map(len, items)])
-    if int(ends[-1]) <= FEW or not is_numbered(kind.value_type):
+    if int(ends[-1]) <= _FEW:
+        return arrays
+    from glaive.arrow.distinct import is_numbered
+
+    if not is_numbered(kind.value_type):
         return arrays
     if all(one.equals(items[0]) for one in items[1:]):
         return arrays
@@ -205,8 +223,6 @@ def _of_one_dictionary(arrays: Sequence[Any]) -> Sequence[Any]:
 
 
 def _drop_unused(array: Any) -> Any:
-    from glaive.arrow.distinct import dictionary_encoded
-
     kind = array.type
     encoded = dictionary_encoded(decode_dictionary(array))
     if len(encoded.dictionary) > np.iinfo(NUMPY_TYPES[kind.index_type]).max:

@@ -6,7 +6,7 @@ compared with all before, which takes minutes.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,23 +16,18 @@ from glaive.kernels.strings import Strings
 from glaive.memory import as_array, as_buffer, items_of
 from glaive.types import Int64s
 
-__all__ = ["FEW", "dictionary_encoded", "is_numbered"]
-
-FEW: Final = 1024
-"""Values that are compared with each other soon enough."""
+__all__ = ["is_numbered", "numbered"]
 
 _NO_BYTES: Any = pa.py_buffer(b"")
 
 
-def dictionary_encoded(array: Any) -> Any:
+def numbered(array: Any) -> Any:
     """The distinct values in the order of their first appearance, and the index of each value.
 
     As ``array.dictionary_encode()``: indices have 32 bits, those of nulls are null. Arrow does it
-    where values are few, or of a type that has no hash here: nested ones, and those of up to two
-    bytes, of which there are not many.
+    where values are of a type that has no hash here: nested ones, and those of up to two bytes, of
+    which there are not many.
     """
-    if len(array) <= FEW:
-        return array.dictionary_encode()
     known = array.drop_null() if array.null_count else array
     if not len(known) or not is_numbered(array.type):
         return array.dictionary_encode()

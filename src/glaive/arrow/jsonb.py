@@ -28,7 +28,7 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
-from glaive.arrow.distinct import dictionary_encoded
+from glaive.arrow.dictionaries import dictionary_encoded
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 
 __all__ = ["BEYOND", "decode_jsonb", "encode_jsonb"]

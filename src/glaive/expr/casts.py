@@ -15,8 +15,7 @@ import pyarrow as pa
 from glaive.arrow import compute as pc
 from glaive.arrow.capacity import too_large
 from glaive.arrow.decimals import doubles_of
-from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
-from glaive.arrow.distinct import dictionary_encoded
+from glaive.arrow.dictionaries import concat_arrays, decode_dictionary, dictionary_encoded
 from glaive.arrow.geometries import GeometryType
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_list, is_string

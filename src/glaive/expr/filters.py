@@ -17,8 +17,7 @@ import pyarrow as pa
 from glaive.arrow import compute as pc
 from glaive.arrow.capacity import batch_parts, too_large
 from glaive.arrow.conditions import Condition, HasText
-from glaive.arrow.dictionaries import concat_arrays
-from glaive.arrow.distinct import dictionary_encoded
+from glaive.arrow.dictionaries import concat_arrays, dictionary_encoded
 from glaive.arrow.scalars import FALSE
 from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, OptionError

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from glaive.arrow.dictionaries import concat_arrays
-from glaive.arrow.distinct import dictionary_encoded
+from glaive.arrow.dictionaries import concat_arrays, dictionary_encoded
 from glaive.arrow.python_values import NO_PYTHON_VALUE
 from glaive.errors import CapacityError
 from glaive.expr.functions.untyped import pa

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.capacity import batch_parts
-from glaive.arrow.distinct import dictionary_encoded
+from glaive.arrow.dictionaries import dictionary_encoded
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.dataclass import dataclass
 from glaive.dataset.commits.commit import commit_operation

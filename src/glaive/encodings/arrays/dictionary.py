@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.build import offset_bits, validity_flags
-from glaive.arrow.distinct import dictionary_encoded
+from glaive.arrow.dictionaries import dictionary_encoded
 from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Source, wrong_type
 from glaive.encodings.arrays.binary import Binary

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Dictionary
 from glaive.arrow.build import block_from_array, offset_bits
-from glaive.arrow.distinct import dictionary_encoded
+from glaive.arrow.dictionaries import dictionary_encoded
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
 from glaive.file.v2.reading.columns import Node

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.distinct import dictionary_encoded
+from glaive.arrow.dictionaries import dictionary_encoded
 from glaive.index.scalar.ordering import bytes_of, is_number, sort_keys, values_of_keys
 from glaive.index.source import ValueBatch
 from glaive.memory import items_of

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import as_numpy
-from glaive.arrow.dictionaries import decode_dictionary
-from glaive.arrow.distinct import dictionary_encoded
+from glaive.arrow.dictionaries import decode_dictionary, dictionary_encoded
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
 from glaive.index.index_file import IndexFile

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.buffers import spread
-from glaive.arrow.distinct import dictionary_encoded
+from glaive.arrow.dictionaries import dictionary_encoded
 from glaive.index.segment import SegmentWriter, batches
 from glaive.index.text.partition_read import StoredPartition
 from glaive.index.text.partition_write import (
