@@ -65,6 +65,7 @@ def test_distinct_values_are_those_of_arrow(array: Any) -> None:
         assert found.dictionary.equals(expected.dictionary)
 
 
+@pytest.mark.spec("rel-25")
 def test_chosen_texts_do_not_take_the_square_of_their_number() -> None:
     """In Arrow these take more than an hour."""
     texts = texts_that_meet(1_000_000)
@@ -73,6 +74,7 @@ def test_chosen_texts_do_not_take_the_square_of_their_number() -> None:
     assert found.indices.to_numpy().tolist() == list(range(len(texts)))
 
 
+@pytest.mark.spec("rel-25")
 def test_chosen_texts_in_a_dictionary_column_are_read_and_indexed(tmp_path: Path) -> None:
     texts = texts_that_meet(200_000)
     repeated = pa.concat_arrays([pa.array([b"a"] * 60_000, pa.binary()), texts])

@@ -258,6 +258,7 @@ def test_a_short_expression_does_not_take_any_amount_of_memory(
     table = VECTORS.slice(0, 1)
     dataset = glaive.write_dataset(table, tmp_path / "t")
     before = pa.total_allocated_bytes()
-    with pytest.raises(FilterError, match="for one row; at most"):
+    refused = "for one row; at most|constants that the filter computes take more than"
+    with pytest.raises(FilterError, match=refused):
         dataset.to_table({"made": expression})
     assert pa.total_allocated_bytes() < before + 2**28

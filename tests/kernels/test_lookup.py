@@ -103,6 +103,7 @@ def test_damaged_texts_are_refused() -> None:
         table.find(damaged, 2)
 
 
+@pytest.mark.spec("rel-25")
 def test_keys_that_were_chosen_to_meet_lie_apart() -> None:
     """The factor of the hash is a secret of the process, so that none is a neighbour of all."""
     count = 20_000
