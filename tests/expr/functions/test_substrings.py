@@ -79,6 +79,42 @@ def test_a_part_of_a_long_text_takes_as_much_memory_as_the_text(call: str, expec
 
 
 @pytest.mark.spec("rel-24")
+def test_a_long_text_beside_a_short_one_is_copied_as_a_whole() -> None:
+    table = pa.table({"s": ["ab", "," * (12 * _BLOCK), "cd"], "n": [2, 2, 1]})
+    tracemalloc.start()
+    try:
+        found = evaluate("substr(s, n)", table).to_pylist()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == ["b", "," * (12 * _BLOCK - 1), "cd"]
+    assert most < 5 * 12 * _BLOCK
+
+
+@pytest.mark.parametrize(
+    ("text", "separator", "count", "expected"),
+    [
+        ("a,b,c", ",", 1, "a"),
+        ("a,b,c", ",", 2, "a,b"),
+        ("a,b,c", ",", 3, "a,b,c"),
+        ("a,b,c", ",", -1, "c"),
+        ("a,b,c", ",", -2, "b,c"),
+        ("a,b,c", ",", -3, "a,b,c"),
+        ("a,b,c", ",", 0, ""),
+        ("a,b,c", "", 1, ""),
+        ("aaa", "aa", -1, "a"),
+        ("aaa", "aa", 1, ""),
+        ("", ",", 1, ""),
+    ],
+)
+def test_the_parts_before_or_behind_a_separator(
+    text: str, separator: str, count: int, expected: str
+) -> None:
+    table = pa.table({"s": [text], "p": [separator], "n": [count]})
+    assert evaluate("substr_index(s, p, n)", table).to_pylist() == [expected]
+
+
+@pytest.mark.spec("rel-24")
 def test_a_text_does_not_become_a_list_of_any_number_of_parts() -> None:
     table = pa.table({"s": ["," * ((1 << 25) + 1)], "n": [-1], "far": [-(1 << 26)], "p": [","]})
     for call in (
