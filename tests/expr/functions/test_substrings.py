@@ -102,7 +102,8 @@ def test_a_long_text_beside_a_short_one_is_copied_as_a_whole() -> None:
         ("a,b,c", ",", -3, "a,b,c"),
         ("a,b,c", ",", 0, ""),
         ("a,b,c", "", 1, ""),
-        ("aaa", "aa", -1, "a"),
+        ("aaa", "aa", -1, ""),  # behind the last one, from the end
+        ("aaab", "aa", -1, "b"),
         ("aaa", "aa", 1, ""),
         ("", ",", 1, ""),
     ],
@@ -114,11 +115,22 @@ def test_the_parts_before_or_behind_a_separator(
     assert evaluate("substr_index(s, p, n)", table).to_pylist() == [expected]
 
 
+def test_parts_are_counted_from_the_end_where_separators_overlap() -> None:
+    table = pa.table({"s": ["aaa", "aaab", "baaa", "a", ""], "p": ["aa"] * 5})
+    last, first = ["", "b", "", "a", ""], ["a", "a", "ba", "", ""]
+    for separator in ("p", "'aa'"):
+        assert evaluate(f"split_part(s, {separator}, -1)", table).to_pylist() == last
+        assert evaluate(f"split_part(s, {separator}, -2)", table).to_pylist() == first
+        assert evaluate(f"split_part(s, {separator}, -3)", table).to_pylist() == [""] * 5
+
+
 @pytest.mark.spec("rel-24")
 def test_a_text_does_not_become_a_list_of_any_number_of_parts() -> None:
-    table = pa.table({"s": ["," * ((1 << 25) + 1)], "n": [-1], "far": [-(1 << 26)], "p": [","]})
+    table = pa.table(
+        {"s": ["," * ((1 << 25) + 1)], "n": [-(1 << 25)], "far": [-(1 << 26)], "p": [","]}
+    )
     for call in (
-        "split_part(s, ',', -1)",
+        "split_part(s, ',', -33554434)",
         "split_part(s, p, n)",
         "substr_index(s, p, n)",
         "string_to_array(s, ',')",

@@ -231,9 +231,9 @@ def _split_part(text: Any, separator: Any, number: Any) -> Any:
     if _is_short(separator) and is_constant(number) and number.is_valid:
         pattern, wanted = separator.as_py(), number.as_py()
         splits = pc.sum(pc.count_substring(text, pattern)).as_py() or 0
-        most = wanted if 0 < wanted < splits else None
-        check_list_items(min(splits, (most or splits) * len(text)) + len(text), len(text))
-        parts = pc.split_pattern(text, pattern, max_splits=most)
+        most = min(abs(wanted), splits)
+        check_list_items(min(splits, most * len(text)) + len(text), len(text))
+        parts = pc.split_pattern(text, pattern, max_splits=most, reverse=wanted < 0)
         begin, end = _bounds(parts)
         position = begin + wanted - 1 if wanted > 0 else end + wanted
         present = (position >= begin) & (position < end)
@@ -242,18 +242,20 @@ def _split_part(text: Any, separator: Any, number: Any) -> Any:
 
     def part(text: str, separator: str, number: int) -> str:
         splits = text.count(separator) if separator else 0
-        position = number - 1 if number > 0 else splits + 1 + number
-        if not splits or not 0 <= position <= splits:
-            return text if position == 0 else ""
-        return _split(text, separator, position + 1)[position]
+        if abs(number) > splits + 1:
+            return ""
+        parts = _split(text, separator, min(abs(number), splits), reverse=number < 0)
+        return parts[number - (number > 0)]
 
     return map_rows(text.type, part, text, separator, number)
 
 
-def _split(text: str, separator: str, splits: int) -> list[str]:
-    """The parts of a text that is split so many times; the last is what is left."""
+def _split(text: str, separator: str, splits: int, *, reverse: bool = False) -> list[str]:
+    """The parts of a text that is split so many times, from its end if ``reverse``."""
     check_python_values(splits + 1, 1)
-    return text.split(separator, splits)
+    if not splits:
+        return [text]
+    return text.rsplit(separator, splits) if reverse else text.split(separator, splits)
 
 
 def _bounds(lists: Any) -> tuple[Any, Any]:
@@ -279,8 +281,10 @@ def _substr_index(text: Any, separator: Any, count: Any) -> Any:
         if abs(count) > splits:
             return text
         if count < 0:
-            return _split(text, separator, splits + 1 + count)[-1]
-        return text[: len(text) - len(_split(text, separator, count)[-1]) - len(separator)]
+            before = len(_split(text, separator, -count, reverse=True)[0])
+            return text[before + len(separator) :]
+        behind = len(_split(text, separator, count)[-1])
+        return text[: len(text) - behind - len(separator)]
 
     return map_rows(text.type, cut, text, separator, count)
 
