@@ -26,7 +26,7 @@ from glaive.errors import FilterError
 from glaive.expr.functions.regex_reach import Reach
 from glaive.expr.functions.regex_width import MAX_WIDTH, WIDE, Width
 
-__all__ = ["Pattern", "translate"]
+__all__ = ["MAX_LENGTH", "Pattern", "translate"]
 
 _CLASSES = {
     "d": r"\p{Nd}",
@@ -45,6 +45,9 @@ _WIDE = frozenset("wWpP")
 
 _HUNDREDS = re.compile(r"\\[pP](?!\{(?:Z|Nd)\})")
 """The same within a class; spaces and digits of all scripts are a few dozen ranges."""
+
+MAX_LENGTH = 1 << 20
+"""Characters of a pattern, each of which is read here; the engine compiles few patterns of more."""
 
 _MEMBERS = 16
 """Characters of a class, as Arrow's engine gets it, that count as one place."""
@@ -245,6 +248,11 @@ def translate(source: str, flags: str) -> Pattern:
     FilterError
         The pattern is wrong, or Arrow's engine does not support it.
     """
+    if len(source) > MAX_LENGTH:
+        raise FilterError(
+            f"regular expression {source[:100]!r:.100}: it has {len(source)} characters, at most "
+            f"{MAX_LENGTH} are supported"
+        )
     reader = _Reader(source)
     unknown = set(flags) - set("imsU")
     if unknown:
@@ -256,7 +264,7 @@ def translate(source: str, flags: str) -> Pattern:
             f"regular expression {source!r:.100}: it has {width} places, at most {MAX_WIDTH} are "
             "supported, as each character of a text may be compared with all: characters and "
             "classes, as often as they may be repeated. A list of words that is not repeated, "
-            "(?:one|two|three), may have any length"
+            "(?:one|two|three), may be long"
         )
     before = f"(?{flags})" if flags else ""
     return Pattern(
