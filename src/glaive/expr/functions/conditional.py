@@ -128,8 +128,9 @@ def _nvl_types(call: Call) -> Types:
         kind = left if same else pa.string_view()
         cast = pa.string() if is_kind.is_string_view(kind) else kind
         return (cast, cast), kind
+    kinds = [kind.value_type if is_kind.is_dictionary(kind) else kind for kind in call.types]
     for kind in _NVL:
-        if _fits(left, kind) and _fits(right, kind):
+        if all(_fits(given, kind) for given in kinds):
             return (kind, kind), kind
     for number, kind in enumerate(call.types):
         if is_kind.is_nested(kind) and not is_list(kind):

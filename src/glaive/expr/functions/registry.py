@@ -94,6 +94,8 @@ class Function:
     def resolve(self, types: Sequence[Any], literals: Sequence[Any] = ()) -> Types:
         """Return the types the arguments must be cast to, and the type of the result.
 
+        A dictionary stands for its values where the function has no use for dictionaries.
+
         Parameters
         ----------
         types
@@ -108,7 +110,13 @@ class Function:
             The number of arguments or a type is wrong.
         """
         given = [*literals, *[None] * (len(types) - len(literals))]
-        return self.takes(Call(self.name, types, given))
+        try:
+            return self.takes(Call(self.name, types, given))
+        except FilterError:
+            decoded = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in types]
+            if decoded == [*types]:
+                raise
+            return self.takes(Call(self.name, decoded, given))
 
     def evaluate(self, arguments: Sequence[Any], rows: int, kind: Any = None) -> Any:
         """Return an array of ``rows`` values.
