@@ -349,6 +349,8 @@ def _values(array: Any, wanted: pa.Field) -> Any:
 
 def _castable(old: Any, new: Any) -> bool:
     types = pa.types
+    if types.is_dictionary(old) and not types.is_dictionary(new):
+        old = old.value_type
     families: tuple[Callable[[Any], bool], ...] = (
         types.is_integer,
         types.is_floating,
