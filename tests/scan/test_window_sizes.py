@@ -12,6 +12,7 @@ import pytest
 from tests.dataset.test_claimed_rows import rewrite
 
 import glaive
+from glaive.arrow.widths import value_bytes
 from glaive.dataset.dataset import LanceDataset
 from glaive.scan.filter.search import Search
 from glaive.scan.filter.selection import FragmentSelection
@@ -175,3 +176,25 @@ def test_the_size_that_a_manifest_claims_for_a_file_makes_no_windows_of_one_row(
     assert len(list(claimed.to_batches(batch_size=ALL_IN_ONE))) == usual
     reader = claimed.scanner(filter="text = 'same'", batch_size=ALL_IN_ONE).to_reader()
     assert len(list(reader)) < 10
+
+
+@pytest.mark.spec("rel-24")
+def test_choosing_among_vectors_of_nulls_takes_no_memory_by_their_items(tmp_path: Path) -> None:
+    rows = pa.table({"v": pa.nulls(2**17, pa.list_(pa.null(), 1024))})
+    dataset = glaive.write_dataset(rows, tmp_path / "t", data_storage_version="2.2")
+    dataset.delete("_rowaddr = 2")
+    pool = pa.default_memory_pool()
+    watched = pa.proxy_memory_pool(pool)
+    pa.set_memory_pool(watched)
+    try:
+        assert dataset.to_table().num_rows == 2**17 - 1
+        assert dataset.to_table(filter="_rowaddr % 2 = 0").num_rows == 2**16 - 1
+    finally:
+        pa.set_memory_pool(pool)
+    assert (watched.max_memory() or 0) < 400 * MB  # numbers of all items are 1,024 MB
+
+
+@pytest.mark.spec("rel-24")
+@pytest.mark.parametrize("item", [pa.null(), pa.struct([("a", pa.null())])], ids=str)
+def test_each_item_of_a_vector_that_arrow_numbers_counts_as_its_number(item: pa.DataType) -> None:
+    assert value_bytes(pa.list_(item, 1024)) == 8 * 1024

@@ -31,6 +31,9 @@ _STRING_BYTES: Final = 32
 _LIST_ITEMS: Final = 8
 """Estimate for the items of a list."""
 
+_ITEM_NUMBER: Final = 8
+"""Bytes that Arrow takes for each item of a vector while it chooses rows: its number. Numbers and
+texts of one size are copied without, but items may have no bytes of their own, as nulls."""
 
 _BIT: Final = 1 / 8
 
@@ -65,6 +68,8 @@ def width_of(kind: Any) -> Width:
         return width_of(kind.storage_type)
     if types.is_fixed_size_list(kind):
         known, guessed, variable = width_of(kind.value_type)
+        if types.is_null(kind.value_type) or types.is_nested(kind.value_type):
+            known = max(known, _ITEM_NUMBER)
         size = kind.list_size
         return Width(known * size, guessed * size, variable * size)
     if types.is_struct(kind):
