@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import glaive
-from glaive.arrow.dictionaries import dictionary_encoded
+from glaive.arrow.dictionaries import concat_arrays, dictionary_encoded
 
 FACTORS = 11400714785074694791, 14029467366897019727
 """What Arrow multiplies the last and the first eight bytes of a text by, to hash it."""
@@ -87,3 +87,15 @@ def test_chosen_texts_in_a_dictionary_column_are_read_and_indexed(tmp_path: Path
     dataset.create_scalar_index("text", "BTREE")
     dataset.create_scalar_index("text", "BITMAP", name="again")
     assert dataset.count_rows("text = X'61'") == 60_000
+
+
+def test_arrays_of_several_dictionaries_are_joined_by_value() -> None:
+    rows = [
+        [f"{at * step % 1500}" if at % 7 else None for at in range(3000)] for step in (1, 7, 11)
+    ]
+    arrays = [pa.array(one, pa.string()).dictionary_encode() for one in rows]
+    joined = concat_arrays([arrays[0], arrays[1].slice(5), arrays[2]])
+    joined.validate(full=True)
+    assert joined.to_pylist() == rows[0] + rows[1][5:] + rows[2]
+    assert len(joined.dictionary) == 1500
+    assert joined.type == arrays[0].type
