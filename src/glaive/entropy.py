@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from uuid import UUID
 
 __all__ = ["fraction", "hash_secret", "new_uuid", "random_bytes", "replaced_entropy"]
@@ -32,11 +31,11 @@ def fraction() -> float:
     return int.from_bytes(_draw(4), "little") / 2**32
 
 
-@cache
 def hash_secret() -> int:
-    """An odd factor of 64 bits, as a signed number, for hashes that live in this process alone.
+    """An odd factor of 64 bits, as a signed number, for the hashes of one table.
 
-    Nothing that is written depends on it, so a simulation has it from the system, too.
+    Each table keeps its own, also where it is sent to another process. Nothing that is written
+    depends on it, so a simulation has it from the system, too.
     """
     return int.from_bytes(os.urandom(8), "little", signed=True) | 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
@@ -105,7 +106,7 @@ def test_damaged_texts_are_refused() -> None:
 
 @pytest.mark.spec("rel-25")
 def test_keys_that_were_chosen_to_meet_lie_apart() -> None:
-    """The factor of the hash is a secret of the process, so that none is a neighbour of all."""
+    """The factor of the hash is a secret of the table, so that none is a neighbour of all."""
     count = 20_000
     factor = pow(0x9E3779B97F4A7C15, -1, 1 << 64)  # of the factor that everybody knew
     with np.errstate(over="ignore"):
@@ -116,3 +117,17 @@ def test_keys_that_were_chosen_to_meet_lie_apart() -> None:
         assert table.firsts.tolist() == list(range(count))
         free = np.flatnonzero(table.slots == 0)
     assert np.diff(free).max() < 1000
+
+
+def test_tables_have_secrets_of_their_own_and_keep_them_in_other_processes() -> None:
+    words = np.arange(1000, dtype=np.uint64) * np.uint64(7)
+    texts = [b"%d" % word for word in words]
+    with force_tier("numba"):
+        tables = [WordTable(words) for _ in range(2)]
+        strings = [StringTable(strings_of(texts, 32, 0), len(texts)) for _ in range(2)]
+        first, second = (table.slots.tolist() for table in tables)
+        assert first != second
+        for table in [*tables, pickle.loads(pickle.dumps(tables[0]))]:
+            assert table.find(words[::-1]).tolist() == list(range(999, -1, -1))
+        for known in [*strings, pickle.loads(pickle.dumps(strings[0]))]:
+            assert known.find(strings_of(texts, 32, 0), len(texts)).tolist() == list(range(1000))

@@ -39,6 +39,7 @@ class WordTable:
 
     def __init__(self, words: UInt64s) -> None:
         self.words = np.ascontiguousarray(words, np.uint64)
+        self.secret = hash_secret()
         self._built: list[tuple[UInt32s, Int64s]] = []
         _check_count(len(self.words))
 
@@ -66,7 +67,7 @@ class WordTable:
         if len(words):
             compiled.find_words(
                 address(self.words), address(slots), bits, address(words), len(words),
-                address(numbers), hash_secret(),
+                address(numbers), self.secret,
             )  # fmt: skip
         return numbers
 
@@ -89,7 +90,7 @@ class WordTable:
         firsts = np.empty(count, np.int64)
         if count:
             compiled.build_words(
-                address(self.words), count, address(slots), bits, address(firsts), hash_secret()
+                address(self.words), count, address(slots), bits, address(firsts), self.secret
             )
         return slots, firsts
 
@@ -110,7 +111,7 @@ class StringTable:
     def __init__(self, strings: Strings, count: int) -> None:
         _check_count(count)
         check_offsets(strings.offsets, strings.offset_bits, strings.data, count)
-        self.strings, self.count = strings, count
+        self.strings, self.count, self._secret = strings, count, hash_secret()
 
     @property
     def firsts(self) -> Int64s:
@@ -140,7 +141,7 @@ class StringTable:
                 slots=address(slots), bits=len(slots).bit_length() - 1,
                 prefilter=address(prefilter), queries=query_offsets, query_width=query_width,
                 query_data=query_data, query_count=count, target=address(numbers),
-                secret=hash_secret(),
+                secret=self._secret,
             )  # fmt: skip
             compiled.find_strings(*call)
         return numbers
@@ -153,7 +154,7 @@ class StringTable:
         if self.count:
             compiled.build_strings(
                 *_addresses(self.strings), self.count, address(hashes), address(slots), bits,
-                address(prefilter), address(firsts), hash_secret(),
+                address(prefilter), address(firsts), self._secret,
             )  # fmt: skip
         return slots, hashes, firsts, prefilter
 

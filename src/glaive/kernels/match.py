@@ -16,7 +16,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
-from glaive.entropy import hash_secret
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels._addresses import address, allocate_bits
@@ -255,7 +254,7 @@ def _ranges(test: IntegerRanges) -> WordRanges:
             slots=address(slots),
             words=address(hashed.table.words),
             slot_bits=len(slots).bit_length() - 1,
-            secret=hash_secret(),
+            secret=hashed.table.secret,
         )
     return record
 

@@ -33,6 +33,7 @@ class Vocabulary:
         self._ends: Int64s = np.zeros(_FIRST_ITEMS + 1, np.int64)
         self._pool: UInt8s = np.zeros(_FIRST_BYTES, np.uint8)
         self._items = np.zeros(1, np.int64)
+        self._secret = hash_secret()
         self._hashed = 0
         """Items that the slots have: none while they are numbered without the compiled kernel."""
         self._by_bytes: dict[bytes, int] = {}
@@ -91,7 +92,7 @@ class Vocabulary:
                 slot_count=len(self._slots), hashes=address(self._hashes),
                 ends=address(self._ends), max_items=len(self._hashes), pool=address(self._pool),
                 pool_size=len(self._pool), items=address(self._items), numbers=address(numbers),
-                secret=hash_secret(),
+                secret=self._secret,
             )  # fmt: skip
             first = compiled.number_ranges(*call)
             self._hashed = len(self)
