@@ -220,5 +220,5 @@ def test_vectors_of_nulls_take_a_bit_each(tmp_path: Path) -> None:
 
 def test_vectors_of_structs_that_are_null_have_a_width() -> None:
     kind = pa.list_(pa.struct([("x", pa.null())]), 2**18)
-    assert value_bytes(kind) == 2**18 // 8
+    assert value_bytes(kind) == 8 * 2**18  # of the numbers that Arrow gives items it chooses
     assert has_known_width(kind)

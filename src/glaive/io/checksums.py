@@ -33,6 +33,7 @@ __all__ = [
     "checksum_function",
     "compares_metadata",
     "verification",
+    "verification_asked",
     "writes_checksums",
 ]
 
@@ -68,6 +69,17 @@ def checksum_function() -> Callable[[BytesLike], int] | None:
     return found
 
 
+def verification_asked(store: ObjectStore) -> bool | None:
+    """Whether comparing checksums was asked for, or forbidden; None for neither.
+
+    Raises
+    ------
+    OptionError
+        The storage option is neither ``true`` nor ``false``.
+    """
+    return _switch(store, VERIFY, default=settings.verify)
+
+
 def verification(store: ObjectStore, unasked: Verification | None = None) -> Verification:
     """Which bytes of a store are compared with their checksums.
 
@@ -81,7 +93,7 @@ def verification(store: ObjectStore, unasked: Verification | None = None) -> Ver
     MissingDependencyError
         Comparing was asked for, and xxhash is not installed.
     """
-    wanted = _switch(store, VERIFY, default=settings.verify)
+    wanted = verification_asked(store)
     if wanted is None:
         unasked = unasked or ("fetched" if store.is_remote else "never")
         return unasked if unasked == "never" or checksum_function() is not None else "never"

@@ -16,7 +16,7 @@ from glaive.file.protocol import FileReader
 from glaive.format.fragment import DataFile, DeletionFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.paths import deletion_file_path
-from glaive.io.checksums import verification
+from glaive.io.checksums import verification_asked
 from glaive.io.store import ObjectStore
 from glaive.scan.session import Session
 from glaive.table.bases import locate_data_file, locate_in_base
@@ -74,7 +74,7 @@ class Snapshot:
             There is no such base path.
         """
         place = locate_in_base(self.store, self.manifest, "", base_id)[0]
-        return place.uri, place.reached_by + verification(place, "fetched").encode()
+        return place.uri, place.reached_by + repr(verification_asked(place)).encode()
 
     def place_of_index(self, entry: table_pb2.IndexMetadata) -> tuple[str, bytes]:
         """The same of the root or base path that has the files of an index."""
