@@ -40,6 +40,8 @@ def rows() -> pa.Table:
         ("upper(pairs[1].word) = 'CAT'", [3]),
         ("pairs[1].word IN ('ape', 'cat')", [0, 3]),
         ("pair.word IN ('ape', 'cat')", [0, 3]),
+        ("words[1] LIKE 'b%'", [1]),
+        ("words[1] IN ('ape', 'cat')", [0, 3]),
         ("array_has_any(words, ['ape', 'bear'])", [0, 1]),
         ("array_has_any(words, [NULL, 'ape'])", [0, 2]),
     ],
