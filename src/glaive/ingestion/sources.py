@@ -193,7 +193,7 @@ def _files_of(source: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
     if not matches(pattern) and _file(source, options) is not None:
         name = _WILDCARD.sub(r"[\g<0>]", source)
         raise OptionError(
-            f"{source}: a file has this name, but it is a pattern of others; {name!r} is the file"
+            f"{source}: a file has this name, a pattern of other names; {name!r} is the file"
         )
     yield from _below(folder, options, matches)
 
