@@ -36,7 +36,7 @@ PACKAGE = SRC / "glaive"
 TESTS = ROOT / "tests"
 DOCS = ROOT / "docs"
 
-MAX_LINES = 400
+MAX_LINES = 1000
 LONGER: dict[str, str] = {
     "glaive/dataset/dataset.py": "signatures and docstrings of the one class that users look up",
 }
