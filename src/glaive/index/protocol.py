@@ -43,10 +43,13 @@ class RebuiltSegment:
         Content of the details message.
     version
         Version of the index's own format.
+    type_url
+        Type of the details message.
     """
 
     details: bytes | None = None
     version: int | None = None
+    type_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +162,8 @@ class IndexKind:
     stores_addresses: ClassVar[bool] = False
     """Whether segments that are built hold addresses of rows that have stable ids, too."""
 
-    marker: ClassVar[str] = ""
-    """A file that only this kind has, if any: entries by old writers do not name their kind."""
+    markers: ClassVar[tuple[str, ...]] = ()
+    """Files that only this kind has: entries by old writers do not name their kind."""
 
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
@@ -195,6 +198,10 @@ class IndexKind:
             A file of the segment is damaged or absent.
         """
         raise UnsupportedFeatureError(f"{segment.where}: indices of kind {self.name} are not read")
+
+    def is_outdated(self, entry: Entry) -> bool:  # of most kinds none
+        """Whether pylance searches no newer segment beside it: all are written again."""
+        return False
 
     def value_type(self, segment: Segment) -> pa.DataType | None:  # of most kinds not
         """The type of the values that the files of a segment hold; None if they do not say."""

@@ -85,7 +85,7 @@ def kind_of(entry: table_pb2.IndexMetadata, files: Iterable[str] = ()) -> IndexK
 
 
 def kind_by_files(names: Iterable[str]) -> IndexKind | None:
-    """The kind whose ``marker`` is among these files."""
+    """The kind that has one of its ``markers`` among these files."""
     present = frozenset(names)
     kinds = index_kinds().values()
-    return next((kind for kind in kinds if kind.marker and kind.marker in present), None)
+    return next((kind for kind in kinds if not present.isdisjoint(kind.markers)), None)

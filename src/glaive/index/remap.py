@@ -311,6 +311,8 @@ def _rebuild(segment: Segment, address_map: AddressMap, out: SegmentWriter) -> R
     message.new_id.uuid = out.id.bytes
     if entry.HasField("index_details"):
         message.new_index_details.CopyFrom(entry.index_details)
+    if rebuilt.type_url is not None:
+        message.new_index_details.type_url = rebuilt.type_url
     if rebuilt.details is not None:
         message.new_index_details.value = rebuilt.details
     return message

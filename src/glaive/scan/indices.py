@@ -174,7 +174,7 @@ class SnapshotIndices:
         answered: dict[_Identity, set[int]] = {}
         for entry in with_own_folders(followed(self.snapshot.manifest.indices)):
             covered = covered_fragments(entry)
-            kind = None if entry.name == REUSE_INDEX or covered is None else self._kind_of(entry)
+            kind = None if entry.name == REUSE_INDEX or covered is None else self.kind_of(entry)
             if kind is None or covered is None:
                 continue
             before = answered.setdefault(_identity(entry, kind), set())
@@ -184,11 +184,12 @@ class SnapshotIndices:
                 segments.append(IndexedSegment(entry, kind, fragments))
         return segments
 
-    def _kind_of(self, entry: table_pb2.IndexMetadata) -> IndexKind | None:
+    def kind_of(self, entry: table_pb2.IndexMetadata) -> IndexKind | None:
         """The kind of an entry; where it does not say, its files are listed once in a session.
 
-        These are full-text indices, committed by hand after parts of them were merged. Others are
-        of old writers, whose files have other columns: their fragments are scanned.
+        These are full-text indices: of old writers, or committed by hand after parts of them were
+        merged. Others are of old writers, whose files have other columns: their fragments are
+        scanned.
         """
         if entry.index_details.type_url:
             return kind_of(entry)

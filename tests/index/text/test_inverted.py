@@ -169,6 +169,7 @@ def test_documents_ignored_by_fragment_are_not_brought_back() -> None:
     assert Inverted().remap(segment, moved([0]), out) is None
     with pytest.raises(UnsupportedFeatureError, match="ignores the documents of some fragments"):
         Inverted().merge([segment], None, out)
+    assert Inverted().open(segment).nbytes  # Versions with the segment have no such fragment.
     segment, out = written(ignored=BitMap([3]))
     assert Inverted().remap(segment, moved([0]), out) == RebuiltSegment()
     assert opened(out, "metadata.lance").read() == segment.open("metadata.lance").read()

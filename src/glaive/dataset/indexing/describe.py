@@ -193,8 +193,9 @@ def index_statistics(
         for segment in index.segments
     ]
     entries = [entry for entry in followed(manifest.indices) if entry.name == name]
+    kind = None if index.type_url else SnapshotIndices.of(snapshot).kind_of(entries[0])
     return {
-        "index_type": index.index_type,
+        "index_type": index.index_type if kind is None else kind.name.title(),
         "name": name,
         "num_indices": len(index.segments),
         "num_segments": len(index.segments),

@@ -119,7 +119,7 @@ def optimize_indices(
                 instead = f"{made.merged} of its segments were merged"
                 new.append(made.segment.to_wire())
                 removed += index.newest(made.merged)
-            elif count is not None:
+            elif count is not None or index.outdated:
                 instead = "it is built again from all rows"
                 again.append(index)
             else:
@@ -145,7 +145,7 @@ def _merge(dataset: OpenedVersion, index: IndexSegments, count: int | None) -> M
     least = 1 if index.missing else 2
     fewest = least if count is None else merged
     known = SnapshotIndices.of(dataset.snapshot)
-    if any(
+    if index.outdated or any(
         known.has_moved_rows(IndexedSegment(old.entry, index.kind, old.fragments), index.missing)
         for old in index.segments
     ):

@@ -13,7 +13,7 @@ from glaive.dataset.indexing.describe import missing_index
 from glaive.errors import CorruptFileError, OptionError
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import IndexKind
-from glaive.index.registry import kind_of
+from glaive.scan.indices import SnapshotIndices
 from glaive.table.index_coverage import covered_fragments
 from glaive.table.relocated_rows import REUSE_INDEX, followed
 from glaive.types import Flags, Int64s
@@ -72,6 +72,11 @@ class IndexSegments:
         """The segment that others are built like: the first that has rows of this version."""
         return next((one for one in self.segments if one.fragments), self.segments[0])
 
+    @property
+    def outdated(self) -> bool:
+        """Whether all segments have to be written again where one is."""
+        return any(self.kind.is_outdated(one.entry) for one in self.segments)
+
     def newest(self, count: int) -> tuple[table_pb2.IndexMetadata, ...]:
         """The entries of so many of the newest segments, oldest first."""
         return tuple(one.entry for one in self.segments[len(self.segments) - count :])
@@ -80,7 +85,7 @@ class IndexSegments:
 def index_segments(
     dataset: OpenedVersion, names: Iterable[str] | None = None
 ) -> dict[str, IndexSegments]:
-    """The indices of a version, by name; reads no file of an index.
+    """The indices of a version, by name; reads no file of an index that names its kind.
 
     Parameters
     ----------
@@ -100,6 +105,7 @@ def index_segments(
     if isinstance(names, str):
         raise OptionError(f"index_names: expected a list of names, found {names!r}")
     manifest, entries = dataset.manifest, dataset.manifest.indices
+    known = SnapshotIndices.of(dataset.snapshot)
     if names is not None:  # each of thousands of tasks asks for one of as many indices
         names = list(dict.fromkeys(names))
         wanted = {*names, REUSE_INDEX}
@@ -110,7 +116,7 @@ def index_segments(
     absent: dict[str, Flags] = {}
     owners: dict[bytes, str] = {}
     for entry in followed(entries):
-        kind = None if entry.name == REUSE_INDEX else kind_of(entry)
+        kind = None if entry.name == REUSE_INDEX else known.kind_of(entry)
         if kind is None:
             continue
         if entry.uuid.uuid in owners:

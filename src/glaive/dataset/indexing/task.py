@@ -25,7 +25,7 @@ from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import BuiltSegment, IndexKind
-from glaive.index.registry import index_kinds, kind_of
+from glaive.index.registry import index_kinds
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.table.checksums import wants_checksums
@@ -135,7 +135,7 @@ def source_of(
 
 def extend_index(dataset: OpenedVersion, like: Entry, fragment_ids: Sequence[int]) -> Entry:
     """Write a segment with the rows of fragments, for the index of another segment."""
-    manifest, kind = dataset.manifest, _kind_of(like)
+    manifest, kind = dataset.manifest, _kind_of(dataset, like)
     segment = Segment.of(dataset.store, manifest, like)
     source = _source_like(dataset, kind, like, fragment_ids)
     return _written(
@@ -154,7 +154,7 @@ def merge_segments(
         The entry to be committed, named as the first one.
     """
     first, manifest = entries[0], dataset.manifest
-    kind = _kind_of(first)
+    kind = _kind_of(dataset, first)
     source = _source_like(dataset, kind, first, fragment_ids) if fragment_ids else None
     left = set(manifest.fragment_ids.tolist())
     current: list[IndexedSegment] = []
@@ -247,8 +247,8 @@ def _written(
     return entry
 
 
-def _kind_of(entry: Entry) -> IndexKind:
-    kind = kind_of(entry)
+def _kind_of(dataset: OpenedVersion, entry: Entry) -> IndexKind:
+    kind = SnapshotIndices.of(dataset.snapshot).kind_of(entry)
     if kind is None:
         raise OptionError(
             f"index {entry.name!r} is of a kind, or a version of it, that glaive does not know: "

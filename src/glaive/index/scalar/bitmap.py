@@ -52,7 +52,7 @@ class Bitmap(IndexKind):
     name: ClassVar[str] = "bitmap"
     newest: ClassVar[int] = 0
     indexes_dictionaries: ClassVar[bool] = False
-    marker: ClassVar[str] = LOOKUP
+    markers: ClassVar[tuple[str, ...]] = (LOOKUP,)
 
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
@@ -132,7 +132,7 @@ class LabelList(Bitmap):
     name: ClassVar[str] = "labellist"
     newest: ClassVar[int] = 1
     indexes_dictionaries: ClassVar[bool] = False
-    marker: ClassVar[str] = ""
+    markers: ClassVar[tuple[str, ...]] = ()
 
     def open(self, segment: Segment) -> ScalarIndex:
         """Read the items, the rows of null lists, and the sets if they are small."""

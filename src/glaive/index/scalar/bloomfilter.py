@@ -51,7 +51,7 @@ class BloomFilter(IndexKind):
     newest: ClassVar[int] = 0
     indexes_dictionaries: ClassVar[bool] = False
     stores_addresses: ClassVar[bool] = True
-    marker: ClassVar[str] = FILTERS
+    markers: ClassVar[tuple[str, ...]] = (FILTERS,)
 
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter

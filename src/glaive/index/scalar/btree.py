@@ -45,7 +45,7 @@ class BTree(IndexKind):
     newest: ClassVar[int] = 1
     indexes_dictionaries: ClassVar[bool] = False
     stores_addresses: ClassVar[bool] = True
-    marker: ClassVar[str] = LOOKUP
+    markers: ClassVar[tuple[str, ...]] = (LOOKUP,)
 
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter

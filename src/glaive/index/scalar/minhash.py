@@ -49,7 +49,7 @@ class MinHash(IndexKind):
     newest: ClassVar[int] = 0
     answers_filters: ClassVar[bool] = False
     indexes_dictionaries: ClassVar[bool] = False
-    marker: ClassVar[str] = SIGNATURES
+    markers: ClassVar[tuple[str, ...]] = (SIGNATURES,)
 
     def open(self, segment: Segment) -> OpenedMinHash:
         """Read the last key of each page of bands."""

@@ -46,7 +46,7 @@ class NGram(IndexKind):
     name: ClassVar[str] = "ngram"
     newest: ClassVar[int] = 0
     indexes_dictionaries: ClassVar[bool] = False
-    marker: ClassVar[str] = POSTINGS
+    markers: ClassVar[tuple[str, ...]] = (POSTINGS,)
 
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter

@@ -54,7 +54,7 @@ class RTree(IndexKind):
 
     name: ClassVar[str] = "rtree"
     newest: ClassVar[int] = 0
-    marker: ClassVar[str] = NULLS
+    markers: ClassVar[tuple[str, ...]] = (NULLS,)
 
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter

@@ -55,7 +55,7 @@ class ZoneMap(IndexKind):
     name: ClassVar[str] = "zonemap"
     newest: ClassVar[int] = 0
     stores_addresses: ClassVar[bool] = True
-    marker: ClassVar[str] = ZONES
+    markers: ClassVar[tuple[str, ...]] = (ZONES,)
 
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter

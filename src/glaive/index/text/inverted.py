@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, DataFileMissingError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["MERGE_MEMORY", "Inverted", "form_of", "read_format", "stored_partitions"]
 
 _IGNORED = "deleted_fragments"
+_OLD_TOKENS, _OLD_POSTINGS = "tokens.lance", "invert.lance"
 
 MERGE_MEMORY = 1 << 30
 """Bytes that a merge may hold if no source says so."""
@@ -42,21 +43,26 @@ class Inverted(IndexKind):
     name: ClassVar[str] = "inverted"
     newest: ClassVar[int] = 3
     indexes_dictionaries: ClassVar[bool] = False
-    marker: ClassVar[str] = METADATA
+    markers: ClassVar[tuple[str, ...]] = (METADATA, _OLD_POSTINGS)
 
     def open(self, segment: Segment) -> OpenedInverted:
         """Read the parameters; partitions are opened when they are searched."""
         from glaive.index.text.opened import OpenedInverted
+        from glaive.index.text.opened_partition import OpenedPartition
 
-        file = segment.open(METADATA)
+        file = _described(segment)
+        if _is_old(file):
+            from glaive.index.text.legacy import LegacyPartition
+
+            return OpenedInverted(segment, read_format(segment).params, [LegacyPartition(segment)])
         layout = read_posting_layout(file)
         known = file.metadata.get("token_set_format", "arrow") in TOKEN_SETS
         if layout is None or not known or "partitions" not in file.metadata:
             raise UnsupportedFeatureError(f"{file.path}: a layout that is not known")
-        if _ignores_any(file, None):
-            raise UnsupportedFeatureError(f"{file.path}: {_IGNORED!r} is not supported")
+        _ignores_any(file, None)  # For damage: no version with this segment has these fragments.
         params = TextParams.from_json(file.metadata.get("params", "{}"), file.path)
-        return OpenedInverted(segment, params, _partitions(file), layout)
+        partitions = [OpenedPartition(segment, number, layout) for number in _partitions(file)]
+        return OpenedInverted(segment, params, partitions)
 
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
@@ -64,9 +70,14 @@ class Inverted(IndexKind):
         """Remove deleted documents from all partitions."""
         from glaive.index.text.partition import remap_partition
 
-        if not segment.has(METADATA):
-            return None
-        file = segment.open(METADATA)
+        file = _described(segment)
+        if _is_old(file):
+            from glaive.index.text.legacy import remap_legacy
+
+            form = read_format(segment)
+            remap_legacy(segment, form, address_map, out)
+            built = form.built()
+            return RebuiltSegment(built.details, built.version, built.type_url)
         layout = read_posting_layout(file)
         known = file.metadata.get("token_set_format", "arrow") in TOKEN_SETS
         if layout is None or not known or "partitions" not in file.metadata:
@@ -132,14 +143,19 @@ class Inverted(IndexKind):
         """How texts became tokens; tokens and documents of all partitions."""
         from glaive.index.text.partition_write import partition_files
 
-        file = segment.open(METADATA)
+        file = _described(segment)
         params = read_format(segment).params
         names = [partition_files(number) for number in _partitions(file)]
+        lists = [tokens if _is_old(file) else postings for _, tokens, postings in names]
         return {
             "params": json.loads(params.to_json()),
-            "num_tokens": sum(segment.open(postings).num_rows for _, _, postings in names),
+            "num_tokens": sum(segment.open(name).num_rows for name in lists),
             "num_docs": sum(segment.open(documents).num_rows for documents, _, _ in names),
         }
+
+    def is_outdated(self, entry: table_pb2.IndexMetadata) -> bool:
+        """Whether its details are empty, as before pylance 1.0: those of segments are compared."""
+        return not entry.index_details.value
 
 
 def form_of(source: IndexSource, parameters: Mapping[str, Any]) -> TextFormat:
@@ -170,7 +186,11 @@ def read_format(segment: Segment, name: str = METADATA) -> TextFormat:
     """
     from glaive.index.text.partition_write import partition_files
 
-    file = segment.open(name)
+    file = _described(segment, name)
+    if _is_old(file):
+        from glaive.index.text.legacy import legacy_format
+
+        return legacy_format(segment, file)
     numbers = _partitions(file) if "partitions" in file.metadata else []
     return TextFormat.read(file, segment.open(partition_files(numbers[0])[0]) if numbers else None)
 
@@ -187,7 +207,9 @@ def stored_partitions(
     """
     from glaive.index.text.partition_read import StoredPartition
 
-    file = segment.open(name)
+    file = _described(segment, name)
+    if _is_old(file):
+        raise UnsupportedFeatureError(f"{segment.where} is of pylance up to 0.27: build it again")
     layout = read_posting_layout(file)
     if layout != form.layout or form.token_set not in TOKEN_SETS:
         raise UnsupportedFeatureError(f"{segment.where}: postings of an unknown form")
@@ -197,8 +219,26 @@ def stored_partitions(
         yield StoredPartition(segment, number, form)
 
 
-def _partitions(file: IndexFile) -> list[int]:
+def _described(segment: Segment, name: str = METADATA) -> IndexFile:
+    """The file that says how a segment was built: its tokens, where there is no other."""
+    try:
+        return segment.open(name)
+    except DataFileMissingError as missing:
+        try:
+            return segment.open(_OLD_TOKENS)
+        except DataFileMissingError:
+            raise missing from None
+
+
+def _is_old(file: IndexFile) -> bool:
+    """Whether it is the file of tokens of a segment by pylance up to 0.27."""
+    return "_token" in file.schema.names
+
+
+def _partitions(file: IndexFile) -> list[int] | list[None]:
     """Numbers of the partitions."""
+    if _is_old(file):
+        return [None]
     text = file.metadata.get("partitions")
     if text is None:
         raise _corrupt("partitions", "none", file)

@@ -20,7 +20,6 @@ from glaive.index.text.bm25 import TextStatistics
 from glaive.index.text.joined import JoinedPartitions
 from glaive.index.text.opened_partition import OpenedPartition
 from glaive.index.text.params import TextParams
-from glaive.index.text.posting_layout import PostingLayout
 from glaive.index.text.term_search import SearchedPartition, TermQuery, search_terms
 from glaive.index.text.tokenizers.tokenizer import Tokenizer
 
@@ -72,17 +71,11 @@ class OpenedInverted(ScalarIndex):
     params
         How its texts became tokens.
     partitions
-        Numbers of its partitions.
-    layout
-        Of the posting lists.
+        Its partitions.
     """
 
     def __init__(
-        self,
-        segment: Segment,
-        params: TextParams,
-        partitions: Sequence[int],
-        layout: PostingLayout,
+        self, segment: Segment, params: TextParams, partitions: Sequence[OpenedPartition]
     ) -> None:
         self.params = params
         self.texts = TokenizedTexts(params)
@@ -92,7 +85,7 @@ class OpenedInverted(ScalarIndex):
                 stem=False, remove_stop_words=False, ascii_folding=False,
             )
         )  # fmt: skip
-        self.partitions = [OpenedPartition(segment, number, layout) for number in partitions]
+        self.partitions = partitions
         self._segment, self._where = segment, segment.where
 
     @property

@@ -85,12 +85,12 @@ class OpenedPartition:
     segment
         That it belongs to.
     number
-        Of the partition.
+        Of the partition; None in a segment by pylance up to 0.27.
     layout
         Of its posting lists.
     """
 
-    def __init__(self, segment: Segment, number: int, layout: PostingLayout) -> None:
+    def __init__(self, segment: Segment, number: int | None, layout: PostingLayout) -> None:
         self._segment, self._layout = segment, layout
         self.number = number
 
@@ -214,13 +214,18 @@ class OpenedPartition:
         return self._segment.keep((self.number, key), sized)
 
     def _file(self, part: str) -> IndexFile:
-        name = f"part_{self.number}_{part}.lance"
+        begin = "" if self.number is None else f"part_{self.number}_"
+        name = f"{begin}{part}.lance"
         opened: IndexFile = self._segment.keep(name, lambda: (self._segment.open(name), 1 << 14))
         return opened
 
     @property
     def _lists(self) -> IndexFile:
         return self._file("invert")
+
+    @property
+    def _list_count(self) -> int:
+        return self._lists.num_rows
 
     def _read_documents(self) -> Documents:
         file = self._file("docs")
@@ -241,16 +246,16 @@ class OpenedPartition:
         """The row of a token among the lists."""
         tokens: Fst | _TokenTable = self._kept("tokens", self._read_tokens)
         place = tokens.find(token.encode())
-        if place is not None and place >= self._lists.num_rows:
+        if place is not None and place >= self._list_count:
             file = self._file("tokens")
-            expected = f"numbers below {self._lists.num_rows}, one per list"
+            expected = f"numbers below {self._list_count}, one per list"
             raise file.corrupt("tokens of an index", expected, f"{place}")
         return place
 
     def _read_tokens(self) -> Fst | _TokenTable:
         file = self._file("tokens")
         if _SET not in file.schema.names:
-            return _TokenTable(read_tokens(file, self._lists.num_rows))
+            return _TokenTable(read_tokens(file, self._list_count))
         file.check(_token_fst_bytes=pa.large_binary())
         column = file.read([_SET])[_SET]
         if len(column) != 1 or column.null_count:
@@ -258,7 +263,7 @@ class OpenedPartition:
         return Fst(column[0].as_buffer(), file.path)
 
     def _read_strings(self) -> Any:
-        tokens = read_tokens(self._file("tokens"), self._lists.num_rows)
+        tokens = read_tokens(self._file("tokens"), self._list_count)
         return tokens.strings.cast(pa.large_string())
 
     def _read_list(self, place: int) -> tuple[UInt32s, UInt32s]:

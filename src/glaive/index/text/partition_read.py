@@ -29,7 +29,7 @@ from glaive.index.text.tokens import read_tokens
 from glaive.kernels.inverting import Inversion
 from glaive.types import Int64s, UInt32s
 
-__all__ = ["StoredPartition"]
+__all__ = ["StoredPartition", "reordered"]
 
 _BATCH = 1 << 19
 """Postings that are decoded at a time, about."""
@@ -117,7 +117,7 @@ class StoredPartition:
             file.check_present(rows[name])
         elements = rows[ELEMENT].to_numpy().astype(np.uint32) if self._form.by_element else None
         tokens = read_tokens(self._tokens, len(self._starts) - 1)
-        lists = _reordered(self._lists(), tokens.numbers)
+        lists = reordered(self._lists(), tokens.numbers)
         row_numbers = rows["_rowid"].to_numpy().astype(np.uint64)
         return PartitionContent(tokens.strings, row_numbers, elements, self._lengths, lists)
 
@@ -147,7 +147,7 @@ class StoredPartition:
         return Inversion(starts, documents, frequencies, positions[:at] if with_position else None)
 
 
-def _reordered(lists: Inversion, order: Int64s) -> Inversion:
+def reordered(lists: Inversion, order: Int64s) -> Inversion:
     """Lists in another order; themselves, if it is theirs."""
     if (order == np.arange(len(order))).all():
         return lists

@@ -67,13 +67,13 @@ class PartitionContent(NamedTuple):
         return 0 if self.lists.positions is None else len(self.lists.positions)
 
 
-def partition_files(number: int) -> tuple[str, str, str]:
-    """Names of the files of a partition: of its documents, tokens and postings."""
-    return (
-        f"part_{number}_docs.lance",
-        f"part_{number}_tokens.lance",
-        f"part_{number}_invert.lance",
-    )
+def partition_files(number: int | None) -> tuple[str, str, str]:
+    """Names of the files of a partition: of its documents, tokens and postings.
+
+    ``None`` stands for the partition of a segment by pylance up to 0.27.
+    """
+    begin = "" if number is None else f"part_{number}_"
+    return f"{begin}docs.lance", f"{begin}tokens.lance", f"{begin}invert.lance"
 
 
 def write_partition(

@@ -236,7 +236,7 @@ class TextFormat:
 
 
 def details_by_name(content: bytes, where: object) -> dict[str, Any]:
-    """What a details message says, by the names of parameters; empty for old entries.
+    """What a details message says, by the names of parameters; the defaults for old entries.
 
     Raises
     ------
@@ -244,7 +244,8 @@ def details_by_name(content: bytes, where: object) -> dict[str, Any]:
         The message cannot be parsed.
     """
     if not content:
-        return {}
+        known = {one.name: getattr(TextParams(), one.name) for one in fields(TextParams)}
+        return known | {"lance_tokenizer": None, "document_granularity": ROW}
     message = parse(inverted_pb2.InvertedIndexDetails(), content, "details of an index", where)
     said: dict[str, Any] = {
         one.name: getattr(message, one.name)
@@ -254,6 +255,7 @@ def details_by_name(content: bytes, where: object) -> dict[str, Any]:
     said |= {name: getattr(message.code, name) for name in TextParams.CODE_FLAGS}
     if not message.HasField("max_token_length"):
         said["max_token_length"] = None
+    said["block_size"] = said["block_size"] or 128
     said["language"] = message.language.strip('"')
     said["document_granularity"] = _GRANULARITIES[bool(message.document_granularity)]
     return {"lance_tokenizer": None, "custom_stop_words": None} | said

@@ -28,7 +28,7 @@ class VectorIndex(IndexKind):
     name: ClassVar[str] = "vector"
     newest: ClassVar[int] = 2
     answers_filters: ClassVar[bool] = False
-    marker: ClassVar[str] = INDEX
+    markers: ClassVar[tuple[str, ...]] = (INDEX,)
 
     def open(self, segment: Segment) -> OpenedIndex:
         """Read centroids, and what codes need: codebook, bounds or rotation."""
