@@ -263,6 +263,9 @@ class IndexKind:
         """
         return self.build(source, self.parameters(segment), out)
 
+    def check_mergeable(self, segment: Segment) -> None:
+        """Raise ``UnsupportedFeatureError`` if a segment has to be built again instead."""
+
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:

@@ -159,6 +159,7 @@ def merge_segments(
     left = set(manifest.fragment_ids.tolist())
     current: list[IndexedSegment] = []
     for entry in entries:
+        kind.check_mergeable(Segment.of(dataset.store, manifest, entry))
         fragments = left & (covered_fragments(entry) or frozenset())
         left -= fragments  # searches, too, ask the first of several segments that cover one
         current.append(IndexedSegment(entry, kind, frozenset(fragments)))

@@ -102,6 +102,11 @@ class Inverted(IndexKind):
         write_metadata(out, form, build_partitions(source, form, out))
         return form.built()
 
+    def check_mergeable(self, segment: Segment) -> None:
+        """Raise an error for a segment by pylance up to 0.27, as pylance builds it again."""
+        if _is_old(_described(segment)):
+            raise UnsupportedFeatureError(f"{segment.where}: of pylance up to 0.27, build it again")
+
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
@@ -207,9 +212,7 @@ def stored_partitions(
     """
     from glaive.index.text.partition_read import StoredPartition
 
-    file = _described(segment, name)
-    if _is_old(file):
-        raise UnsupportedFeatureError(f"{segment.where} is of pylance up to 0.27: build it again")
+    file = segment.open(name)
     layout = read_posting_layout(file)
     if layout != form.layout or form.token_set not in TOKEN_SETS:
         raise UnsupportedFeatureError(f"{segment.where}: postings of an unknown form")
