@@ -74,9 +74,7 @@ class Inverted(IndexKind):
         if _is_old(file):
             from glaive.index.text.legacy import remap_legacy
 
-            form = read_format(segment)
-            remap_legacy(segment, form, address_map, out)
-            built = form.built()
+            built = remap_legacy(segment, read_format(segment), address_map, out)
             return RebuiltSegment(built.details, built.version, built.type_url)
         layout = read_posting_layout(file)
         known = file.metadata.get("token_set_format", "arrow") in TOKEN_SETS
@@ -150,8 +148,9 @@ class Inverted(IndexKind):
 
         file = _described(segment)
         params = read_format(segment).params
-        names = [partition_files(number) for number in _partitions(file)]
-        lists = [tokens if _is_old(file) else postings for _, tokens, postings in names]
+        old = _is_old(file)
+        names = [partition_files(one) for one in ([None] if old else _partitions(file))]
+        lists = [tokens if old else postings for _, tokens, postings in names]
         return {
             "params": json.loads(params.to_json()),
             "num_tokens": sum(segment.open(name).num_rows for name in lists),
@@ -226,11 +225,10 @@ def _described(segment: Segment, name: str = METADATA) -> IndexFile:
     """The file that says how a segment was built: its tokens, where there is no other."""
     try:
         return segment.open(name)
-    except DataFileMissingError as missing:
-        try:
-            return segment.open(_OLD_TOKENS)
-        except DataFileMissingError:
-            raise missing from None
+    except DataFileMissingError:
+        if not segment.has(_OLD_TOKENS):
+            raise
+    return segment.open(_OLD_TOKENS)
 
 
 def _is_old(file: IndexFile) -> bool:
@@ -238,10 +236,8 @@ def _is_old(file: IndexFile) -> bool:
     return "_token" in file.schema.names
 
 
-def _partitions(file: IndexFile) -> list[int] | list[None]:
+def _partitions(file: IndexFile) -> list[int]:
     """Numbers of the partitions."""
-    if _is_old(file):
-        return [None]
     text = file.metadata.get("partitions")
     if text is None:
         raise _corrupt("partitions", "none", file)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import as_numpy
 from glaive.index.address_map import AddressMap
+from glaive.index.protocol import BuiltSegment
 from glaive.index.row_set import RowNumbers
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.building import write_metadata
@@ -31,8 +32,8 @@ from glaive.types import Int64s, UInt32s
 
 __all__ = ["LegacyPartition", "legacy_format", "remap_legacy"]
 
-_ROW, _FREQUENCY, _POSITION = "_rowid", "_frequency", "_position"
-_COLUMNS: Final[tuple[str, ...]] = (_ROW, _FREQUENCY)
+_COLUMNS = _ROW, _FREQUENCY = "_rowid", "_frequency"
+_POSITION = "_position"
 
 
 def legacy_format(segment: Segment, tokens: IndexFile) -> TextFormat:
@@ -64,15 +65,11 @@ class LegacyPartition(OpenedPartition):
 
     def count(self, token: str) -> int:
         """How many documents have a token: of a list, several postings can be of one."""
-
-        def load() -> Any:
-            return np.int64(len(self.occurrences(token)[0]))
-
-        return int(self._kept(("count", token), load))
+        found = self._kept(("count", token), lambda: np.int64(len(self.occurrences(token)[0])))
+        return int(found)
 
     def _read_list(self, place: int) -> tuple[UInt32s, UInt32s]:
-        lists = self._inverted(place, _COLUMNS)
-        return lists.documents, lists.frequencies
+        return self._inverted(place, _COLUMNS)[1:3]
 
     def _read_positions(self, place: int, frequencies: UInt32s) -> tuple[Int64s, UInt32s]:
         self.check_positions()
@@ -88,7 +85,7 @@ class LegacyPartition(OpenedPartition):
 
 def remap_legacy(
     segment: Segment, form: TextFormat, address_map: AddressMap, out: SegmentWriter
-) -> None:
+) -> BuiltSegment:
     """Write the segment in the format of today, without deleted documents; held in memory."""
     documents, tokens, postings = map(segment.open, partition_files(None))
     documents.check(_rowid=pa.uint64(), _num_tokens=pa.uint32())
@@ -110,10 +107,9 @@ def remap_legacy(
     lists = lists._replace(starts=np.append(lists.starts[:-1][used], lists.starts[-1]))
     names = read_tokens(tokens, len(used)).kept(used)
     content = PartitionContent(names.strings, rows, None, lengths, reordered(lists, names.numbers))
-    numbers = [0] if len(rows) else []
-    for number in numbers:
-        write_partition(out, number, content, form)
-    write_metadata(out, form, numbers)
+    write_partition(out, 0, content, form)
+    write_metadata(out, form, [0])
+    return form.built()
 
 
 def _starts_of(file: IndexFile) -> Int64s:
@@ -127,8 +123,7 @@ def _starts_of(file: IndexFile) -> Int64s:
     if not good:
         expected = f"ascending integers from 0 to {file.num_rows}"
         raise file.corrupt("'offsets' of an index", expected, text[:80])
-    starts: Int64s = stored
-    return starts
+    return stored
 
 
 def _inverted(

@@ -214,8 +214,7 @@ class OpenedPartition:
         return self._segment.keep((self.number, key), sized)
 
     def _file(self, part: str) -> IndexFile:
-        begin = "" if self.number is None else f"part_{self.number}_"
-        name = f"{begin}{part}.lance"
+        name = f"{part}.lance" if self.number is None else f"part_{self.number}_{part}.lance"
         opened: IndexFile = self._segment.keep(name, lambda: (self._segment.open(name), 1 << 14))
         return opened
 
