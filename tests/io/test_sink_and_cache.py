@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -178,3 +180,32 @@ def test_a_link_of_the_system_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(StoreError, match="cannot write"):
         LocalStore("/dev").put("stdout", [b"x"])
     assert not replaced
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system (ext4) of 64 MB with 20 MB free."""
+    image, folder = tmp_path / "image", tmp_path / "disk"
+    image.touch()
+    os.truncate(image, 64 << 20)
+    folder.mkdir()
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", "-F", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, folder], check=True)
+    try:
+        free = os.statvfs(folder)
+        with (folder / "fill").open("wb") as file:
+            file.write(bytes(free.f_bavail * free.f_frsize - (20 << 20)))
+        os.sync()
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.nightly(reason="mounts a file system, as root")
+def test_a_file_takes_no_more_of_a_nearly_full_disk_than_its_size(small_disk: Path) -> None:
+    store = LocalStore(small_disk)
+    for name in ("a", "b"):
+        sink = store.create(name)
+        sink.write([bytes(3 << 20)])
+        assert sink.finish() == 3 << 20
+        assert (small_disk / name).stat().st_blocks * 512 < (3 << 20) + (256 << 10)

@@ -43,6 +43,8 @@ preallocated.
 """
 _PREALLOCATED_BYTES = 32 * 1024 * 1024
 """Bytes preallocated at a time; unused ones are released when the file is finished."""
+_ROOM = 8
+"""Preallocations for which a disk has room before glaive preallocates: other writers need some."""
 
 _FOLDER_ATTEMPTS = 8
 """Times that a folder is made which others remove at once."""
@@ -181,8 +183,12 @@ class LocalSink:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
         size = sum(memoryview(part).nbytes for part in data)
         if size >= _PREALLOCATE_FROM and self.position + size > self._preallocated:
-            start = max(self.position, self._preallocated)
-            self._preallocated = _preallocate(self._fd, start, max(size, _PREALLOCATED_BYTES))
+            self._preallocated = _preallocate(
+                self._fd,
+                self.position,
+                max(self.position, self._preallocated),
+                max(size, _PREALLOCATED_BYTES),
+            )
         try:
             self.position += _write_all(self._fd, data)
         except OSError as error:
@@ -302,15 +308,21 @@ def _load() -> ctypes.CDLL | None:
 _libc = _load()
 
 
-def _preallocate(fd: int, start: int, size: int) -> int:
-    """Preallocate ``size`` bytes from ``start`` on; returns where the preallocated part ends.
+def _preallocate(fd: int, size: int, start: int, more: int) -> int:
+    """Preallocate ``more`` bytes of a file of ``size`` bytes from ``start`` on.
 
-    Returns ``start`` when the file system cannot, or has no space left: the next write then
-    reports the problem, if there is one.
+    Return where the preallocated part ends. Without room or support it ends where the file does:
+    the next write then reports the problem, if there is one.
     """
-    if _libc is None or _libc.fallocate(fd, _KEEP_SIZE, start, size) != 0:
+    if _libc is None:
         return start
-    return start + size
+    disk = os.fstatvfs(fd)
+    if disk.f_bavail * disk.f_frsize < _ROOM * more:
+        return start
+    if _libc.fallocate(fd, _KEEP_SIZE, start, more) == 0:
+        return start + more
+    _release(fd, size)  # ext4 keeps the blocks that it found before it failed
+    return size
 
 
 def _release(fd: int, size: int) -> None:
