@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import tarfile
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs
 import pytest
+from cheroot.wsgi import Server
+from webdav4.fsspec import WebdavFileSystem
+from wsgidav.wsgidav_app import WsgiDAVApp
 
 import glaive
 from glaive.errors import ObjectExistsError, StoreError
@@ -325,3 +330,41 @@ def test_an_object_of_which_a_server_lost_the_end_gets_no_name(
             )
     assert len(list((tmp_path / "t" / "data").iterdir())) == 1
     assert glaive.dataset(tmp_path / "t").to_table().to_pydict() == {"a": [1]}
+
+
+@pytest.fixture
+def webdav(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Options that lead to a WebDAV server in this process, which shows ``tmp_path``."""
+    app = WsgiDAVApp(
+        {
+            "provider_mapping": {"/": str(tmp_path)},
+            "simple_dc": {"user_mapping": {"*": True}},
+            "logging": {"enable": False},
+        }
+    )
+    fsspec.register_implementation("webdav", WebdavFileSystem, clobber=True)
+    server = Server(("127.0.0.1", 0), app)
+    server.prepare()
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    yield {"base_url": f"http://127.0.0.1:{server.bind_addr[1]}"}
+    server.stop()
+    thread.join()
+
+
+# webdav4 leaves connections and finished uploads to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_dataset_lives_on_a_webdav_server(webdav: dict[str, str], tmp_path: Path) -> None:
+    rows = pa.table({"a": range(100)})
+    for mode in ("create", "append"):
+        glaive.write_dataset(rows, "fsspec+webdav://t", mode=mode, storage_options=webdav)
+    dataset = glaive.dataset("fsspec+webdav://t", storage_options=webdav)
+    dataset.tags.create("best", 1)
+    dataset.tags.update("best", 2)
+    dataset.delete("a < 10")
+    dataset.optimize.compact_files()
+    dataset.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
+    assert not creates(fsspec.filesystem("webdav", **webdav))
+    read = glaive.dataset("fsspec+webdav://t", storage_options=webdav)
+    assert (read.count_rows(), read.tags.get_version("best")) == (180, 2)
+    assert not [name for name in files(tmp_path) if ".tmp" in name]

@@ -223,9 +223,15 @@ class FsspecStore(ObjectStore):
         def once() -> T:
             try:
                 return write()
-            except FileNotFoundError:
-                make_folder(self.system, key.rpartition("/")[0])
-                return write()
+            except Exception as error:
+                # WebDAV answers 409 where a folder is missing (RFC 4918, section 9.7.1).
+                if (
+                    not isinstance(error, FileNotFoundError)
+                    and getattr(error, "status_code", 0) != 409
+                ):
+                    raise
+            make_folder(self.system, key.rpartition("/")[0])
+            return write()
 
         return self._systems.using(once)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from inspect import signature
 from typing import Any, Protocol, TypeVar
 
 from glaive.errors import StoreError
@@ -94,8 +95,12 @@ def _rename(system: Any, old: str, new: str) -> None:
     """
     from fsspec.spec import AbstractFileSystem
 
-    inner, _ = unwrapped(system, old)
-    if getattr(type(inner), "mv", None) is AbstractFileSystem.mv:
+    inner, inner_old = unwrapped(system, old)
+    move = getattr(getattr(inner, "client", None), "move", None)
+    if move is not None:
+        # WebDAV: its ``mv`` copies, and refuses a name that is taken; MOVE replaces it at once.
+        move(inner_old, unwrapped(system, new)[1], overwrite=True)
+    elif getattr(type(inner), "mv", None) is AbstractFileSystem.mv:
         system.cp_file(old, new)
         system.rm_file(old)
     else:
@@ -105,14 +110,16 @@ def _rename(system: Any, old: str, new: str) -> None:
 def creates(system: Any) -> bool:
     """Whether the file system itself, and what it works through, has a put-if-absent.
 
-    The base class checks first and then writes in place, where readers see half of it.
+    The base class checks first and then writes in place, where readers see half of the object.
+    A method of its own that takes no ``mode`` (WebDAV) overwrites.
     """
     from fsspec.spec import AbstractFileSystem
 
     inherited = AbstractFileSystem.pipe_file
-    return all(
-        getattr(type(one), "pipe_file", inherited) is not inherited for one in chain_of(system)
-    )
+    chain = chain_of(system)
+    writes = [getattr(type(one), "pipe_file", inherited) for one in chain]
+    takes_mode = "mode" in signature(writes[-1]).parameters
+    return takes_mode and all(write is not inherited for write in writes)
 
 
 def _has_commit(system: Any, temporary: str) -> bool:
@@ -128,7 +135,12 @@ def _has_commit(system: Any, temporary: str) -> bool:
             _commits[types] = False
             return False
         own = _commits_itself(file)
-        file.close()
+        try:
+            file.close()
+        except Exception:
+            if own:
+                file.discard()  # else it is written when it is collected
+            raise
         # Of some the file has both, and is there as soon as it is closed.
         visible = own and is_there(system, temporary)
         _commits[types] = own and not visible
@@ -181,7 +193,7 @@ class FsspecSink(RemoteSink):
         """Make the object visible; returns its size in bytes."""
         file, self._file = self._opened(), None
         try:
-            file.close()
+            self._store.in_folder(self._key, file.close)  # clients of WebDAV write only here
             self._store.in_folder(self._key, lambda: self._commit(self.position))
         except Exception as error:
             raise self._store.failed(error, self._full, "write") from None
