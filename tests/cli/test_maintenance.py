@@ -6,6 +6,8 @@ import json
 import os
 import stat
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -557,3 +559,25 @@ def test_adviser_tries_encodings_and_changes_nothing(call: Call, things: str) ->
     assert all(row["bytes"] > 0 and row["read_ms"] >= 0 for row in rows)
     assert "the smallest of the column" in call("adviser", things, "--rows", "2").stdout
     assert glaive.dataset(things).version == 2
+
+
+@pytest.mark.parametrize("command", ["doctor", "warmup"])
+@pytest.mark.parametrize("place", ["a file", "a folder for all"])
+def test_kernels_that_cannot_be_kept_are_a_failure(
+    command: str, place: str, tmp_path: Path
+) -> None:
+    cache = tmp_path / "kernels"
+    if place == "a file":
+        cache.touch()
+    else:
+        cache.mkdir()
+        cache.chmod(0o777)
+    done = subprocess.run(
+        [sys.executable, "-m", "glaive", command],
+        env={**os.environ, "GLAIVE_KERNEL_CACHE": str(cache)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"cannot be kept in {cache}" in done.stdout + done.stderr

@@ -194,7 +194,47 @@ def test_where_nothing_can_be_kept_every_process_compiles(tmp_path: Path, first:
     no_folder = tmp_path / "file"
     no_folder.write_bytes(b"")
     for _ in range(2):
-        assert hashed(no_folder)[:2] == (first, True)
+        result, compiled, said = hashed(no_folder)
+        assert (result, compiled) == (first, True)
+        assert said.count("cannot be kept") == 1
+
+
+COLD = """
+import sys
+import glaive, pyarrow as pa
+table = pa.table({"a": range(200_000), "b": [f"name {i % 500}" for i in range(200_000)]})
+dataset = glaive.write_dataset(table, sys.argv[1])
+found = dataset.to_table(filter="a % 3 = 0 and b like 'name 1%'")
+print(found.num_rows, dataset.take([7, 199_999])["a"].to_pylist(), "numba" in sys.modules)
+"""
+
+
+def test_numpy_answers_first_calls_where_nothing_is_compiled(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COLD, str(tmp_path / "t")],
+        env={**os.environ, "GLAIVE_KERNEL_CACHE": str(tmp_path / "kernels")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["14799", "[7,", "199999]", "False"]
+
+
+@pytest.mark.nightly(reason="compiles in several processes")
+def test_the_first_process_tells_a_terminal_that_it_compiles(tmp_path: Path) -> None:
+    for expected in (1, 0):
+        ours, theirs = os.openpty()
+        subprocess.run(
+            [sys.executable, "-c", ROUND_TRIP],
+            env={**os.environ, "GLAIVE_KERNEL_CACHE": str(tmp_path / "kernels")},
+            stdout=subprocess.DEVNULL,
+            stderr=theirs,
+            check=True,
+        )
+        os.write(theirs, b"end")
+        assert os.read(ours, 1000).count(b"glaive warmup") == expected
+        os.close(ours)
+        os.close(theirs)
 
 
 @pytest.mark.nightly(reason="compiles in several processes")

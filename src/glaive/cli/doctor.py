@@ -71,10 +71,14 @@ def _packages() -> list[dict[str, Any]]:
 
 
 def _kernels() -> dict[str, Any]:
-    from glaive.config import settings
+    from glaive.kernels.code_cache import has_code, shared_folder, without_a_place
 
-    place = str(settings.kernel_cache) if settings.kernel_cache else "beside the sources"
-    return _check("kernels", "ok", f"machine code is kept {place}; `glaive warmup` compiles all")
+    folder = shared_folder()
+    if folder is not None:
+        return _check("kernels", "ok", f"code is kept in {folder}; `glaive warmup` compiles all")
+    if has_code():  # as in an image that was warmed up
+        return _check("kernels", "ok", "compiled; others are compiled by every process")
+    return _check("kernels", "failed", without_a_place())
 
 
 def _java() -> dict[str, Any]:

@@ -21,10 +21,15 @@ def command(*, quiet: bool) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
+    from glaive.kernels.code_cache import shared_folder, without_a_place
     from glaive.kernels.warmup import warm_up
+
+    folder = shared_folder()
+    if folder is None:
+        raise click.ClickException(without_a_place())
 
     console = Console(stderr=True, quiet=quiet)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("Compiling kernels", total=None)
         warm_up(lambda done, total: progress.update(task, completed=done, total=total))
-    console.print("All kernels are compiled and cached.")
+    console.print(f"All kernels are compiled and cached in {folder}.")

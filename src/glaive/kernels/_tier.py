@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import process_time
 from typing import Literal
 
 from glaive.config import settings
@@ -36,11 +37,19 @@ CALL_WORK = 2_000
 ENOUGH_WORK = 1_000_000
 """Values in small calls after which numpy has cost about as much as loading llvmlite."""
 
+COLD_WORK = 4_000_000
+"""Values in one call from which compiling is quicker than numpy, where nothing is compiled yet."""
+
+COLD_SECONDS = 1.0
+"""Processor seconds of numpy before a process compiles kernels, where none is on disk."""
+
 HASHED_WORK = 8
 """What a value to hash counts: Arrow's hashes are known, and chosen values take long there."""
 
 _tier: str = "numba" if settings.kernels == "checked" else settings.kernels
 _small_work = 0
+_cold_seconds = 0.0
+_last_cold_call = 0.0
 _has_kernels = False
 
 
@@ -48,18 +57,33 @@ def use_compiled(work: int) -> bool:
     """Whether a wrapper should call its compiled kernel for ``work`` values.
 
     Earlier work of numpy counts: a process that keeps reading small pages switches to the
-    compiled kernels, one that stops after a few never loads them.
+    compiled kernels, one that stops after a few never loads them. Where no kernel is on disk,
+    numpy answers what it can in about a second: compiling takes some ten.
     """
     global _small_work, _has_kernels  # noqa: PLW0603  # a lost update only delays the switch
     if _tier != "auto":
         return _tier == "numba"
-    if _has_kernels or work >= SMALL_WORK:
+    if _has_kernels:
         return True
     if native.is_loaded():
         _has_kernels = True
         return True
-    _small_work += work + CALL_WORK
-    return _small_work >= ENOUGH_WORK
+    if work < SMALL_WORK:
+        _small_work += work + CALL_WORK
+        if _small_work < ENOUGH_WORK:
+            return False
+    return native.is_kept() or _is_worth_compiling(work)
+
+
+def _is_worth_compiling(work: int) -> bool:
+    """Whether numpy would take longer for a call, or has taken longer for those before it."""
+    global _cold_seconds, _last_cold_call  # noqa: PLW0603  # as above
+    now = process_time()
+    if _last_cold_call:
+        # A call of numpy and what comes after it; a longer pause was that of the caller.
+        _cold_seconds += min(now - _last_cold_call, COLD_SECONDS / 4)
+    _last_cold_call = now
+    return work >= COLD_WORK or _cold_seconds >= COLD_SECONDS
 
 
 @contextmanager

@@ -20,7 +20,14 @@ from typing import Final
 from glaive.config import settings
 from glaive.kernels.machine import processor
 
-__all__ = ["SHARED_SOURCES", "has_code", "keep_code", "read_code", "shared_folder"]
+__all__ = [
+    "SHARED_SOURCES",
+    "has_code",
+    "keep_code",
+    "read_code",
+    "shared_folder",
+    "without_a_place",
+]
 
 _LOG = logging.getLogger(__name__)
 
@@ -109,9 +116,10 @@ def read_code(module: str, name: str) -> bytes | None:
     return None
 
 
-def has_code(module: str, name: str) -> bool:
-    """Whether there is code of a kernel, to rely on or not."""
-    return any(_file(folder, module, name).exists() for folder in _folders())
+def has_code(module: str = "*", name: str = "*") -> bool:
+    """Whether there is code of a kernel, or of any kernel, to rely on or not."""
+    file = _file(Path(), module, name).name
+    return any(next(folder.glob(file), None) is not None for folder in _folders())
 
 
 def shared_folder() -> Path | None:
@@ -168,4 +176,19 @@ def keep_code(module: str, name: str, code: bytes) -> None:
             _LOG.debug("kernels cannot be kept in %s: %s", folder, error)
         else:
             return
-    _LOG.info("compiled kernels cannot be kept: every process compiles them again")
+    _warn_once()
+
+
+@cache
+def _warn_once() -> None:
+    _LOG.warning(without_a_place())
+
+
+def without_a_place() -> str:
+    """Say why no kernel can be kept, and what to do."""
+    places = " or ".join(map(str, _folders())) or "an archive"
+    return (
+        f"machine code of kernels cannot be kept in {places}: every process compiles for seconds. "
+        "Set GLAIVE_KERNEL_CACHE to a folder that you own and only you can write to, or run "
+        "`glaive warmup` where glaive is installed."
+    )

@@ -11,8 +11,10 @@ Decision and figures: ``docs/adr/0002-kernels.md``.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from threading import RLock
@@ -73,7 +75,9 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import wavelet as wavelet
     from glaive.kernels.loops import xxh64 as xxh64
 
-__all__ = ["is_loaded"]
+__all__ = ["is_kept", "is_loaded"]
+
+_LOG = logging.getLogger(__name__)
 
 _LOCK = RLock()
 
@@ -122,6 +126,14 @@ def is_loaded() -> bool:
     return has_linked() or "glaive.kernels.loops.memory" in sys.modules
 
 
+@cache
+def is_kept() -> bool:
+    """Whether machine code of some kernel is on disk, so that most calls compile nothing."""
+    from glaive.kernels.code_cache import has_code
+
+    return settings.kernels == "checked" or has_code()
+
+
 def _compiled(module: str, name: str) -> Any:
     """The kernel as numba makes it; with ``GLAIVE_KERNELS=checked``, what is called."""
     from glaive.kernels.compiler import import_numba
@@ -138,6 +150,18 @@ def _linked(module: str, name: str) -> Any:
     return link(code, symbol, name)
 
 
+@cache
+def _say_once() -> None:
+    """Tell users why the first calls on a machine take seconds."""
+    text = (
+        "glaive compiles kernels for this machine, once: some seconds for each new kind of call. "
+        "`glaive warmup` compiles all."
+    )
+    _LOG.info(text)
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(f"{text}\n")
+
+
 def _made(module: str, name: str, symbol: str) -> bytes:
     """The code of a kernel, compiled and kept; or that of a process which did so just now."""
     from glaive.kernels.code_cache import has_code, keep_code, read_code, shared_folder
@@ -146,6 +170,7 @@ def _made(module: str, name: str, symbol: str) -> bytes:
     with alone_in(shared_folder(), lambda: has_code(module, name)):
         code = read_code(module, name)
         if code is None:
+            _say_once()
             kernel = _compiled(module, name)
             from glaive.kernels.compiler import has_settings_of_a_file
             from glaive.kernels.loops.entry import compile_entry
