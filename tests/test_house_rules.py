@@ -21,6 +21,7 @@ import pytest
 import glaive.errors
 from glaive.cli.main import COMMANDS
 from glaive.config import Settings
+from glaive.dataset.arrow_classes import ArrowNamed
 from glaive.encodings.registry import (
     array_encodings,
     page_layouts,
@@ -118,7 +119,9 @@ def test_public_methods_of_the_dataset_only_delegate() -> None:
 
 
 def test_the_dataset_is_one_class() -> None:
-    assert glaive.LanceDataset.__mro__ == (glaive.LanceDataset, object)
+    own, *others = glaive.LanceDataset.__mro__
+    assert (own, others) == (glaive.LanceDataset, [ArrowNamed, object])
+    assert set(vars(ArrowNamed)) <= {"__module__", "__doc__", "__dict__", "__weakref__"}
 
 
 def test_all_lists_what_a_module_offers() -> None:

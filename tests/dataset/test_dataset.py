@@ -372,3 +372,69 @@ class TestOtherLibraries:
         connection.register("things", dataset)
         found = connection.sql("select count(*), max(name) from things where id >= 100").fetchall()
         assert found == [(150, "name 249")]
+
+
+DUCKDB_FILTERS = (
+    "id < 10",
+    "id in (3, 5, 400)",
+    "id is null",
+    "name like 'name 1%'",
+    "name like '%9'",
+    "name = 'name 7' or id > 490",
+    "starts_with(name, 'name 2')",
+    "f > 3",
+    "f = 'nan'::double",
+    "f < 1e300",
+    "f is not null and not f > 2",
+    "day between '2020-02-01' and '2020-03-01'",
+    "ts >= timestamp '2020-01-01 05:00:00'",
+    "amount > 4.5",
+    "s.a = 3",
+    "s.b is null",
+    "flag",
+    "not flag",
+    "list_contains(tags, 't1')",
+    "length(name) = 6",
+    "upper(name) = 'NAME 8'",
+    "cast(id as varchar) = '12'",
+    "name between 'name 3' and 'name 4'",
+    "id <> 0 and id % 7 = 0",
+)
+
+
+def test_duckdb_pushes_columns_and_filters_and_finds_what_it_would_in_a_table(
+    tmp_path: Path,
+) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    n = range(500)
+    rows = pa.table(
+        {
+            "id": pa.array([None if i % 50 == 49 else i for i in n], pa.int64()),
+            "name": [None if i % 13 == 12 else f"name {i}" for i in n],
+            "f": [float("nan") if i % 9 == 1 else None if i % 9 == 2 else i / 100 for i in n],
+            "day": pa.array([18262 + i for i in n], pa.int32()).cast(pa.date32()),
+            "ts": pa.array([1577836800000000 + i * 60_000_000 for i in n], pa.timestamp("us")),
+            "amount": pa.array(n, pa.int64()).cast(pa.decimal128(21, 2)),
+            "s": [None if i % 11 == 3 else {"a": i % 5, "b": None if i % 4 else "x"} for i in n],
+            "flag": [None if i % 7 == 3 else i % 2 == 0 for i in n],
+            "tags": [[f"t{i % 3}"] for i in n],
+        }
+    )
+    dataset = glaive.write_dataset(rows, tmp_path / "t", max_rows_per_file=200)
+    dataset.delete("id = 5")
+    rows = dataset.to_table()
+    defaults = glaive.dataset(dataset.uri, default_scan_options={"with_row_id": True})
+    connection = duckdb.connect()
+    for name, source in {"t": rows, "d": dataset, "o": defaults}.items():
+        connection.register(name, source)
+    for term in DUCKDB_FILTERS:
+        expected = connection.sql(f"select id, name from t where {term} order by ts").fetchall()
+        for name in ("d", "o"):
+            found = connection.sql(f"select id, name from {name} where {term} order by ts")
+            assert found.fetchall() == expected, (name, term)
+        counts = connection.sql(f"select count(*) from o where {term}").fetchall()
+        assert counts == [(len(expected),)], term
+    assert connection.sql("select name, _rowid from o where id = 7").fetchall() == [("name 7", 7)]
+    plan = connection.sql("explain select name from d where id < 10").fetchall()[0][1]
+    assert "Filters:" in plan
+    assert "Projections: name" in plan

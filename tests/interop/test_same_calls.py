@@ -264,7 +264,7 @@ RESULTS: dict[str, Call] = {
     "scan defaults": lambda lib, _, place: [
         (ds := lib.dataset(place, default_scan_options={"with_row_id": True, "limit": 2})).schema,
         ds.to_table(),
-        ds.to_table(limit=1, columns=["v"]),
+        ds.to_table(limit=1),
         ds.count_rows(),
         ds.take([4]),
         pickle.loads(pickle.dumps(ds)).to_table(),

@@ -12,7 +12,16 @@ from collections.abc import Hashable
 from functools import cache, partial
 from typing import Any
 
-__all__ = ["class_for_arrow"]
+__all__ = ["ArrowNamed", "class_for_arrow"]
+
+
+class ArrowNamed:
+    """Name pyarrow's module among the bases of a class, and offer nothing.
+
+    DuckDB 2 looks there before it asks with ``isinstance``. Without it, DuckDB pushes no filter.
+    """
+
+    __module__ = "pyarrow._dataset"
 
 
 @cache

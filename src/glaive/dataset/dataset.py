@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import pyarrow as pa
 
-from glaive.dataset.arrow_classes import class_for_arrow
+from glaive.dataset.arrow_classes import ArrowNamed, class_for_arrow
 from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.opening import find, version_of_manifest
 from glaive.dataset.pylance_members import with_pylance_members
@@ -91,7 +91,7 @@ Target = str | os.PathLike[str] | OpenDataset
 
 
 @with_pylance_members
-class LanceDataset:
+class LanceDataset(ArrowNamed):
     """One version of a dataset. :func:`glaive.dataset` opens one and explains the parameters.
 
     Safe to share between threads; can be pickled, and is opened again at the same version.

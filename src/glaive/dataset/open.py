@@ -57,7 +57,7 @@ def dataset(
         Credentials and settings of the object store.
     default_scan_options
         Default options of scans, such as ``{"with_row_id": True}``; the schema is then that of
-        such scans. They do not apply to takes and counts.
+        such scans. They do not apply to takes and counts. Scans that name columns return these.
     metadata_cache_size_bytes
         Capacity of the cache of opened files and their metadata; 256 MiB by default.
     index_cache_size_bytes

@@ -85,11 +85,17 @@ class OpenedVersion:
         return self.views.snapshot.session
 
     def with_scan_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Options of a scan, with the defaults of those that are not given."""
+        """Options of a scan, with the defaults of those that are not given.
+
+        Named columns are all that a scan returns: engines ask by name, and refuse one more.
+        """
         if not self.scan_defaults:
             return given
         defaults = self.scan_defaults.items()
-        return given | {name: value for name, value in defaults if given.get(name) is None}
+        added = ("with_row_id", "with_row_address") if given.get("columns") is not None else ()
+        return given | {
+            name: value for name, value in defaults if name not in added and given.get(name) is None
+        }
 
     def at(self, version: int | Manifest, store: ObjectStore | None = None) -> OpenedVersion:
         """Another version of this branch, with the same opened files.
