@@ -78,6 +78,7 @@ class ArrowDataset(pads.FileSystemDataset):
         self._opened = opened
         self._options = dict(options or {})
         self._filter = expression
+        self._schema = opened.scanner(**self._options).projected_schema
         # Without a fragment, Arrow would dereference a null pointer.
         filesystem, file_format = LocalFileSystem(), pads.IpcFileFormat()
         fragment = file_format.make_fragment(_STAND_IN, filesystem=filesystem)
@@ -89,7 +90,7 @@ class ArrowDataset(pads.FileSystemDataset):
     @property
     def schema(self) -> pa.Schema:
         """Schema of scans without a projection."""
-        return self._opened.scanner(**self._options).projected_schema
+        return self._schema
 
     @property
     def partition_expression(self) -> pc.Expression:
