@@ -218,7 +218,7 @@ def test_a_late_commit_does_not_take_the_place_of_a_version_that_goes(
     else:
         store.put(HINT, [hint])
     delete_planned(store, plan_cleanup(store, store, newest, EVERYTHING, work), work=work)
-    with pytest.raises(CommitConflictError, match=r"version 2 .*cleaned up"):
+    with pytest.raises(CommitConflictError, match="cleaned up"):
         commit_transaction(stale, append(first), base=first)
     assert [one.version for one in list_versions(store)] == [4]
 

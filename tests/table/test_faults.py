@@ -165,7 +165,7 @@ def test_where_the_hint_cannot_be_read_a_stale_listing_is_not_taken_for_all_ther
     failing.inject(Fault(at=1, kind="fail", method="get", path="hint"))
     with pytest.raises(StoreError, match="hint"):
         commit_transaction(failing, late, base=base)
-    with pytest.raises(CommitConflictError, match=r"version 2 .*cleaned up"):
+    with pytest.raises(CommitConflictError, match="cleaned up"):
         commit_transaction(stale, late, base=base)
     assert failing.by_method["create"] == 0
     assert open_latest(store).version == 3

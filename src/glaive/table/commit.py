@@ -14,6 +14,7 @@ as this commit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -32,7 +33,13 @@ from glaive.errors import (
 )
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest, encode_manifest
-from glaive.format.paths import DETACHED, VERSIONS, manifest_path, transaction_path
+from glaive.format.paths import (
+    DETACHED,
+    VERSIONS,
+    data_file_path,
+    manifest_path,
+    transaction_path,
+)
 from glaive.format.transaction import Operation, Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.checksums import checksum_of_metadata
@@ -43,12 +50,20 @@ from glaive.table.load import load_manifest, load_numbered, open_version, read_t
 from glaive.table.manifest_cache import MANIFESTS, SeenDirectory
 from glaive.table.moved_columns import after_merge
 from glaive.table.named_jobs import CommitMarks
+from glaive.table.operations.append import Append, appended_files
 from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
 from glaive.table.put_manifest import emit_committed, put_manifest, unknown_until_read
 from glaive.table.registry import read_operation
 from glaive.table.replaced import check_not_replaced, is_same, replaced
 from glaive.table.version_hint import write_hint
-from glaive.table.versions import has_its_name, latest, may_have_later, newest_known, was_made
+from glaive.table.versions import (
+    has_its_name,
+    latest,
+    list_versions,
+    may_have_later,
+    newest_known,
+    was_made,
+)
 
 __all__ = ["commit_transaction"]
 
@@ -263,7 +278,9 @@ class _Commit:
     def _renamed(self, base: Manifest) -> Manifest:
         """A version whose manifest was renamed since it was read, or cleaned up."""
         there = self._version_at_least(base.version)
-        if there.version == base.version and not is_same(there, base):
+        if there.version > base.version:
+            return base
+        if not is_same(there, base):
             raise replaced(self.store, base.version)
         return there
 
@@ -275,24 +292,25 @@ class _Commit:
         Raises
         ------
         CommitConflictError
-            One of them conflicts, or its transaction is unknown.
+            One of them conflicts, or its transaction is unknown and so are its changes.
         """
         mine = self.transaction
         operation = original = read_operation(mine.operation)
         seen: list[Operation] = []
         shared: frozenset[int] = frozenset()
         marks = CommitMarks.of(mine.properties)
+        before = self.base
         for manifest in self._versions_from(start, reach):
             if marks.are_applied(manifest):
                 return manifest
             theirs = read_transaction(self.store, manifest)
-            if theirs is None:
-                reason = "its transaction cannot be found"
-                raise self._conflict(manifest.version, None, Conflict(reason, retryable=False))
-            if theirs.uuid == mine.uuid or (
-                self.once is not None
-                and self.once in mine.properties
-                and theirs.properties.get(self.once) == mine.properties[self.once]
+            if theirs is not None and (
+                theirs.uuid == mine.uuid
+                or (
+                    self.once is not None
+                    and self.once in mine.properties
+                    and theirs.properties.get(self.once) == mine.properties[self.once]
+                )
             ):
                 return manifest
             if mine.read_version == 0:
@@ -302,20 +320,78 @@ class _Commit:
                 )
             if operation.strict_without_retries and not self.options.max_retries:
                 strict = Conflict("without retries, every concurrent commit is a conflict")
-                raise self._conflict(manifest.version, theirs.operation.wire_name, strict)
-            conflict = operation.conflict(theirs.operation)
-            if conflict is not None:
-                raise self._conflict(manifest.version, theirs.operation.wire_name, conflict)
-            if theirs.operation.wire_name == "merge":
-                operation = after_merge(self.store, operation, self.base, manifest)
-            seen.append(theirs.operation)
-            shared |= operation.shared(theirs.operation)
-            self.base = manifest
+                name = theirs.operation.wire_name if theirs is not None else None
+                raise self._conflict(manifest.version, name, strict)
+            gap: ObjectNotFoundError | None = None
+            if theirs is None or manifest.version > start:
+                gap = ObjectNotFoundError(f"transactions before {manifest.where} were cleaned up")
+                changes = self._changes_since(before, start, manifest, gap)
+                if self._has_appended(changes, manifest, gap):
+                    return manifest
+            else:
+                changes = [theirs.operation]
+            for change in changes:
+                conflict = operation.conflict(change)
+                if conflict is not None:
+                    raise self._conflict(manifest.version, change.wire_name, conflict) from gap
+                seen.append(change)
+                shared |= operation.shared(change)
+            if theirs is not None and theirs.operation.wire_name == "merge":
+                operation = after_merge(self.store, operation, before, manifest)
+            self.base = before = manifest
+            start = manifest.version + 1
         if operation is not original:
             self.transaction = replace(self.transaction, operation=operation)
         if seen and self.base is not None:
             self._rebase(operation, seen, shared, self.base)
         return None
+
+    def _changes_since(
+        self, before: Manifest | None, start: int, after: Manifest, gap: ObjectNotFoundError
+    ) -> Sequence[Operation]:
+        """What became of the version before ``start``, whose successors were cleaned up.
+
+        Raises
+        ------
+        CommitConflictError
+            The manifests do not tell.
+        """
+        from glaive.table.net_changes import net_changes
+
+        if before is None or before.version != start - 1:  # the caller gave a later one
+            with suppress(ObjectNotFoundError):
+                before = load_numbered(self.store, start - 1, after.scheme)
+        if before is not None and before.version == start - 1:
+            changes = net_changes(before, after, self.transaction.operation)
+            if changes is not None:
+                return changes
+        raise self._untold(after, "what they changed") from gap
+
+    def _has_appended(
+        self, changes: Sequence[Operation], after: Manifest, gap: ObjectNotFoundError
+    ) -> bool:
+        """Whether one of the transactions that were cleaned up was this append.
+
+        Raises
+        ------
+        CommitConflictError
+            A clean-up removed the files of the new rows, maybe after they were committed.
+        """
+        operation = self.transaction.operation
+        if not isinstance(operation, Append):
+            return False
+        if not operation.files.isdisjoint(file for one in changes for file in appended_files(one)):
+            return True
+        for base, name in operation.files:
+            try:
+                _ = base >= 0 or self.store.head(data_file_path(name))
+            except ObjectNotFoundError:
+                raise self._untold(after, "whether they had the new rows") from gap
+        return False
+
+    def _untold(self, after: Manifest, what: str) -> CommitConflictError:
+        reason = f"transactions before it were cleaned up, so it is unknown {what}"
+        return self._conflict(after.version, None, Conflict(reason, retryable=False))
 
     def _rebase(
         self,
@@ -343,7 +419,7 @@ class _Commit:
     def _versions_from(self, start: int, reach: int) -> Iterator[Manifest]:
         """Versions from ``start`` to the newest; one request each, and one to detect the end.
 
-        One that is missing before an existing one was cleaned up: a conflict, as it is unknown.
+        Versions that were cleaned up are left out: the next one shows what became of them.
         """
         known = self.base
         scheme = known.scheme if known is not None else self.options.scheme
@@ -354,7 +430,7 @@ class _Commit:
             else:
                 try:
                     yield load_numbered(self.store, version, scheme)
-                except ObjectNotFoundError as missing:
+                except ObjectNotFoundError:
                     # A listing may be stale, so it is asked last whether the hint is wrong.
                     last = self.base.version if self.base is not None else None
                     if version > reach:  # the hint may be late for the version that it names, too
@@ -365,10 +441,10 @@ class _Commit:
                         reach = latest(self.store).version
                     if version > reach:
                         return
-                    if self.transaction.read_version:
-                        reason = "it was cleaned up, so its changes are unknown"
-                        unknown = Conflict(reason, retryable=False)
-                        raise self._conflict(version, None, unknown) from missing
+                    there = [one for one in list_versions(self.store) if one.version > version]
+                    version = there[0].version if there else max(version + 1, reach)
+                    scheme = there[0].scheme if there else scheme
+                    continue
             version += 1
 
     def _conflict(

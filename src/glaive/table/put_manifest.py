@@ -156,7 +156,7 @@ def unknown_until_read(store: ObjectStore, version: int) -> Iterator[None]:
     except StoreError as error:
         raise _unknown(store, version, error) from error
     except CommitConflictError as error:
-        if error.version != version or not isinstance(error.__cause__, ObjectNotFoundError):
+        if not isinstance(error.__cause__, ObjectNotFoundError):
             raise
         raise CommitError(
             f"version {version} of {store.uri} may or may not have been committed: it was there "

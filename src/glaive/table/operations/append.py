@@ -29,7 +29,7 @@ from glaive.table.protocol import (
 )
 from glaive.table.registry import operation
 
-__all__ = ["Append"]
+__all__ = ["Append", "appended_files"]
 
 _COMPATIBLE = INCREMENTAL - {"merge", "project"}
 
@@ -86,8 +86,10 @@ class Append(TableOperation):
 
         Conflicts also with an append of the same files, if these are added once.
         """
-        appended = {file for their in theirs for file in _appended(their)} if self.once else None
-        if appended and (twice := appended & self._files):
+        appended = (
+            {file for their in theirs for file in appended_files(their)} if self.once else None
+        )
+        if appended and (twice := appended & self.files):
             reason = f"append added the rows of {min(twice)[1]} already, which would be there twice"
             return Conflict(reason, retryable=False)
         schemas = [one for one in theirs if one.wire_name in ("merge", "project")]
@@ -121,7 +123,8 @@ class Append(TableOperation):
             seen |= files
 
     @property
-    def _files(self) -> frozenset[tuple[int, str]]:
+    def files(self) -> frozenset[tuple[int, str]]:
+        """Base path, -1 for none, and name of each data file."""
         return frozenset(file for fragment in self.fragments for file in _files_of(fragment))
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
@@ -151,7 +154,7 @@ def _files_of(fragment: Fragment) -> Iterator[tuple[int, str]]:
         yield -1 if file.base_id is None else file.base_id, file.path
 
 
-def _appended(theirs: Operation) -> Iterator[tuple[int, str]]:
+def appended_files(theirs: Operation) -> Iterator[tuple[int, str]]:
     """Base path, -1 for none, and name of each file that an append added."""
     if theirs.wire_name == "append":
         for fragment in theirs.to_wire().fragments:
