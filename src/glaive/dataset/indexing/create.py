@@ -23,7 +23,7 @@ from glaive.dataset.indexing.encoded_files import computed_partitions
 from glaive.dataset.indexing.indexed_path import path_of
 from glaive.dataset.indexing.parameters import kind_named
 from glaive.dataset.indexing.progress import IndexProgress, reporting
-from glaive.dataset.indexing.staging import write_part
+from glaive.dataset.indexing.staging import finish_parts, write_part
 from glaive.dataset.indexing.task import IndexTask, build_segment, merge_segments
 from glaive.dataset.tasks import LOCAL, Job
 from glaive.errors import (
@@ -211,6 +211,9 @@ def create_segment(
 ) -> Index:
     """Write one segment without committing it."""
     _replaced(dataset.manifest, task, replaces=replaces)
+    if task.fragment_ids is not None and "ivf_centroids" in task.parameters:
+        # One of several that may be merged: pylance merges codes that are stored row by row.
+        task = replace(task, parameters={**task.parameters, "skip_transpose": True})
     if not train:
         task = replace(task, fragment_ids=())
     return Index.from_wire(_built(dataset, task, progress))
@@ -228,7 +231,7 @@ def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
     CommitConflictError
         Another writer rewrote their fragments since they were built.
     """
-    entries = _given(segments)
+    entries = _given(dataset, segments)
     kinds = {(entry.index_details.type_url, tuple(entry.fields)) for entry in entries}
     if len(kinds) != 1:
         raise OptionError("segments: expected those of one kind, over one column")
@@ -273,7 +276,7 @@ def commit_segments(
     column, name = _one_column(column), _checked_name(name)
     field_id = dataset.manifest.schema.find(column)[-1].id
     entries = []
-    given = _given(segments)
+    given = _given(dataset, segments)
     for entry in given:
         if list(entry.fields) != [field_id]:
             raise OptionError(f"segments: {_uuid(entry)} is not over column {column!r}")
@@ -331,16 +334,16 @@ def _entries(manifest: Manifest, name: str) -> tuple[table_pb2.IndexMetadata, ..
     return tuple(entry for entry in manifest.indices if entry.name == name)
 
 
-def _given(segments: Sequence[Index]) -> list[table_pb2.IndexMetadata]:
+def _given(dataset: OpenedVersion, segments: Sequence[Index]) -> list[table_pb2.IndexMetadata]:
     try:
-        entries = [getattr(segment, "index", segment).to_wire() for segment in segments]
+        entries = [Index.to_wire(getattr(segment, "index", segment)) for segment in segments]
     except GlaiveError:
         raise
     except (TypeError, AttributeError, ValueError, OverflowError) as error:
         raise OptionError(f"segments: a field of one has no value of its type: {error}") from error
     if not entries:
         raise OptionError("segments: expected at least one")
-    return entries
+    return [finish_parts(dataset, entry) for entry in entries]
 
 
 def _checked_name(name: object) -> str:

@@ -15,14 +15,14 @@ from glaive.dataset.indexing.progress import IndexProgress, reporting
 from glaive.dataset.indexing.task import IndexTask, build_segment, source_of
 from glaive.errors import OptionError
 from glaive.format.pb import table_pb2
-from glaive.index.segment import SegmentWriter
+from glaive.index.segment import STAGING, Segment, SegmentWriter
 from glaive.table.checksums import wants_checksums
 from glaive.table.load import open_latest
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["merge_parts", "write_part"]
+__all__ = ["finish_parts", "merge_parts", "write_part"]
 
 _TEXTS: Final = "inverted"
 
@@ -81,9 +81,6 @@ def merge_parts(
             "create_index_uncommitted, merge them with merge_existing_index_segments, and commit "
             "them with commit_existing_index_segments"
         )
-    from glaive.index.text.parts import StagedSegment
-    from glaive.index.text.parts import merge_parts as merge
-
     chosen = uuid_of("index_uuid", uuid)
     for index in open_latest(dataset.store).indices:  # that of this handle may be an older one
         if index.uuid.uuid == chosen.bytes:
@@ -91,6 +88,33 @@ def merge_parts(
                 f"index_uuid: {chosen} is the index {index.name!r} already. Build the parts under "
                 "another id"
             )
+    with reporting(progress, "merge_metadata", 0):
+        _merge(dataset, chosen)
+
+
+def finish_parts(dataset: OpenedVersion, entry: table_pb2.IndexMetadata) -> table_pb2.IndexMetadata:
+    """A segment whose parts are merged, if it has some; errors as for :func:`merge_parts`."""
+    if not any(file.path.startswith(f"{STAGING}/") for file in entry.files):
+        return entry
+    from glaive.index.text.text_format import METADATA
+
+    finished = table_pb2.IndexMetadata()
+    finished.CopyFrom(entry)
+    del finished.files[:]
+    segment = Segment(dataset.store, finished)
+    if segment.has(METADATA):  # an earlier commit of the segment was a conflict
+        for name, size in segment.sizes().items():
+            if "/" not in name:
+                finished.files.add(path=name, size_bytes=size)
+    else:
+        finished.files.extend(_merge(dataset, UUID(bytes=entry.uuid.uuid)))
+    return finished
+
+
+def _merge(dataset: OpenedVersion, chosen: UUID) -> list[table_pb2.IndexFile]:
+    from glaive.index.text.parts import StagedSegment
+    from glaive.index.text.parts import merge_parts as merge
+
     entry = table_pb2.IndexMetadata(name=str(chosen))
     entry.uuid.uuid = chosen.bytes
     out = SegmentWriter(
@@ -99,11 +123,11 @@ def merge_parts(
         chosen,
         checksums=wants_checksums(dataset.manifest.wire),
     )
-    with reporting(progress, "merge_metadata", 0):
-        try:
-            merged = merge(StagedSegment(dataset.store, entry), out)
-            out.finish()
-        except BaseException:
-            out.abort(finished=False)  # another process may have merged and removed the parts
-            raise
-        dataset.store.discard(merged, own=False)
+    try:
+        merged = merge(StagedSegment(dataset.store, entry), out)
+        files = out.finish()
+    except BaseException:
+        out.abort(finished=False)  # another process may have merged and removed the parts
+        raise
+    dataset.store.discard(merged, own=False)
+    return list(files)

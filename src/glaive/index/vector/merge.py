@@ -6,6 +6,7 @@ Specification: "Merging" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.protocol import BuiltSegment
@@ -15,6 +16,8 @@ from glaive.index.vector.details import TYPE_URL, version_of
 from glaive.index.vector.index_writer import add_source, write_index
 from glaive.index.vector.model import VectorModel
 from glaive.index.vector.partition_sort import PartitionSort
+from glaive.index.vector.scalar_coder import ScalarCoder
+from glaive.index.vector.storage import SCALAR
 from glaive.index.vector.stored_model import StoredIndex
 from glaive.index.vector.vector_column import VectorColumn
 
@@ -67,10 +70,17 @@ def _written(
 ) -> BuiltSegment:
     """Write the rows of stored segments, and of a source, with the model of the first."""
     parameters, model = first.parameters(), first.model()
+    scalar: Any = model.coder if isinstance(model.coder, ScalarCoder) else None
+    coders: list[Any] = [one.model().coder for one in stored] if scalar is not None else []
+    if coders:
+        scalar.start = min(coder.start for coder in coders)
+        scalar.end = max(coder.end for coder in coders)
     limit = _MEMORY_LIMIT if source is None else source.memory_limit
     with PartitionSort(len(model), model.dtype, limit // 2) as records:
-        for one in stored:
+        for at, one in enumerate(stored):
             for partitions, rows in one.records(model.dtype):
+                if scalar is not None:
+                    rows[SCALAR] = scalar.recoded(rows[SCALAR], coders[at])
                 records.add(partitions, rows)
         if source is not None:
             add_source(records, source, _for_source(model, source), None)

@@ -216,7 +216,9 @@ def _coder(parameters: VectorParameters, centroids: NDArray[Any], sample: Float3
             if parameters.signs is not None:
                 rotation = Rotation(parameters.signs)
             clusters, dot = clusters_of(centroids, column), column.metric == "dot"
-            return RabitCoder(clusters, rotation, parameters.num_bits, dot=dot)
+            return RabitCoder(
+                clusters, rotation, parameters.num_bits, dot=dot, in_blocks=parameters.transposed
+            )
         case _:
             return PlainCoder(column)
 

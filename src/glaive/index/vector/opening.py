@@ -11,7 +11,7 @@ from glaive.index.vector.codes import Codes
 from glaive.index.vector.graph import GRAPHS, Graphs
 from glaive.index.vector.opened import OpenedVectorIndex, metric_of, read_centroids
 from glaive.index.vector.opened_legacy import open_legacy
-from glaive.index.vector.partitions import read_partitions
+from glaive.index.vector.partitions import read_model
 from glaive.index.vector.plain_codes import PlainCodes, ScalarCodes
 from glaive.index.vector.product_codes import product_codes
 from glaive.index.vector.rabit_codes import RabitCodes
@@ -36,7 +36,7 @@ def open_vector_index(segment: Segment, index_name: str, codes_name: str) -> Ope
     storage = Storage(segment.open(codes_name))
     metric = metric_of(storage.metric, storage.file)
     index = segment.open(index_name)
-    model = read_partitions(index).model
+    model = read_model(index)
     partitions = storage.partitions
     centroids = read_centroids(model, len(partitions), metric, index)
     dimension = int(centroids.shape[1])

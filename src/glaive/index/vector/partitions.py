@@ -13,7 +13,7 @@ from glaive.index.segment import IndexFile
 from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s
 
-__all__ = ["MODEL", "Partitions", "read_partitions"]
+__all__ = ["MODEL", "Partitions", "read_model", "read_partitions"]
 
 MODEL = "lance:ivf"
 """Metadata key of the number of the buffer with the partitions."""
@@ -59,6 +59,13 @@ class Partitions(NamedTuple):
         return self.model.SerializeToString()
 
 
+def read_model(file: IndexFile) -> index_pb2.IVF:
+    """Read the model of a file; without graphs, its partitions may be those of another file."""
+    return parse(
+        index_pb2.IVF(), file.buffer(file.number(MODEL)), "partitions of an index", file.path
+    )
+
+
 def read_partitions(file: IndexFile) -> Partitions:
     """Read the partitions of a file.
 
@@ -67,9 +74,7 @@ def read_partitions(file: IndexFile) -> Partitions:
     CorruptFileError
         The partitions are missing, or do not cover the rows of the file.
     """
-    model = parse(
-        index_pb2.IVF(), file.buffer(file.number(MODEL)), "partitions of an index", file.path
-    )
+    model = read_model(file)
     rows = file.num_rows
     # In a damaged file, offsets may be any 64-bit integer; lengths have 32 bits.
     lengths = np.array(model.lengths, np.int64)

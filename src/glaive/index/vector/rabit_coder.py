@@ -59,9 +59,20 @@ class RabitCoder(Coder):
         From 1 to 9; the first is the sign.
     dot
         Whether the metric is the dot product.
+    in_blocks
+        Whether signs are stored in blocks of rows, or row by row.
     """
 
-    def __init__(self, clusters: Clusters, rotation: Rotation, bits: int, *, dot: bool) -> None:
+    def __init__(
+        self,
+        clusters: Clusters,
+        rotation: Rotation,
+        bits: int,
+        *,
+        dot: bool,
+        in_blocks: bool = True,
+    ) -> None:
+        self._in_blocks = in_blocks
         self._clusters, self.rotation, self.bits, self._dot = clusters, rotation, bits, dot
         self.dimension = clusters.centroids.shape[1]
 
@@ -165,7 +176,7 @@ class RabitCoder(Coder):
 
     def is_arranged(self, name: str) -> bool:
         """See :meth:`Coder.is_arranged`."""
-        return name == SIGNS
+        return name == SIGNS and self._in_blocks
 
     def arranged(self, name: str, codes: NDArray[Any]) -> NDArray[Any]:
         """See :meth:`Coder.arranged`."""
@@ -193,6 +204,6 @@ class RabitCoder(Coder):
             "rotation_type": "fast" if matrix is None else "matrix",
             "code_dim": self.dimension,
             "num_bits": self.bits,
-            "packed": True,
+            "packed": self._in_blocks,
             "query_estimator": "raw_query",
         }

@@ -63,6 +63,15 @@ class ScalarCoder(Coder):
         np.clip(codes, 0, _LEVELS, out=codes)
         return {SCALAR: codes.astype(np.uint8)}
 
+    def recoded(self, codes: NDArray[Any], stored: ScalarCoder) -> NDArray[Any]:
+        """Codes within these bounds of the numbers that other codes stand for."""
+        if (self.start, self.end) == (stored.start, stored.end):
+            return codes
+        span = float(self.end) - self.start
+        values = np.arange(_LEVELS + 1) * ((stored.end - stored.start) / _LEVELS) + stored.start
+        table = np.rint((values - self.start) * (_LEVELS / span if span > 0 else 0))
+        return np.clip(table, 0, _LEVELS).astype(np.uint8)[codes]
+
     def points(self, records: NDArray[Any]) -> GraphPoints:
         """See :meth:`Coder.points`."""
         codes = records[SCALAR]

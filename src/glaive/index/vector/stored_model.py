@@ -25,7 +25,7 @@ from glaive.index.vector.layouts import row_major, unpacked
 from glaive.index.vector.metric import metric_named
 from glaive.index.vector.model import VectorModel, clusters_of
 from glaive.index.vector.parameters import KINDS, GraphParameters, VectorParameters
-from glaive.index.vector.partitions import read_partitions
+from glaive.index.vector.partitions import read_model
 from glaive.index.vector.plain_coder import PlainCoder
 from glaive.index.vector.product_coder import ProductCoder
 from glaive.index.vector.rabit_coder import RabitCoder
@@ -112,7 +112,7 @@ class StoredIndex:
         return str(kind)
 
     def _read_centroids(self) -> NDArray[Any]:
-        model = read_partitions(self._index).model
+        model = read_model(self._index)
         self._tensor = tensor = model.centroids_tensor
         self.loss = model.loss if model.HasField("loss") else None
         centroids = read_tensor(tensor, "centroids of an index", self._index)
@@ -128,7 +128,7 @@ class StoredIndex:
         details = {
             key: value
             for key, value in self.storage.details.items()
-            if key not in (*_BUFFERS, "transposed", "packed")
+            if key not in (*_BUFFERS, "transposed", "packed", "bounds")
         }
         buffers = [
             self.storage.file.buffer(self.storage.details[key]).to_pybytes()
@@ -156,7 +156,7 @@ class StoredIndex:
             sample_rate=_hint(hints.get("lance.ivf.sample_rate"), 256, _MOST_SAMPLED),
             max_iters=_hint(hints.get("lance.ivf.max_iters"), 50, _MOST_ITERATIONS),
             rotation=str(self.storage.details.get("rotation_type") or "fast"),
-            transposed=bool(self.storage.details.get("transposed", True)),
+            transposed=self._is_arranged(),
             graph=self._graph(),
         )
 
@@ -179,6 +179,10 @@ class StoredIndex:
             options["m"] = known.graph.neighbors
             options["ef_construction"] = known.graph.candidates
         return options
+
+    def _is_arranged(self) -> bool:
+        details = self.storage.details
+        return bool(details.get("transposed", details.get("packed", True)))
 
     def _number(self, key: str) -> int:
         number = self.storage.details.get(key, 0)
@@ -276,7 +280,8 @@ class StoredIndex:
         rotation = read_rotation(self.storage, dimension)
         clusters = clusters_of(self._centroids, self.column)
         dot = self.column.metric == "dot"
-        return RabitCoder(clusters, rotation, self._bits(), dot=dot)
+        in_blocks = bool(details.get("packed"))
+        return RabitCoder(clusters, rotation, self._bits(), dot=dot, in_blocks=in_blocks)
 
     def records(self, dtype: np.dtype[Any]) -> Iterator[tuple[NDArray[np.int32], NDArray[Any]]]:
         """All rows with their partitions, codes row by row; complete partitions at a time."""
