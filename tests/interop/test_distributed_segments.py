@@ -161,3 +161,44 @@ def test_a_commit_of_parts_that_ended_in_a_conflict_is_repeated(tmp_path: Path) 
     for library in LIBRARIES.values():
         found = library.dataset(path).to_table(["id"], full_text_query="12", limit=ROWS)
         assert len(found) == sum(at % 13 == 12 or at == 12 for at in range(ROWS))
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("last", ["compaction", "optimize"])
+@pytest.mark.parametrize("kind", [*COLUMNS, "IVF_FLAT", "IVF_HNSW_SQ"])
+def test_indices_are_optimised_beside_a_compaction_that_defers_them(
+    tmp_path: Path, kind: str, last: str
+) -> None:
+    path, table, column = str(tmp_path / "d"), rows(), COLUMNS.get(kind, "v")
+    glaive.write_dataset(table.slice(0, 450), path, max_rows_per_file=150)
+    glaive.dataset(path).delete("id % 10 = 3")
+    glaive.dataset(path).create_index(column, kind, name="i", **SHARED.get(kind, {}))
+    glaive.write_dataset(table.slice(450), path, mode="append")
+    handles = [glaive.dataset(path), glaive.dataset(path)]
+    changes: list[Any] = [
+        lambda one: one.optimize.optimize_indices(num_indices_to_merge=9),
+        lambda one: one.optimize.compact_files(defer_index_remap=True),
+    ]
+    for handle, change in zip(
+        handles, changes if last == "compaction" else changes[::-1], strict=True
+    ):
+        change(handle)
+    for again in (False, True):
+        if again:
+            glaive.dataset(path).optimize.optimize_indices(num_indices_to_merge=9)
+        live = glaive.dataset(path).to_table(["id"])["id"].to_pylist()
+        for library in LIBRARIES.values():
+            dataset = library.dataset(path)
+            if kind in SHARED:
+                nearest = {"column": "v", "q": table["v"][5].values, "k": 5, "nprobes": 4}
+                found = dataset.to_table(["id"], nearest=nearest)["id"].to_pylist()
+                assert 5 in found
+                assert set(found) <= set(live)
+            elif kind == "INVERTED":
+                found = dataset.to_table(["id"], full_text_query="1", limit=ROWS)["id"].to_pylist()
+                assert sorted(found) == sorted(at for at in live if at % 13 == 1 or at == 1)
+            else:
+                for text in FILTERS[column]:
+                    plain = glaive.dataset(path).to_table(["id"], text, use_scalar_index=False)
+                    found = dataset.to_table(["id"], text)["id"].to_pylist()
+                    assert sorted(found) == sorted(plain["id"].to_pylist()), text

@@ -20,7 +20,7 @@ from glaive.entropy import new_uuid
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.bitmaps import bitmap_of
 from glaive.format.fragment import Fragment
-from glaive.format.index_section import check_covered
+from glaive.format.index_section import check_covered, open_coverage
 from glaive.format.limits import (
     MAX_FRAGMENT_ID,
     MAX_FRAGMENT_ROWS,
@@ -42,6 +42,7 @@ __all__ = [
     "StoredGroup",
     "address_map",
     "append_remapping",
+    "can_follow",
     "followed",
     "precedes_relocation",
     "reuse_entry",
@@ -259,6 +260,34 @@ def _with_bitmap(entry: table_pb2.IndexMetadata, bitmap: bytes) -> table_pb2.Ind
     changed.CopyFrom(entry)
     changed.fragment_bitmap = bitmap
     return changed
+
+
+def can_follow(
+    entries: Sequence[table_pb2.IndexMetadata],
+    groups: Sequence[frozenset[int]],
+    table: table_pb2.IndexMetadata | None,
+) -> bool:
+    """Whether readers find the rows of entries after groups of old fragments were relocated.
+
+    They do if an entry covers all of a group or nothing of it, and the table has the group.
+    """
+    if table is None or table.index_version or _details(table).HasField("external"):
+        return False
+    known = {
+        frozenset(fragment.id for fragment in group.old_fragments): version.dataset_version
+        for version in _details(table).inline.versions
+        for group in version.groups
+    }
+    for entry in entries:
+        if not entry.fragment_bitmap:
+            return False
+        bitmap = open_coverage(entry, "the index section")
+        for group in groups:
+            covered = sum(fragment in bitmap for fragment in group)
+            whole = covered == len(group) and known.get(group, -1) >= entry.dataset_version
+            if covered and not whole:
+                return False
+    return True
 
 
 def precedes_relocation(entry: table_pb2.IndexMetadata, manifest: Manifest) -> bool:

@@ -44,7 +44,7 @@ from glaive.table.protocol import (
     needs_dataset,
 )
 from glaive.table.registry import operation
-from glaive.table.relocated_rows import REUSE_INDEX, without_relocation
+from glaive.table.relocated_rows import REUSE_INDEX, can_follow, without_relocation
 
 __all__ = ["CreateIndex"]
 
@@ -105,7 +105,7 @@ class CreateIndex(TableOperation):
             both = ", ".join(sorted(mine & other))
             return Conflict(f"both change index {both}") if both else None
         if name == "rewrite":
-            return rewritten_under(self.new, changed_fragments(theirs))
+            return None  # the table of the newest version tells: see ``rebase``
         if name == "data_replacement":
             if self._fields() & replaced_fields(theirs):
                 return Conflict("data_replacement changed values of an indexed column")
@@ -124,11 +124,25 @@ class CreateIndex(TableOperation):
         An index that is removed is, too, where it was rebuilt for relocated rows meanwhile.
         """
         new, removed = list(self.new), self.removed
+        moved: set[int] = set()
         for their in theirs:
+            name, changed = their.wire_name, changed_fragments(their)
+            under = rewritten_under(self.new, changed) if name == "rewrite" else None
+            again = moved & changed and (name == "rewrite" or replaced_fields(their))
+            if again or (moved and name == "merge"):
+                return Conflict(f"{name} changed fragments into which indexed rows were relocated")
+            if under is not None:
+                groups = their.to_wire().groups
+                old = [frozenset(one.id for one in group.old_fragments) for group in groups]
+                table = next((one for one in base.indices if one.name == REUSE_INDEX), None)
+                if not groups or not can_follow(new, old, table):
+                    return under
+                moved.update(one.id for group in groups for one in group.new_fragments)
             if replaced_fields(their):
                 fields = related_fields(base.schema, replaced_fields(their))
                 new = prune(new, changed_fragments(their), fields)
-            new = without_new(new, removed_fragments(their))
+            if under is None:
+                new = without_new(new, removed_fragments(their))
             if their.wire_name == "rewrite" and removed:
                 rebuilt = their.to_wire().rewritten_indices
                 ids = {index.old_id.uuid: index.new_id.uuid for index in rebuilt}

@@ -38,7 +38,7 @@ from glaive.table.protocol import (
     needs_dataset,
 )
 from glaive.table.registry import operation
-from glaive.table.relocated_rows import append_remapping, followed
+from glaive.table.relocated_rows import append_remapping, can_follow, followed
 
 __all__ = ["Rewrite", "RewriteGroup"]
 
@@ -123,7 +123,10 @@ class Rewrite(TableOperation):
         if name in ("delete", "update", "rewrite", "data_replacement"):
             return overlap(mine, theirs, f"{name} changed")
         if name == "create_index":
-            return rewritten_under(theirs.to_wire().new_indices, mine)
+            built = theirs.to_wire().new_indices
+            old = [frozenset(ids_of(group.old)) for group in self.groups]
+            follows = can_follow(built, old, self.reuse_index)
+            return None if follows else rewritten_under(built, mine)
         if name == "merge":
             return Conflict("merge changed the files of all fragments")
         return incompatible(theirs, replaced="the fragments that this rewrites")
