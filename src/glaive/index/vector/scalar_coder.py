@@ -70,7 +70,8 @@ class ScalarCoder(Coder):
         span = float(self.end) - self.start
         values = np.arange(_LEVELS + 1) * ((stored.end - stored.start) / _LEVELS) + stored.start
         table = np.rint((values - self.start) * (_LEVELS / span if span > 0 else 0))
-        return np.clip(table, 0, _LEVELS).astype(np.uint8)[codes]
+        again: NDArray[Any] = np.clip(table, 0, _LEVELS).astype(np.uint8)[codes]
+        return again
 
     def points(self, records: NDArray[Any]) -> GraphPoints:
         """See :meth:`Coder.points`."""
