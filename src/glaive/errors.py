@@ -332,19 +332,25 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
     """No such column; the message names the closest ones."""
 
     @classmethod
-    def among(cls, name: str, known: Iterable[str], *, where: object) -> ColumnNotFoundError:
-        """Build the message from the requested name and the known ones."""
+    def among(
+        cls,
+        name: str,
+        known: Iterable[str],
+        *,
+        where: object,
+        words: str = "Column {name} does not exist in {where}",
+    ) -> ColumnNotFoundError:
+        """Build the message from the requested name and the known ones.
+
+        ``words`` are those that pylance has in this place.
+        """
         from difflib import get_close_matches
 
         names = list(known)
         close = get_close_matches(name, names, n=3)
         hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
         columns = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-        place = "the dataset" if where == "schema" else where
-        return cls(
-            f"Column {name} does not exist in {place}: No field named {name}: unknown column "
-            f"{name!r} ({name} not found in {where}){hint} Columns: {columns}"
-        )
+        return cls(f"{words.format(name=name, where=where)}{hint} Columns: {columns}")
 
 
 class ExpectationError(GlaiveError, ValueError):

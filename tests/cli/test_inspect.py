@@ -206,7 +206,7 @@ def test_places_in_object_stores_are_found(call: Call) -> None:
     assert "1 row  1 column" in of_file
     missing = call("inspect", "memory://inspect/nothing.lance")
     assert missing.exit_code == 1
-    assert "no dataset at" in missing.stderr
+    assert "was not found" in missing.stderr
 
 
 def test_versions_of_a_file_are_refused(call: Call, file: str) -> None:

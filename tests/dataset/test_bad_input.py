@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.table.places import change_newest
 
 import glaive
 from glaive.errors import (
+    ColumnNotFoundError,
     CorruptFileError,
     DataFileMissingError,
     DatasetNotFoundError,
+    FilterError,
     FormatError,
     GlaiveError,
+    MissingDependencyError,
     NotLanceError,
     OptionError,
     StoreError,
@@ -249,3 +257,133 @@ def test_indices_of_segments_have_names_that_can_be_stored(place: Path, name: st
     with pytest.raises(OptionError, match="name"):
         dataset.commit_existing_index_segments(name, "id", [segment])
     assert dataset.describe_indices() == []
+
+
+MEMBERS = pa.array([{"x": "a"}, {"x": "b"}])
+NAMED = pa.table({"name": ["Zoë", "Kim"], "Order Date": ["a", "b"], "s": MEMBERS})
+
+DOUBTFUL = {
+    "\"name\" = 'Zoë'": "`name`",
+    "\"NAME\" <> 'Zoë'": "`name`",
+    "'name' = 'Zoë'": "`name`",
+    "'Zoë' = 'Name'": "`name`",
+    "\"Order Date\" = 'a'": "`Order Date`",
+    "\"S.x\" = 'a'": "s.x",
+    "\"name\" IN ('a', 'b')": "`name`",
+    f"'name' IN ({', '.join(map(repr, map(str, range(20))))})": "`name`",
+    "name IN (\"name\", 'b')": "`name`",
+    "\"name\" LIKE 'Z%'": "`name`",
+    "'name' NOT LIKE 'Z%'": "`name`",
+    "\"name\" BETWEEN 'a' AND 'b'": "`name`",
+    '"name" IS NOT NULL': "`name`",
+    "NOT (lower(\"name\") = 'zoë') AND s.x = 'a'": "`name`",
+}
+"""Filters in which a text is the name of a column, and what the user may have meant."""
+
+CERTAIN = ["name = 'name'", 'name = "Zoë"', "`name` = 'Zoë'", "s[\"x\"] = 'a'", "'a' = 'b'"]
+
+
+@pytest.mark.parametrize("text", DOUBTFUL)
+def test_a_text_that_is_the_name_of_a_column_is_said_at_the_call(tmp_path: Path, text: str) -> None:
+    dataset = glaive.write_dataset(NAMED, tmp_path / "t")
+    calls: list[Callable[[], Any]] = [
+        lambda: dataset.count_rows(text),
+        lambda: dataset.to_table(filter=text),
+        lambda: dataset.scanner(filter=text).count_rows(),
+        lambda: list(dataset.get_fragments()[0].to_batches(filter=text)),
+        lambda: dataset.to_table(columns={"a": text, "b": text}),
+    ]
+    for call in calls:
+        with pytest.warns(UserWarning, match=f"this name: write {DOUBTFUL[text]}") as said:
+            call()
+        assert [one.filename for one in said] == [__file__]
+    merge = dataset.merge_insert("name")
+    changes: list[Callable[[], Any]] = [
+        lambda: dataset.delete(text),
+        lambda: dataset.get_fragments()[0].delete(text),
+        lambda: dataset.update({"name": "'b'"}, where=text),
+        lambda: dataset.update({"name": f"CAST({text} AS string)"}),
+        lambda: dataset.add_columns({"c": text}),
+        lambda: merge.when_matched_update_all(text).execute(NAMED),
+        lambda: merge.when_not_matched_by_source_delete(text).execute(NAMED.slice(0, 1)),
+    ]
+    for call in changes:
+        with pytest.raises(FilterError, match=f"a column has this name: write {DOUBTFUL[text]}"):
+            call()
+    assert dataset.version == 1
+
+
+def test_a_text_in_single_quotes_is_a_text(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(NAMED, tmp_path / "t")
+    with warnings.catch_warnings(record=True) as said:
+        assert [dataset.count_rows(text) for text in CERTAIN] == [0, 1, 1, 1, 0]
+        dataset.delete("name = 'name'")
+        dataset.update({"name": "'name'"}, where="s[\"x\"] = 'a'")
+    assert not said
+    assert dataset.to_table()["name"].to_pylist() == ["Kim", "name"]
+
+
+@pytest.mark.parametrize(
+    ("updates", "says"),
+    [
+        ({"name": "hello"}, r"values are expressions: write \"'hello'\" for a text"),
+        ({"name": "hello world"}, r"values are expressions: write \"'hello world'\" for a text"),
+        ({"id": "hello"}, "^No field named hello[.] Columns"),
+        ({"id": 3}, "updates: expected an expression, as a string, for 'id': '3', found 3"),
+        ({"id": None}, "updates: expected an expression, as a string, for 'id': '1' or "),
+    ],
+)
+def test_a_value_that_is_no_expression(place: Path, updates: Any, says: str) -> None:
+    with pytest.raises((FilterError, OptionError), match=says):
+        glaive.dataset(place).update(updates)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("x.parquet", r"it is a Parquet file. Convert it: glaive convert .*x.parquet .*x.lance"),
+        ("x.csv", "it is a CSV file"),
+        ("x.txt", "it is a file, and a dataset is a folder"),
+        ("raw", r"folder of Parquet files. Convert them: glaive convert .*raw .* --from parquet"),
+        ("things.lanc", r"was not found; did you mean '.*Things.lance'\?"),
+        ("things", r"did you mean '.*Things.lance'\?"),
+        ("thigns.lance", r"did you mean '.*Things.lance'\?"),
+        ("other.lance", "found none. Check the path"),
+    ],
+)
+def test_what_lies_in_place_of_a_dataset_is_said(tmp_path: Path, name: str, says: str) -> None:
+    (tmp_path / "raw" / "day=1").mkdir(parents=True)
+    for path in ("x.parquet", "raw/day=1/a.parquet"):
+        pq.write_table(NAMED, tmp_path / path)
+    for path in ("x.csv", "x.txt"):
+        (tmp_path / path).write_text("a\n1\n")
+    glaive.write_dataset(NAMED, tmp_path / "Things.lance")
+    with pytest.raises(DatasetNotFoundError, match=says):
+        glaive.dataset(tmp_path / name)
+
+
+def test_frames_without_pandas(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pandas"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    for frame in (glaive.dataset(place).to_pandas, glaive.dataset(place).scanner().to_pandas):
+        with pytest.raises(MissingDependencyError, match="pip install pandas"):
+            frame()
+
+
+WRONG: dict[str, Callable[[Any], Any]] = {
+    "columns": lambda ds: ds.to_table(columns=["idd"]),
+    "filter": lambda ds: ds.count_rows("idd = 1"),
+    "drop_columns": lambda ds: ds.drop_columns(["idd"]),
+    "alter_columns": lambda ds: ds.alter_columns({"path": "idd", "name": "x"}),
+    "index": lambda ds: ds.create_scalar_index("idd", "BTREE"),
+    "update": lambda ds: ds.update({"idd": "1"}),
+    "merge_insert": lambda ds: ds.merge_insert("idd"),
+}
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_a_wrong_column_is_named_once(place: Path, call: str) -> None:
+    with pytest.raises(ColumnNotFoundError, match="did you mean 'id'") as caught:
+        WRONG[call](glaive.dataset(place))
+    assert str(caught.value).partition("\n")[0].replace(str(place), "").count("idd") == 1

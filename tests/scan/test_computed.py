@@ -123,7 +123,7 @@ def test_decimals_of_more_digits_than_their_type_says_are_sorted(
 
 @pytest.mark.parametrize("name", ["", "n.", "."])
 def test_an_empty_name_is_no_column(dataset: Any, name: str) -> None:
-    with pytest.raises(ColumnNotFoundError, match=f"unknown column '{name}'"):
+    with pytest.raises(ColumnNotFoundError, match=f"No field named {name}"):
         dataset.to_table(columns=[name])
 
 

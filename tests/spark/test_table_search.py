@@ -81,7 +81,7 @@ def test_queries_that_cannot_be_answered_are_refused(
     queries = spark.createDataFrame([(1, [0.0] * 8)], "id int, v array<float>")
     with pytest.raises(SchemaError, match="columns id are in both"):
         table.search(queries, "v")
-    with pytest.raises(ColumnNotFoundError, match=r"unknown column 'query' .*query_column names"):
+    with pytest.raises(ColumnNotFoundError, match=r"Column query does not exist .*query_column"):
         table.searchText(queries, "text")
     with pytest.raises(SchemaError, match="column 'v' of the queries: expected texts, found array"):
         table.searchText(queries, "text", query_column="v", select=["text"])

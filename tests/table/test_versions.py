@@ -101,7 +101,7 @@ def test_a_version_that_is_not_there_is_reported_with_those_that_are(store: Obje
 @pytest.mark.spec("dir-1")
 def test_a_place_without_manifests_is_no_dataset(store: ObjectStore) -> None:
     store.put("data/x.lance", [b"x"])
-    with pytest.raises(DatasetNotFoundError, match=r"no dataset at .*_versions.*write_dataset"):
+    with pytest.raises(DatasetNotFoundError, match=r"was not found: .*_versions.*write_dataset"):
         open_latest(store)
     with pytest.raises(DatasetNotFoundError):
         open_version(store, 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.errors import OptionError
+from glaive.errors import MissingDependencyError, OptionError
 from glaive.format.blobs import is_blob
 from glaive.scan.blobs.column import locate_blobs, select_rows
 from glaive.scan.blobs.file import BlobFile
@@ -80,6 +80,10 @@ def _frame(table: pa.Table, arguments: Mapping[str, Any]) -> Any:
             return table.to_pandas(**arguments)
     try:
         return table.replace_schema_metadata(metadata).to_pandas(**arguments)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"to_pandas: pandas cannot be imported ({error}). Install it: pip install pandas"
+        ) from error
     except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError) as error:
         if isinstance(error, TypeError):  # of the caller, or of what a file says of a type
             pa.table({}).to_pandas(**arguments)

@@ -27,7 +27,8 @@ def dataset_html(snapshot: Snapshot, uri: str) -> str:
     manifest = snapshot.manifest
     title = (
         f"{GlaiveError.without_secrets(uri)}, version {manifest.version}: {snapshot.num_rows:,} "
-        f"rows in {manifest.num_fragments:,} fragments, format {manifest.data_format}"
+        f"rows in {manifest.num_fragments:,} fragment{'s' * (manifest.num_fragments != 1)}, "
+        f"format {manifest.data_format}"
     )
     sizes: dict[int, int] = {}
     if manifest.num_fragments <= _MOST_FILES:

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
 
 from glaive.dataset.versions.history import find_version, version_as_of
-from glaive.errors import CorruptFileError, OptionError, StoreError, UnreachableError
+from glaive.errors import (
+    CorruptFileError,
+    DatasetNotFoundError,
+    OptionError,
+    StoreError,
+    UnreachableError,
+)
 from glaive.events import DATASETS, emit
 from glaive.format.manifest import Manifest
 from glaive.io.access import AccessPolicy
@@ -17,6 +26,12 @@ from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock, open_root
 
 __all__ = ["check_options", "find", "refuse_unknown", "version_of_manifest"]
+
+_FORMATS: Final = {".csv": "CSV", ".json": "JSON", ".jsonl": "JSON", ".parquet": "Parquet"}
+"""Formats of files that ``glaive convert`` reads, by their endings."""
+
+_MANY: Final = 100
+"""Folders that are looked into for files of other formats."""
 
 
 def find(
@@ -46,11 +61,42 @@ def find(
         found = _version(store, os.fspath(uri), version, asof)
     except Exception as error:
         emit(DATASETS, status="error", **about)
+        if type(error) in (DatasetNotFoundError, StoreError) and uri is not None:
+            instead = _found_instead(Path(os.fspath(uri).removeprefix("file://")))
+            if instead:
+                raise DatasetNotFoundError(
+                    f"Dataset at path {uri} was not found{instead}"
+                ) from error
         if type(error) is StoreError:
             raise UnreachableError(str(error)) from error
         raise
     emit(DATASETS, status="success", version=found[1].version, **about)
     return found
+
+
+def _found_instead(place: Path) -> str:
+    """What a local place has in place of a dataset, or datasets of a similar name; may be empty."""
+    from difflib import get_close_matches
+
+    target, files = place.with_suffix(".lance"), (place.name,)
+    with suppress(OSError):
+        if place.is_file():
+            kind = _FORMATS.get(place.suffix.lower())
+            if kind is not None:
+                return f": it is a {kind} file. Convert it: glaive convert {place} {target}"
+            return ": it is a file, and a dataset is a folder. glaive inspect shows files of Lance"
+        for folder, _, files in islice(os.walk(place), _MANY):
+            if Path(folder).name.startswith((".", "_")):  # such as _versions of a damaged dataset
+                continue
+            for kind in filter(None, (_FORMATS.get(Path(name).suffix.lower()) for name in files)):
+                command = f"glaive convert {place} {target} --from {kind.lower()}"
+                return f": it is a folder of {kind} files. Convert them: {command}"
+        stems = {other.stem.lower(): other for other in place.parent.iterdir() if other != place}
+        close = [stems[stem] for stem in get_close_matches(place.stem.lower(), stems)]
+        near = [repr(str(other)) for other in close if (other / "_versions").is_dir()]
+        if near:
+            return f"; did you mean {', '.join(near)}?"
+    return ""
 
 
 def _version(

@@ -49,6 +49,12 @@ class Scanner:
     @classmethod
     def of(cls, views: Views, **options: Any) -> Scanner:
         """Check the options of a scan and resolve its columns, filter and order."""
+        columns, condition = options.get("columns"), options.get("filter")
+        if isinstance(condition, str) or isinstance(columns, Mapping):
+            from glaive.expr.names import check_column_texts
+
+            computed = columns.values() if isinstance(columns, Mapping) else ()
+            check_column_texts(views.snapshot.manifest.schema, condition, *computed, warn=True)
         nearest = options.get("nearest")
         if nearest is None:
             return cls(views, ScanOptions.of(**options))

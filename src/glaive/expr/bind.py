@@ -280,9 +280,9 @@ class _Binder:
         else:
             types = coerce.arithmetic(node.op, first, second)
         if types is None:
+            joins = "it joins texts; OR is written OR" if node.op == "||" else "cast one of the two"
             raise self.wrong(
-                f"{node.op} is not defined for {type_text(first)} and {type_text(second)}; "
-                "cast one of the two",
+                f"{node.op} is not defined for {type_text(first)} and {type_text(second)}; {joins}",
                 node,
             )
         left, right = _cast(left, first, types[0]), _cast(right, second, types[1])

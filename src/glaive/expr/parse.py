@@ -260,7 +260,8 @@ class _Parser(Cursor):
             return self.count(tree.ListOf(self.items("]"), at=token.at))
         if token.value in {"?", ":", "$", "@"}:
             raise self.wrong("a filter has no parameters; put the value into the text", token.at)
-        raise self.wrong(f"expected a value, found {token.value!r}", token.at)
+        advice = "; NOT is written NOT" if token.value in {"!", "~"} else ""
+        raise self.wrong(f"expected a value, found {token.value!r}{advice}", token.at)
 
     def word(self, token: Token) -> Node:
         word, at = token.upper, token.at

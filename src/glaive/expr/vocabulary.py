@@ -66,6 +66,8 @@ INSTEAD = {
     "!~~": "write NOT LIKE",
     "!~~*": "write NOT ILIKE",
     "<=>": "write IS NOT DISTINCT FROM",
+    "&": "AND is written AND",
+    "|": "OR is written OR",
     "REGEXP": "call regexp_like(text, pattern)",
     "RLIKE": "call regexp_like(text, pattern)",
     "SIMILAR": "call regexp_like(text, pattern)",

@@ -229,10 +229,11 @@ class LanceSchema:
         """The same by the name in small letters; the first of those that differ in case only."""
         return {name.lower(): self.by_name[name] for name in reversed(self.by_name)}
 
-    def find(self, path: str) -> tuple[Field, ...]:
+    def find(self, path: str, words: str = "No field named {name}") -> tuple[Field, ...]:
         """The fields from the top level down to ``path``, such as ``"meta.name"``.
 
-        A top-level name with dots is found as it is; within a path it needs backticks.
+        A top-level name with dots is found as it is; within a path it needs backticks. ``words``
+        begin the error for a path that does not exist.
         """
         top = self.by_name.get(path)
         if top is not None:
@@ -244,7 +245,7 @@ class LanceSchema:
             if member is None:
                 prefix = ".".join(field.name for field in chain)
                 known = [f"{prefix}.{field.name}" if prefix else field.name for field in among]
-                raise ColumnNotFoundError.among(path, known, where="schema")
+                raise ColumnNotFoundError.among(path, known, where="the dataset", words=words)
             chain.append(member)
             among = member.children
         return tuple(chain)

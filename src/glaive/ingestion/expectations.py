@@ -15,6 +15,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.writing.conform import conform
 from glaive.errors import ExpectationError, OptionError
 from glaive.expr.filters import bind_filter
+from glaive.expr.names import check_column_texts
 from glaive.format.fields import LanceSchema
 from glaive.ingestion.formats.protocol import Rows
 from glaive.ingestion.rejects import Rejects
@@ -85,6 +86,7 @@ class Expectations:
             A condition is wrong; the message says what and where.
         """
         for _, condition in self.conditions:
+            check_column_texts(schema, condition)
             bind_filter(condition, schema)
 
     def kept(

@@ -21,6 +21,7 @@ from glaive.dataset.writing.options import Mode, WriteOptions
 from glaive.dataset.writing.plan import WritePlan, plan_write
 from glaive.errors import DatasetNotFoundError, OptionError, SchemaError
 from glaive.expr.filters import bind_filter
+from glaive.expr.names import check_column_texts
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
@@ -194,6 +195,7 @@ def _plan(
         refuse_other_types(stored, base.schema.to_arrow(), options)
         _refuse_row_ids(base, options)
     if options.replace_where is not None and base is not None:
+        check_column_texts(base.schema, options.replace_where)
         bind_filter(options.replace_where, base.schema)
     marks = CommitMarks.of(write_options.transaction_properties)
     return WriteJob(

@@ -151,9 +151,8 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
     newest = newest or old or (unlisted(store) if store.is_remote and not is_http else None)
     if newest is None:
         raise DatasetNotFoundError(
-            f"Dataset at path {store.uri} was not found: no dataset at {store.uri}: expected "
-            f"manifests in {VERSIONS}/, found none. Check the path, or create the dataset with "
-            "write_dataset."
+            f"Dataset at path {store.uri} was not found: expected manifests in {VERSIONS}/, found "
+            "none. Check the path, or create the dataset with write_dataset."
         )
     return newest
 

@@ -36,6 +36,7 @@ from glaive.errors import (
 )
 from glaive.expr.blob_uses import refuse_blob_uses
 from glaive.expr.filters import Value, bind_value
+from glaive.expr.names import check_column_texts
 from glaive.format.fragment import LEGACY, DataFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.scan.nullability import computed_field
@@ -265,6 +266,7 @@ def _expressions(
                 "Column expressions must be a string: transforms: expected names and expressions "
                 f"as strings, such as {{'b': 'a + 1'}}, found {name!r}: {text!r:.60}"
             )
+        check_column_texts(schema, text)
         values[name] = bind_value(text, schema)
         refuse_blob_uses(values[name].expression, schema.fields, f"new column {name!r}")
 

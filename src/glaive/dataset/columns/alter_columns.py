@@ -53,7 +53,7 @@ def drop_columns(dataset: OpenedVersion, paths: Sequence[str]) -> Manifest:
     schema = dataset.manifest.schema
     dropped: set[int] = set()
     for path in paths:
-        chain = schema.find(path)
+        chain = schema.find(path, "Column {name} does not exist in {where}")
         for parent in chain[:-1]:
             if parent.is_packed or parent.logical_type == "map":
                 raise SchemaError(
@@ -145,7 +145,7 @@ def _changes(schema: LanceSchema, alterations: Sequence[Any]) -> _Changes:
                 "must be specified: expected one or more of name, nullable and data_type, found "
                 "none"
             )
-        number = schema.find(path)[-1].id
+        number = schema.find(path, 'Column "{name}" does not exist in {where}')[-1].id
         changes.paths[number] = path
         if "name" in given:
             if not isinstance(given["name"], str) or not given["name"]:

@@ -179,9 +179,12 @@ class FragmentChanges:
         ``None`` if no row remains; the unchanged fragment if none matches.
         """
         from glaive.dataset.scanner import Scanner
+        from glaive.expr.names import check_column_texts
         from glaive.scan.system_columns import ROW_ADDRESS, refuse_taken
 
-        refuse_taken(self._views.snapshot.manifest.schema, ROW_ADDRESS)
+        schema = self._views.snapshot.manifest.schema
+        check_column_texts(schema, predicate)
+        refuse_taken(schema, ROW_ADDRESS)
         only = (self._stored.id,)
         scanner = Scanner.of(self._views, columns=[ROW_ADDRESS], filter=predicate, fragments=only)
         addresses = scanner.to_table().column(ROW_ADDRESS).to_numpy()

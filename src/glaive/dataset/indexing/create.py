@@ -95,7 +95,8 @@ def index_task(
     """
     column = _stored_name(dataset.manifest, _one_column(column))
     kind, given = kind_named(index_type, parameters or {})
-    values = dataset.manifest.schema.find(column)[-1].to_arrow().type
+    found = dataset.manifest.schema.find(column, "{name} not found in schema")
+    values = found[-1].to_arrow().type
     if pa.types.is_dictionary(values) and not kind.indexes_dictionaries:
         raise UnsupportedFeatureError(
             f"column {column!r} of type {values} cannot have a {kind.name.upper()} index, which "

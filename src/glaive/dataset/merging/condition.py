@@ -18,6 +18,7 @@ from glaive.dataset.merging.old_values import OldValues
 from glaive.dataset.merging.row_windows import gather_rows
 from glaive.expr.blob_uses import refuse_blob_uses
 from glaive.expr.filters import Filter, bind_filter
+from glaive.expr.names import check_column_texts
 from glaive.format.fields import LanceSchema
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID
 
@@ -50,6 +51,7 @@ def bind_condition(schema: LanceSchema, source: pa.Schema, condition: str) -> Fi
         ]
     )
     joined = LanceSchema.from_arrow(sides)
+    check_column_texts(joined, condition)
     bound = bind_filter(condition, joined)
     refuse_blob_uses(bound.expression, [joined.by_name["target"]], "the condition of a merge")
     return bound

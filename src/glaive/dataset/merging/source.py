@@ -16,6 +16,7 @@ from glaive.dataset.merging.spilled_rows import SpilledRows
 from glaive.dataset.writing.conform import conform, match_schema
 from glaive.dataset.writing.source import Rows, read_source
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
+from glaive.expr.names import check_column_texts
 from glaive.format.fields import LanceSchema
 
 if TYPE_CHECKING:
@@ -150,6 +151,8 @@ def check_source(
     ------
     OptionError
         There is no clause.
+    FilterError
+        A text of a condition is the name of a column.
     ColumnNotFoundError, SchemaError
         The source lacks a key, or does not match the schema.
     """
@@ -159,6 +162,7 @@ def check_source(
             "no clauses: add some, such as when_matched_update_all() and "
             "when_not_matched_insert_all()"
         )
+    check_column_texts(schema, clauses.by_source_condition, clauses.update_condition)
     for name in clauses.on:
         if name not in source.names:
             raise ColumnNotFoundError.among(name, source.names, where="the source of the merge")

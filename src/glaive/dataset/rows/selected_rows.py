@@ -20,6 +20,7 @@ from glaive.dataset.progress_line import note_rows
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job
 from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.expr.names import check_column_texts
 from glaive.format.deletions import MAX_DELETED_ROWS
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import FragmentList
@@ -226,6 +227,7 @@ def delete_where(
     """
     if not isinstance(predicate, str | pc.Expression):
         raise OptionError(f"predicate must be a string or expression, found {predicate!r:.60}")
+    check_column_texts(dataset.manifest.schema, predicate)
     bound = Views(dataset.snapshot).filter(predicate)
     text = predicate if isinstance(predicate, str) else bound.text
     if not bound.terms:

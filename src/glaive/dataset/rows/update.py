@@ -29,6 +29,7 @@ from glaive.errors import ColumnNotFoundError, FilterError, OptionError, SchemaE
 from glaive.expr.blob_uses import refuse_blob_uses
 from glaive.expr.casts import cast, check_members
 from glaive.expr.filters import Value, bind_value
+from glaive.expr.names import check_column_texts
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
@@ -118,6 +119,7 @@ def update_where(
     updates
         Expressions over the old values, by top-level column.
     """
+    check_column_texts(dataset.manifest.schema, where)
     _bind(dataset, updates)  # before any task
     if where is not None:
         Views(dataset.snapshot).filter(where)
@@ -156,8 +158,21 @@ def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value
                 )
             raise ColumnNotFoundError.among(name, schema.names, where=dataset.uri)
         if not isinstance(text, str):
-            raise OptionError(f"updates: expected a string for {name!r}, found {text!r:.60}")
-        bound[name] = bind_value(text, schema, system=SYSTEM_COLUMNS)
+            example = repr(str(text)) if isinstance(text, int | float) else "'1' or \"'text'\""
+            raise OptionError(
+                f"updates: expected an expression, as a string, for {name!r}: {example}, found "
+                f"{text!r:.60}"
+            )
+        try:
+            check_column_texts(schema, text)
+            bound[name] = bind_value(text, schema, system=SYSTEM_COLUMNS)
+        except FilterError as error:
+            if not _is_text(schema.by_name[name].to_arrow().type) or "'" in text or "(" in text:
+                raise
+            quoted = f"'{text}'"
+            raise type(error)(
+                f"updates: values are expressions: write {quoted!r} for a text. {error}"
+            ) from None
         if not has_blobs_v2(schema.by_name[name]):
             refuse_blob_uses(bound[name].expression, schema.fields, f"updates: {name!r}")
     return bound
