@@ -92,7 +92,7 @@ def test_spark_runs_the_same_tasks_where_no_java_is_and_no_file_of_the_folder_of
     )
 
     assert (done.returncode, (folder / "ran").exists()) == (0, False), done.stderr
-    assert "version 2, 1 rows from 1 files, 1 bad records" in done.stdout
+    assert "version 2, 1 row from 1 file, 1 bad record," in done.stdout
     assert glaive.dataset(folder / "t").to_table()["v"].to_pylist() == [[1, 2], [3, 4.5]]
     assert glaive.dataset(folder / "bad.lance").to_table()["line"].to_pylist() == [2]
     launchers = tmp_path.glob(".cache/glaive/java/*/bin/java")
@@ -104,7 +104,7 @@ def test_a_job_that_was_done_is_not_done_again(tmp_path: Path) -> None:
     uri = str(tmp_path / "t.lance")
     arguments = ("ingest", str(tmp_path / "a.csv"), uri, "--mode", "append", "--job-id", "day-1")
 
-    assert "version 1, 1 rows" in run(*arguments).stdout
+    assert "version 1, 1 row " in run(*arguments).stdout
     assert "job day-1 was done before: version 1" in run(*arguments).stdout
     assert glaive.dataset(uri).count_rows() == 1
 
@@ -115,6 +115,7 @@ def test_a_job_that_was_done_is_not_done_again(tmp_path: Path) -> None:
         (("nothing.csv", "t.lance"), "nothing.csv: no such file"),
         (("a.xls", "t.lance"), "have no common format"),
         (("bad.csv", "t.lance"), "bad.csv, line 3: column id: int64: invalid value 'x'"),
+        (("bad.csv", "t.lance"), "Pass --null 'x' if that means null, --bad-records '…' to put"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

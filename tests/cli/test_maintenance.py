@@ -137,6 +137,8 @@ def test_history_tells_operations_rows_tags_and_messages(call: Call, things: str
     assert rows[2]["tags"] == ["first"]
     assert len(objects(call("history", things, "-n", "1", "--json"))) == 1
     assert "Append" in call("history", things).stdout
+    dataset.add_bases([glaive.DatasetBasePath(f"{things}.2", "second")])
+    assert objects(call("history", things, "--json"))[0]["operation"] == "UpdateBases"
 
 
 def test_diff_compares_manifests(call: Call, things: str) -> None:
@@ -161,6 +163,24 @@ def test_show_fits_on_a_screen(call: Call, things: str) -> None:
     text = call("show", things).stdout
     assert "fixed_size_list" in text
     assert len(text.splitlines()) < 40
+    assert "3 rows, 2 deleted, in 2 fragments" in text
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.2"])
+def test_show_counts_the_bytes_of_blobs(call: Call, tmp_path: Path, version: str) -> None:
+    images = [bytes(5000 * at) if at else None for at in range(10)]
+    blob, values = glaive.blob_field("b"), glaive.blob_array(images)
+    if version == "2.0":
+        blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+        values = pa.array(images, pa.large_binary())
+    rows = pa.table([pa.array(range(10)), values], schema=pa.schema([pa.field("id", "i8"), blob]))
+    uri = str(tmp_path / "t.lance")
+    glaive.write_dataset(rows, uri, data_storage_version=version)
+    stored = sum(path.stat().st_size for path in Path(uri, "data").rglob("*") if path.is_file())
+    facts = one(call("show", uri, "--json"))
+    assert facts["columns"][0]["column"] == "b"
+    assert 225_000 <= facts["columns"][0]["bytes"] < facts["bytes"] <= stored
+    assert "in 1 fragment;" in call("show", uri).stdout
 
 
 def test_small_files_are_compacted(call: Call, things: str) -> None:
@@ -181,6 +201,9 @@ def test_clean_up_says_first_what_it_would_delete(call: Call, things: str) -> No
     assert one(call("cleanup", things, "--json", *options))["old_versions"] == 3
     assert len(glaive.dataset(things).versions()) == 1
     assert "0 versions and 0 files" in call("cleanup", things).stdout
+    glaive.dataset(things).delete("id = 1")
+    young = call("cleanup", things, "--dry-run").stdout
+    assert "(0 B) would be deleted: no old version is older than 14 days" in young
 
 
 def test_ls_lists_datasets_only(call: Call, things: str, tmp_path: Path) -> None:
@@ -190,7 +213,7 @@ def test_ls_lists_datasets_only(call: Call, things: str, tmp_path: Path) -> None
     Path(tmp_path, "bad.lance", "_versions").mkdir(parents=True)
     rows = objects(call("ls", str(tmp_path), "--json"))
     assert [row["dataset"] for row in rows] == ["bad.lance", "things.lance"]
-    assert "no dataset at" in rows[0]["error"]
+    assert "was not found" in rows[0]["error"]
     assert (rows[1]["version"], rows[1]["rows"]) == (2, 5)
     assert "things.lance" in call("ls", str(tmp_path)).stdout
     for no_folder in ("nowhere", "file.txt"):
@@ -267,7 +290,11 @@ def test_search_finds_vectors_and_texts(call: Call, tmp_path: Path) -> None:
     assert objects(call("search", uri, "--column", "v", *vector, *options))[0]["id"] == 1
     found = objects(call("search", uri, "--column", "t", "--text", "word3", *options))
     assert [row["id"] for row in found] == [3]
-    assert "give one of" in call("search", uri, "--column", "t").stderr
+    assert [row["id"] for row in objects(call("search", uri, "word3", "word9", *options))] == [3, 9]
+    assert objects(call("search", uri, "--like", "7", "-k", "1", *options))[0]["id"] == 7
+    assert "give words" in call("search", uri, "--column", "t").stderr
+    dataset.add_columns({"u": "t"})
+    assert "--column: name one of t, u" in call("search", uri, "word3").stderr
     for wrong in ("x", "5", "[" * 5_000, f"[{'9' * 400}]"):
         assert "JSON list" in call("search", uri, "--column", "v", "--vector", wrong).stderr
 
@@ -529,6 +556,14 @@ def test_blobs_are_converted_with_their_values(
 
 def test_convert_says_what_it_cannot_do(call: Call, things: str, tmp_path: Path) -> None:
     assert "ending of" in call("convert", things, "out.xyz").stderr
+    folder = call("convert", str(tmp_path), "out.lance")
+    assert "is a folder: name its files' format, as in --from parquet" in folder.stderr
+    bad, lines = tmp_path / "bad.csv", ["1,2"] * 400_000
+    for broken in (lines[:1], lines):
+        bad.write_text("\n".join(["a,b", *broken, "3"]))
+        said = call("convert", str(bad), str(tmp_path / "bad.lance")).stderr
+        assert said.startswith(f"Error: {bad}: ")
+        assert "glaive ingest --bad-records" in said
     source = str(tmp_path / "a.parquet")
     assert "only rows of a Lance" in call("convert", source, "b.lance", "--filter", "a = 1").stderr
     missing = call("convert", source, str(tmp_path / "b.lance"))
@@ -557,7 +592,8 @@ def test_adviser_tries_encodings_and_changes_nothing(call: Call, things: str) ->
     assert {"default", "zstd"} <= {row["encoding"] for row in rows}
     assert sum(row["smallest"] for row in rows) == 2
     assert all(row["bytes"] > 0 and row["read_ms"] >= 0 for row in rows)
-    assert "the smallest of the column" in call("adviser", things, "--rows", "2").stdout
+    said = call("adviser", things, "--columns", "id", "--rows", "2").stdout
+    assert "* the smallest of the column; bytes and times are of the first 2 of 5 rows" in said
     assert glaive.dataset(things).version == 2
 
 

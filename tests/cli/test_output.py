@@ -113,6 +113,18 @@ def test_names_that_a_shell_has_found_are_written_out_likewise(
     assert [mark for mark in result.output if not mark.isprintable() and mark != "\n"] == []
 
 
+def test_a_position_in_a_filter_is_shown_below_it(place: str) -> None:
+    result = CliRunner().invoke(cli, ["count", place, "--filter", "`[red]n` || 1"])
+    assert result.output.endswith(" (column 10)\n  `[red]n` || 1\n           ^\n")
+
+
+def test_a_warning_is_a_line_of_a_command(place: str) -> None:
+    words = [sys.executable, "-m", "glaive.cli", "count", place, "--filter", "\"[red]n\" = 'x'"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
+    assert done.stderr.startswith("Warning: '[red]n' is a text, and a column has this name: write")
+
+
 def test_help_of_a_group_has_lines() -> None:
     result = CliRunner().invoke(cli, ["namespace"])
     assert "\nCommands:\n" in result.output

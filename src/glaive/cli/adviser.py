@@ -17,7 +17,7 @@ from glaive.cli.options import (
     opened,
     version_option,
 )
-from glaive.cli.output import examples, human_bytes, print_json, print_table, say
+from glaive.cli.output import examples, human_bytes, number_of, print_json, print_table, say
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +98,10 @@ def command(
             for one in found
         ],
     )
-    say("* the smallest of the column")
+    say(
+        "* the smallest of the column; bytes and times are of the first "
+        f"{len(table):,} of {number_of(at.count_rows(), 'row')}"
+    )
 
 
 def _tried(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
 from glaive.cli.options import dataset_argument, json_option, opened
-from glaive.cli.output import examples, human_bytes, print_json, print_table, say
+from glaive.cli.output import examples, human_bytes, number_of, print_json, print_table, say
 
 
 @click.command(
@@ -94,17 +94,20 @@ def command(
             [it["path"], it["kind"], human_bytes(it["size_bytes"]), it["reason"]] for it in files
         ]
         print_table(["file", "kind", "size", "reason"], rows)
-    _report(asdict(plan.stats), "would be deleted", as_json=False)
+    days = 14 if older_than_days is None else older_than_days
+    limit = datetime.now(UTC) - timedelta(days=days)
+    young = all(one["timestamp"].astimezone(UTC) >= limit for one in at.versions()[:-1])
+    why = f": no old version is older than {days:g} days" if keep is None and young else ""
+    _report(asdict(plan.stats), "would be deleted", why, as_json=False)
 
 
-def _report(stats: dict[str, object], what: str, *, as_json: bool) -> None:
+def _report(stats: dict[str, object], what: str, why: str = "", *, as_json: bool) -> None:
     if as_json:
         print_json(stats)
         return
     files = sum(int(str(stats[name])) for name in stats if name.endswith("_files_removed"))
-    say(
-        f"{stats['old_versions']} versions and {files} files "
-        f"({human_bytes(float(str(stats['bytes_removed'])))}) {what}"
-    )
+    versions = number_of(int(str(stats["old_versions"])), "version")
+    size = human_bytes(float(str(stats["bytes_removed"])))
+    say(f"{versions} and {number_of(files, 'file')} ({size}) {what}{why}")
     for warning in stats["warnings"]:  # type: ignore[attr-defined]  # a tuple of texts
         say(f"kept: {warning}")

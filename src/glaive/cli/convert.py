@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from glaive.cli.options import names_of, storage_option, storage_pairs
-from glaive.cli.output import examples, human_count, print_json, public, replacing, say
+from glaive.cli.output import examples, number_of, print_json, public, replacing, say
 from glaive.errors import FormatError
 
 if TYPE_CHECKING:
@@ -105,11 +105,13 @@ def command(
     if as_json:
         print_json({"source": public(source), "target": public(target), "rows": rows})
     else:
-        say(f"{human_count(rows)} rows written to {public(target)}")
+        say(f"{number_of(rows, 'row')} written to {public(target)}")
 
 
 def _kind(path: str, option: str) -> str:
     kind = KINDS.get(Path(path.rstrip("/")).suffix.lower())
+    if kind is None and option == "--from" and Path(path).is_dir():
+        raise click.UsageError(f"{path} is a folder: name its files' format, as in --from parquet")
     if kind is None:
         raise click.UsageError(f"{option}: the ending of {path} is none of {', '.join(KINDS)}")
     return kind
@@ -145,7 +147,6 @@ def _reader(
     import pyarrow as pa
     import pyarrow.dataset as pads
 
-    from glaive.arrow.invalid_values import damaged_text
     from glaive.cli.convert_columns import columns_of
 
     files: Any = pads.dataset
@@ -165,6 +166,8 @@ def _reader(
         _ = schema.names
     except UnicodeDecodeError as error:
         raise FormatError(f"{source}: a name is not UTF-8: {error}") from None
+    except pa.ArrowInvalid as error:
+        raise _unreadable(source, kind, error) from error
     if columns is None and Path(source).is_dir():
         below = (Path(os.path.relpath(path, source)).as_posix() for path in found)
         refuse_partition_folders(below, schema.names, source)
@@ -179,8 +182,12 @@ def _reader(
         batches = (batch.select(schema.names) for batch in _json_batches(found, given))
     else:
         batches = scanner.to_reader()  # which begins to read at once
-    check = _invalid if kind == "arrow" else damaged_text
-    return pa.RecordBatchReader.from_batches(schema, _sound(batches, source, check)), schema
+    return pa.RecordBatchReader.from_batches(schema, _sound(batches, source, kind)), schema
+
+
+def _unreadable(source: str, kind: str, error: Exception) -> FormatError:
+    aside = ". glaive ingest --bad-records DATASET puts such records aside" * (kind == "csv")
+    return FormatError(f"{source}: {error}{aside}")
 
 
 def _csv_of(found: list[str]) -> Any:
@@ -267,18 +274,23 @@ def _files_of(source: str) -> list[str]:
     return sorted(found.values())
 
 
-def _sound(
-    batches: Iterable[pa.RecordBatch], source: str, check: Callable[[Any], str | None]
-) -> Iterator[pa.RecordBatch]:
+def _sound(batches: Iterable[pa.RecordBatch], source: str, kind: str) -> Iterator[pa.RecordBatch]:
     """The batches, checked: all formats pass on texts that are not UTF-8 without a word."""
+    import pyarrow as pa
+
+    from glaive.arrow.invalid_values import damaged_text
     from glaive.io.failures import as_store_errors
 
-    with as_store_errors(source, "read"):
-        for batch in batches:
-            fault = next(filter(None, map(check, batch.columns)), None)
-            if fault is not None:
-                raise FormatError(f"{source} is damaged: {fault}")
-            yield batch
+    check = _invalid if kind == "arrow" else damaged_text
+    try:
+        with as_store_errors(source, "read"):
+            for batch in batches:
+                fault = next(filter(None, map(check, batch.columns)), None)
+                if fault is not None:
+                    raise FormatError(f"{source} is damaged: {fault}")
+                yield batch
+    except pa.ArrowInvalid as error:
+        raise _unreadable(source, kind, error) from error
 
 
 def _invalid(column: Any) -> str | None:

@@ -60,12 +60,14 @@ def commits_of(newest: LanceDataset, limit: int) -> list[dict[str, Any]]:
     for version in reversed(newest.versions()[-limit:]):
         at = newest.checkout_version(version["version"])
         commit = at.read_transaction(at.version)
+        made = None if commit is None else commit.operation
+        name = "" if made is None else getattr(made, "name", type(made).__name__)
         properties = (commit.transaction_properties if commit is not None else None) or {}
         found.append(
             {
                 "version": at.version,
                 "timestamp": version["timestamp"].isoformat(timespec="milliseconds"),
-                "operation": "" if commit is None else type(commit.operation).__name__,
+                "operation": "".join(word[:1].upper() + word[1:] for word in name.split("_")),
                 "rows": at.count_rows(),
                 "fragments": len(at.fragment_ids()),
                 "tags": sorted(tags.get(at.version, [])),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from glaive.cli.options import names_of, pairs_of, storage_option, storage_pairs
-from glaive.cli.output import examples, human_count, public, say
+from glaive.cli.output import examples, number_of, public, say
 
 if TYPE_CHECKING:
     from glaive.ingestion import DriftRule, IngestMode, IngestResult
@@ -163,10 +163,10 @@ def command(
     elif result.repeated:
         say(f"{shown}: job {result.job_id} was done before: version {result.version}")
     else:
-        aside = f", {human_count(result.bad_records)} bad records" if result.bad_records else ""
+        aside = f", {number_of(result.bad_records, 'bad record')}" if result.bad_records else ""
         say(
-            f"{shown}: version {result.version}, {human_count(result.rows)} rows from "
-            f"{human_count(result.files)} files{aside}, {seconds:.1f} s"
+            f"{shown}: version {result.version}, {number_of(result.rows, 'row')} from "
+            f"{number_of(result.files, 'file')}{aside}, {seconds:.1f} s"
         )
 
 

@@ -1,7 +1,7 @@
 """The ``glaive`` command and its sub-commands, one module each.
 
 A sub-command is imported when it is called, so that ``glaive --help`` does not import Arrow or
-Spark. A ``GlaiveError`` is printed as one line, with exit code 1.
+Spark. A ``GlaiveError`` is printed as one line, and the indented ones below it, with exit code 1.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
+import re
 import sys
 import traceback
+import warnings
 from types import TracebackType
 from typing import Any
 
 import click
 
-from glaive.cli.output import examples, leave_unprinted, public, say, visible, write_out_others
+from glaive.cli.output import examples, in_lines, leave_unprinted, public, say, write_out_others
 from glaive.errors import GlaiveError
 
 __all__ = ["COMMANDS", "Commands", "cli", "main", "print_traceback"]
@@ -34,7 +36,7 @@ COMMANDS = {
     "head": "Print the first rows of a dataset.",
     "history": "List the commits of a dataset, with operation, rows, tags and message.",
     "index": "List, build, update or drop indices.",
-    "ingest": "Write CSV, JSON or Parquet files to a dataset, with Spark.",
+    "ingest": "Write CSV, JSON, Parquet and other files to a dataset.",
     "inspect": "Show the layout of a file or dataset in bytes.",
     "ls": "List the datasets in a folder.",
     "namespace": "Serve a directory as a catalogue, or list its tables.",
@@ -59,7 +61,7 @@ class _VisibleFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        return visible(public(super().format(record)))
+        return in_lines(super().format(record))
 
 
 class Commands(click.Group):
@@ -99,45 +101,60 @@ class Commands(click.Group):
             logging.lastResort.setFormatter(_VisibleFormatter())
         try:
             return super().invoke(ctx)
-        except GlaiveError as error:
-            notes = getattr(error, "__notes__", [])
-            raise click.ClickException(visible(public(" ".join([str(error), *notes])))) from error
-        except OSError as error:
-            if isinstance(error, BrokenPipeError):
-                raise
-            raise click.ClickException(visible(public(error))) from error
-        except click.exceptions.NoArgsIsHelpError:
+        except (BrokenPipeError, click.exceptions.NoArgsIsHelpError):
             raise
+        except (GlaiveError, OSError) as error:
+            message = " ".join([str(error), *getattr(error, "__notes__", [])])
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            raise click.ClickException(in_lines(_with_options(message, command))) from error
         except click.UsageError as error:  # what the caller wrote, or a shell found: glaive show *
-            raise click.UsageError(visible(public(error.format_message())), error.ctx) from error
+            raise click.UsageError(in_lines(error.format_message()), error.ctx) from error
         except click.ClickException as error:
             if type(error) is not click.ClickException:
                 raise
-            raise click.ClickException(visible(public(error.message))) from error
+            raise click.ClickException(in_lines(error.message)) from error
         except UnicodeEncodeError as error:
             raise click.ClickException(
-                visible(f"{error.object!r:.200} is not UTF-8: Arrow has no such names. Rename it")
+                in_lines(f"{error.object!r:.200} is not UTF-8: Arrow has no such names. Rename it")
             ) from error
         except Exception as error:
             if type(error).__module__ == "pyarrow.lib":
-                raise click.ClickException(visible(public(error).partition("\n")[0])) from error
+                raise click.ClickException(in_lines(str(error).partition("\n")[0])) from error
             if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
                 raise
             # The lines after the first are the stack traces of Java and Python.
             first = str(error).strip().partition("\n")[0]
-            raise click.ClickException(visible(public(f"Spark: {first}"))) from error
+            raise click.ClickException(in_lines(f"Spark: {first}")) from error
+
+
+def _with_options(message: str, command: click.Command | None) -> str:
+    """A message in which arguments of Python are the options of a command: ``mode='append'``."""
+    head, line, excerpt = message.partition("\n")
+    head = re.sub(r"reader_options=\{'(\w+)': ('[^']*')\}", r"\1=\2", head)
+    for option in command.params if command is not None else ():
+        if isinstance(option, click.Option):
+            flag = option.opts[-1]
+            head = re.sub(rf"\b{option.name}=(?=')", f"{flag} ", head)
+            head = re.sub(rf"\b{option.name}=", flag, head)
+    return f"{head}{line}{excerpt}"
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    click.echo(in_lines(f"Warning: {message}"), err=True)
 
 
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=examples(
-        "glaive demo", "glaive ingest flights.csv flights.lance", "glaive head flights.lance -n 5"
+        "glaive ingest flights.csv flights.lance",
+        "glaive head flights.lance -n 5",
+        "glaive search flights.lance 'new york'",
     ),
 )
 @click.version_option(package_name="glaive", message="glaive %(version)s")
 def cli() -> None:
-    """Lance datasets: write them with Spark, inspect them, read them."""
+    """Lance datasets: write them, look into them, search them. Few commands need Spark."""
 
 
 def print_traceback(
@@ -152,6 +169,7 @@ def print_traceback(
 def main() -> None:
     """Run the command line; exit silently if the reader of the output pipe ended."""
     sys.excepthook = print_traceback
+    warnings.showwarning = _show_warning
     write_out_others()
     try:
         cli(prog_name="glaive")

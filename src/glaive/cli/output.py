@@ -27,8 +27,10 @@ __all__ = [
     "examples",
     "human_bytes",
     "human_count",
+    "in_lines",
     "json_line",
     "leave_unprinted",
+    "number_of",
     "print_facts",
     "print_json",
     "print_rows",
@@ -56,6 +58,11 @@ def visible(text: str) -> str:
     names and values of a dataset, and a line break in one begins what looks like another line.
     """
     return text.translate(_HIDDEN)
+
+
+def in_lines(text: object) -> str:
+    """A message as a terminal shows it: only the indented lines of a message stay lines."""
+    return "\n  ".join(map(visible, public(text).split("\n  ")))
 
 
 def public(text: object) -> str:
@@ -149,6 +156,11 @@ def replacing(path: Path, *, or_itself: bool = False) -> Iterator[Path]:
 def human_count(count: int) -> str:
     """Return 336776 as ``336,776``."""
     return f"{count:,}"
+
+
+def number_of(count: int, noun: str) -> str:
+    """Return ``1 file``, or ``1,000 files``."""
+    return f"{human_count(count)} {noun}{'s' * (count != 1)}"
 
 
 def human_bytes(count: float) -> str:

@@ -11,6 +11,7 @@ from glaive.cli.output import (
     examples,
     human_bytes,
     human_count,
+    number_of,
     print_json,
     print_table,
     public,
@@ -37,7 +38,7 @@ def command(
 ) -> None:
     """Show DATASET on one screen: version, rows, bytes by column, indices, tags, advice.
 
-    Reads the manifest and the metadata of the data files, no values.
+    Reads the manifest, the metadata of the data files, and where blobs lie; no values.
     """
     at = opened(dataset, version, storage_options)
     facts = _facts(at)
@@ -46,8 +47,8 @@ def command(
         return
     say(f"{facts['uri']}  version {facts['version']} of {facts['latest_version']}")
     say(
-        f"{human_count(facts['rows'])} rows, {human_count(facts['deleted_rows'])} deleted, in "
-        f"{human_count(facts['fragments'])} fragments; {human_bytes(facts['bytes'])}; format "
+        f"{number_of(facts['rows'], 'row')}, {human_count(facts['deleted_rows'])} deleted, in "
+        f"{number_of(facts['fragments'], 'fragment')}; {human_bytes(facts['bytes'])}; format "
         f"{facts['format']}; changed {facts['timestamp']}"
     )
     total = max(facts["bytes"], 1)
@@ -78,7 +79,7 @@ def _facts(at: LanceDataset) -> dict[str, Any]:
         {
             "column": field.name,
             "type": str(schema.field(field.name).type),
-            "bytes": sum(sizes.get(one, 0) for one in _ids(field)),
+            "bytes": sum(sizes.get(one, 0) for one in _ids(field)) + _blob_bytes(at, field),
         }
         for field in at.lance_schema.fields
     ]
@@ -94,7 +95,7 @@ def _facts(at: LanceDataset) -> dict[str, Any]:
         "deleted_rows": stats["num_deleted_rows"],
         "fragments": stats["num_fragments"],
         "small_fragments": stats["num_small_files"],
-        "bytes": sum(sizes.values()),
+        "bytes": sum(one["bytes"] for one in columns),
         "versions": len(at.versions()),
         "columns": columns,
         "indices": [one.name for one in at.describe_indices()],
@@ -102,6 +103,27 @@ def _facts(at: LanceDataset) -> dict[str, Any]:
         "branches": sorted(at.branches.list()),
     }
     return {**facts, "advice": _advice(facts)}
+
+
+def _blob_bytes(at: LanceDataset, field: Any) -> int:
+    """Bytes of the blobs of a column that the dataset holds, by their descriptions."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from glaive.format.blobs import EXTERNAL, is_blob
+
+    if not (is_blob(field) or field.is_blob_v2):
+        return 0
+    total = 0
+    for batch in at.to_batches(columns=[field.name]):
+        described: Any = batch.column(0)
+        if not pa.types.is_struct(described.type):  # values, as in format 0.1
+            return 0
+        sizes = pc.struct_field(described, "size")
+        if field.is_blob_v2:
+            sizes = sizes.filter(pc.not_equal(pc.struct_field(described, "kind"), EXTERNAL))
+        total += pc.sum(sizes).as_py() or 0
+    return total
 
 
 def _ids(field: Any) -> list[int]:

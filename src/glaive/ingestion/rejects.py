@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -29,6 +30,9 @@ _MAX_RECORD: Final = 1 << 20
 
 _MAX_REASON: Final = 4 << 10
 """Letters that are kept of a reason: those of Arrow repeat the value that it cannot convert."""
+
+_NULL_WORD: Final = re.compile(r"invalid value '([^'\d]{1,9})'")
+"""A short value without digits where Arrow expects a number: perhaps a null, such as NA."""
 
 _BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 64 << 20
@@ -89,9 +93,11 @@ class Rejects:
         reason = reason[:_MAX_REASON]
         if not self._keep:
             place = file.uri if line is None else f"{file.uri}, line {line}"
+            word = _NULL_WORD.search(reason)
+            null = f"reader_options={{'null': '{word[1]}'}} if that means null, " if word else ""
             raise FormatError(
-                f"{place}: {reason}. Pass bad_records='…' to put such records into a dataset of "
-                "their own, or schema= with types that fit."
+                f"{place}: {reason}. Pass {null}bad_records='…' to put such records into a dataset "
+                "of their own, or schema= with types that fit."
             )
         kept = None if record is None else record[:_MAX_RECORD]
         self._rows.append((file.named[0], line, reason, kept))
