@@ -220,7 +220,7 @@ def test_names_with_dots_are_found(path: str) -> None:
 
 
 def test_unknown_paths_name_the_closest_columns() -> None:
-    with pytest.raises(ColumnNotFoundError, match=r"'meta.nmae'.*did you mean 'meta.name'"):
+    with pytest.raises(ColumnNotFoundError, match=r"named meta.nmae; did you mean 'meta.name'"):
         SAMPLE.project(["meta.nmae"])
 
 

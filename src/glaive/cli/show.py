@@ -75,7 +75,7 @@ def command(
 def _facts(at: LanceDataset) -> dict[str, Any]:
     sizes = {one.id: one.bytes_on_disk for one in at.stats.data_stats().fields}
     schema = at.schema  # made again each time, with a look at all columns
-    columns = [
+    columns: list[dict[str, Any]] = [
         {
             "column": field.name,
             "type": str(schema.field(field.name).type),
@@ -83,7 +83,7 @@ def _facts(at: LanceDataset) -> dict[str, Any]:
         }
         for field in at.lance_schema.fields
     ]
-    columns.sort(key=lambda one: -int(str(one["bytes"])))
+    columns.sort(key=lambda one: -one["bytes"])
     stats = at.stats.dataset_stats(SMALL_ROWS)
     facts = {
         "uri": public(at.uri),
@@ -121,7 +121,9 @@ def _blob_bytes(at: LanceDataset, field: Any) -> int:
             return 0
         sizes = pc.struct_field(described, "size")
         if field.is_blob_v2:
-            sizes = sizes.filter(pc.not_equal(pc.struct_field(described, "kind"), EXTERNAL))
+            sizes = sizes.filter(
+                pc.not_equal(pc.struct_field(described, "kind"), pa.scalar(EXTERNAL))
+            )
         total += pc.sum(sizes).as_py() or 0
     return total
 

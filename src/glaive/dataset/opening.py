@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 from glaive.dataset.versions.history import find_version, version_as_of
@@ -62,7 +61,7 @@ def find(
     except Exception as error:
         emit(DATASETS, status="error", **about)
         if type(error) in (DatasetNotFoundError, StoreError) and uri is not None:
-            instead = _found_instead(Path(os.fspath(uri).removeprefix("file://")))
+            instead = _found_instead(os.fspath(uri).removeprefix("file://"))
             if instead:
                 raise DatasetNotFoundError(
                     f"Dataset at path {uri} was not found{instead}"
@@ -74,11 +73,13 @@ def find(
     return found
 
 
-def _found_instead(place: Path) -> str:
+def _found_instead(uri: str) -> str:
     """What a local place has in place of a dataset, or datasets of a similar name; may be empty."""
     from difflib import get_close_matches
+    from pathlib import Path
 
-    target, files = place.with_suffix(".lance"), (place.name,)
+    place = Path(uri)
+    target = place.with_suffix(".lance")
     with suppress(OSError):
         if place.is_file():
             kind = _FORMATS.get(place.suffix.lower())
