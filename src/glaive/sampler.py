@@ -98,6 +98,11 @@ class FragmentSampler(Sampler):
         )
         yield from scanner.to_batches()
 
+    def share_rows(self, dataset: LanceDataset, batch_size: int, filter: str | None) -> int:
+        """Rows that a pass yields."""
+        fragments = list(self.iter_fragments(dataset))
+        return dataset.scanner(filter=filter, fragments=fragments).count_rows()
+
     @abstractmethod
     def iter_fragments(
         self, ds: LanceDataset, *args: Any, **kwargs: Any
@@ -205,6 +210,15 @@ class ShardedBatchSampler(Sharded, Sampler):
         if with_row_id:
             columns = with_row_ids(dataset, columns)
         yield from without_rows(batches_at(dataset, columns, numbers[done:], batch_size), rest)
+
+    def share_rows(self, dataset: LanceDataset, batch_size: int, filter: str | None) -> int:
+        """Rows that a pass yields."""
+        if filter is not None:
+            return len(range(self._rank, dataset.count_rows(filter), self._world_size))
+        count = -(-len(dataset) // batch_size)
+        numbers = self._share(count)
+        missing = count * batch_size - len(dataset)  # of the last batch
+        return len(numbers) * batch_size - missing * (count - 1 in numbers)
 
     def _every_nth_row(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         random = np.random.default_rng([self._seed, self._epoch, self._rank])
@@ -366,6 +380,12 @@ class ShuffledBlockSampler(Sharded, Sampler):
             window_rows=self._window_rows or default_window(dataset, batch_size),
             offset=offset,
         )
+
+    def share_rows(self, dataset: LanceDataset, batch_size: int, filter: str | None) -> int:
+        """Rows that a pass yields."""
+        rows = dataset.count_rows(filter)
+        first, end = BlockOrder(rows, 1, (), self._rank, self._world_size, self._equal).bounds()
+        return end - first
 
 
 def _of_torch() -> tuple[int, int]:

@@ -72,6 +72,21 @@ def test_a_pass_goes_on_where_it_was_left(uri: str, kind: str, left_after: int) 
     assert len(list(first)) == len(whole)  # without a state, a pass begins at its start
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_loader_knows_its_number_of_batches(uri: str, kind: str, drop_last: bool) -> None:
+    options = {**KINDS[kind], "drop_last": drop_last}
+    for workers in (0, 2) if drop_last and "sampler" not in kind else (0,):
+        loader = LanceLoader(data(uri, **options), num_workers=workers)
+        assert len(loader) == len(list(loader)) > 0
+
+
+@pytest.mark.parametrize("options", [{"samples": 3}, {"sampler": Backwards()}])
+def test_a_number_of_batches_that_nobody_knows_is_a_type_error(uri: str, options: Any) -> None:
+    with pytest.raises(TypeError, match="number of batches is not known before"):
+        len(LanceLoader(data(uri, **options)))
+
+
 def test_shuffled_rows_have_an_order_of_each_epoch(uri: str) -> None:
     one = data(uri, **SHUFFLED)
     epochs = [rows(one), rows(one)]
@@ -136,7 +151,9 @@ def test_workers_share_out_the_rows_of_their_process(
     for rank in (0, 1):
         monkeypatch.setattr("glaive.torch.dist._distributed", partial(Process, rank))
         loader = LanceLoader(data(uri, **SHUFFLED), num_workers=2, multiprocessing_context=method)
-        read.append(rows(loader))
+        batches = list(loader)
+        read.append(rows(batches))
+        assert len(loader) == len(batches)
         assert loader.state_dict()["processes"] == 2
     assert sorted(read[0] + read[1]) == list(range(ROWS))
 

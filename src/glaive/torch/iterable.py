@@ -310,10 +310,25 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         times = default_window(self.dataset, self.batch_size) // (8 * self.batch_size)
         return self.batch_size * max(1, times)
 
-    def _sampler(self, place: PassState) -> Sampler:
+    def count_batches(self, worker: int, workers: int) -> int:
+        """Batches that a worker of a loader gives out in a pass.
+
+        Raises
+        ------
+        TypeError
+            Rows are chosen at random, or by a sampler that is none of glaive's.
+        """
+        sampler = self._sampler(PassState(next_share=worker), workers)
+        if self.samples or not _takes_offset(sampler):
+            raise TypeError("the number of batches is not known before: samples, or a sampler")
+        counting: Any = sampler
+        rows = counting.share_rows(self.dataset, self.batch_size, self.filter)
+        return int(rows // self.batch_size if self.drop_last else -(-rows // self.batch_size))
+
+    def _sampler(self, place: PassState, workers: int | None = None) -> Sampler:
         if self.sampler is not None:
             return self.sampler
-        rank, world_size = self._share(place)
+        rank, world_size = self._share(place, workers)
         if self.shuffle:
             shuffled = ShuffledBlockSampler(
                 rank or 0,
@@ -330,11 +345,11 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
             return ShardedBatchSampler(rank, world_size)
         return ShardedFragmentSampler(rank, world_size)
 
-    def _share(self, place: PassState) -> tuple[int | None, int | None]:
+    def _share(self, place: PassState, workers: int | None = None) -> tuple[int | None, int | None]:
         """The share that this process reads, and how many there are."""
         rank, world_size = self.rank, self.world_size
         if self._auto_detect_rank:
-            workers = get_mp_world_size()
+            workers = workers or get_mp_world_size()
             process, processes = process_of_group(self._sent_by)
             if rank is None:
                 rank = process * workers + place.share(get_mp_rank(), workers)

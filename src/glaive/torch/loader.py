@@ -70,6 +70,16 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
         self._place = self._start = self._beginning(0)
         self._fresh = False  # whether workers that are kept are not where the next pass begins
 
+    def __len__(self) -> int:
+        """Batches of a pass from its start; with a filter, its columns are scanned.
+
+        Raises
+        ------
+        TypeError
+            They are not known before: ``samples``, or a sampler that is none of glaive's.
+        """
+        return sum(self.dataset.count_batches(at, self._shares) for at in range(self._shares))
+
     def set_epoch(self, epoch: int) -> None:
         """Number of the next pass, from its start."""
         self._go_to(self._beginning(epoch))
