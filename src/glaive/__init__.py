@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from glaive.dataset.indexing.progress import IndexProgress
     from glaive.dataset.io_counters import bytes_read_counter, iops_counter, simd_info
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
-    from glaive.dataset.open import dataset
+    from glaive.dataset.open import dataset as _open
     from glaive.dataset.scanner import LanceScanner, Scanner
     from glaive.dataset.sql import sql
     from glaive.dataset.stats import DataStatistics, FieldStatistics
@@ -81,6 +81,16 @@ if TYPE_CHECKING:
     from glaive.scan.metrics import ScanStatistics
     from glaive.scan.run.compare import ColumnOrdering
     from glaive.scan.session import Session
+
+    class _Dataset:
+        """What ``glaive.dataset`` is: a module that is called as the function."""
+
+        ColumnOrdering = ColumnOrdering
+        LanceDataset = LanceDataset
+        LanceOperation = LanceOperation
+        __call__ = staticmethod(_open)
+
+    dataset = _Dataset()
 
 __all__ = [
     "BatchUDF",
@@ -133,54 +143,44 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "BatchUDF": "glaive.dataset.columns.udf",
-    "Blob": "glaive.format.blob_type",
-    "BlobArray": "glaive.format.blob_type",
-    "BlobColumn": "glaive.dataset.blobs.binary_column",
-    "BlobFile": "glaive.scan.blobs.file",
-    "BlobType": "glaive.format.blob_type",
-    "CleanupCandidateFile": "glaive.dataset.versions.cleanup",
-    "CleanupExplanation": "glaive.dataset.versions.cleanup",
-    "CleanupReferencedBranch": "glaive.dataset.versions.cleanup",
-    "DataStatistics": "glaive.dataset.stats",
-    "FieldStatistics": "glaive.dataset.stats",
-    "FtsToken": "glaive.index.text.tokenizers.query_tokens",
-    "IndexFile": "glaive.dataset.commits.index_metadata",
-    "IndexProgress": "glaive.dataset.indexing.progress",
-    "LanceScanner": "glaive.dataset.scanner",
-    "ScanStatistics": "glaive.scan.metrics",
-    "MergeInsertBuilder": "glaive.dataset.merging.merge_insert",
-    "batch_udf": "glaive.dataset.columns.udf",
-    "CleanupStats": "glaive.dataset.versions.cleanup",
-    "ColumnOrdering": "glaive.scan.run.compare",
-    "DatasetBasePath": "glaive.dataset.writing.base_paths",
-    "FragmentMetadata": "glaive.dataset.fragments.metadata",
-    "GlaiveError": "glaive.errors",
-    "Index": "glaive.dataset.commits.index_metadata",
-    "LanceDataset": "glaive.dataset.dataset",
-    "LanceFragment": "glaive.dataset.fragments.fragment",
-    "LanceOperation": "glaive.dataset.commits.lance_operation",
-    "LanceSchema": "glaive.format.fields",
-    "Scanner": "glaive.dataset.scanner",
-    "Session": "glaive.scan.session",
-    "Transaction": "glaive.dataset.commits.transactions",
-    "blob_array": "glaive.dataset.blobs.values",
-    "blob_field": "glaive.dataset.blobs.values",
-    "bytes_read_counter": "glaive.dataset.io_counters",
-    "iops_counter": "glaive.dataset.io_counters",
-    "json_to_schema": "glaive.format.json_schema",
-    "sanitize_ts": "glaive.dataset.versions.moments",
-    "schema_to_json": "glaive.format.json_schema",
-    "set_logger": "glaive.log",
-    "settings": "glaive.config",
-    "IngestResult": "glaive.ingestion.job",
-    "ingest": "glaive.ingestion.job",
-    "tokenize": "glaive.index.text.tokenizers.query_tokens",
-    "simd_info": "glaive.dataset.io_counters",
-    "sql": "glaive.dataset.sql",
-    "write_dataset": "glaive.dataset.write",
+_NAMES = {
+    "config": "settings",
+    "dataset.blobs.binary_column": "BlobColumn",
+    "dataset.blobs.values": "blob_array blob_field",
+    "dataset.columns.udf": "BatchUDF batch_udf",
+    "dataset.commits.index_metadata": "IndexFile Index",
+    "dataset.commits.lance_operation": "LanceOperation",
+    "dataset.commits.transactions": "Transaction",
+    "dataset.dataset": "LanceDataset",
+    "dataset.fragments.fragment": "LanceFragment",
+    "dataset.fragments.metadata": "FragmentMetadata",
+    "dataset.indexing.progress": "IndexProgress",
+    "dataset.io_counters": "bytes_read_counter iops_counter simd_info",
+    "dataset.merging.merge_insert": "MergeInsertBuilder",
+    "dataset.scanner": "LanceScanner Scanner",
+    "dataset.sql": "sql",
+    "dataset.stats": "DataStatistics FieldStatistics",
+    "dataset.versions.cleanup": (
+        "CleanupCandidateFile CleanupExplanation CleanupReferencedBranch CleanupStats"
+    ),
+    "dataset.versions.moments": "sanitize_ts",
+    "dataset.write": "write_dataset",
+    "dataset.writing.base_paths": "DatasetBasePath",
+    "errors": "GlaiveError",
+    "format.blob_type": "Blob BlobArray BlobType",
+    "format.fields": "LanceSchema",
+    "format.json_schema": "json_to_schema schema_to_json",
+    "index.text.tokenizers.query_tokens": "FtsToken tokenize",
+    "ingestion.job": "IngestResult ingest",
+    "log": "set_logger",
+    "scan.blobs.file": "BlobFile",
+    "scan.metrics": "ScanStatistics",
+    "scan.run.compare": "ColumnOrdering",
+    "scan.session": "Session",
 }
+"""Names by the module of glaive that has them."""
+
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 _MODULES = (
     "arrow",
@@ -221,7 +221,7 @@ _MODULES = (
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        value: object = getattr(import_module(_HOMES[name]), name)
+        value: object = getattr(import_module(f"glaive.{_HOMES[name]}"), name)
         globals()[name] = value  # the next access does not come here
         return value
     if name in _MODULES:

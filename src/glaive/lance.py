@@ -13,55 +13,34 @@ __all__ = ["__version__"]
 
 __version__ = PYLANCE_VERSION
 
-_HOMES = {
-    "BFloat16": "arrow",
-    "Bitmap": "bitmap",
-    "CleanupCandidateFile": "dataset.versions.cleanup",
-    "CleanupExplanation": "dataset.versions.cleanup",
-    "CleanupReferencedBranch": "dataset.versions.cleanup",
-    "CleanupStats": "dataset.versions.cleanup",
-    "Compaction": "optimize",
-    "CompactionMetrics": "optimize",
-    "CompactionPlan": "optimize",
-    "CompactionTask": "optimize",
-    "DatasetBasePath": "dataset.writing.base_paths",
-    "DeletionFile": "fragment",
-    "IOStats": "io.stats",
-    "LanceBlobFile": "blob",
-    "LanceBufferDescriptor": "file",
-    "LanceColumnMetadata": "file",
-    "LanceFileMetadata": "file",
-    "LanceFileReader": "file",
-    "LanceFileSession": "file",
-    "LanceFileStatistics": "file",
-    "LanceFileWriter": "file",
-    "LancePageMetadata": "file",
-    "LanceSchema": "schema",
-    "MetricDescription": "otel",
-    "MetricPoint": "otel",
-    "RewriteResult": "optimize",
-    "RowDatasetVersionMeta": "fragment",
-    "RowIdMeta": "fragment",
-    "RowIdSequence": "fragment",
-    "ScanStatistics": "scan.metrics",
-    "TraceEvent": "tracing",
-    "bfloat16_array": "arrow",
-    "bytes_read_counter": "dataset.io_counters",
-    "capture_trace_events": "tracing",
-    "format_fragment": "debug",
-    "format_manifest": "debug",
-    "format_schema": "debug",
-    "iops_counter": "dataset.io_counters",
-    "lance_metrics_catalog": "otel",
-    "list_transactions": "debug",
-    "register_lance_metrics_recorder": "otel",
-    "shutdown_tracing": "tracing",
-    "simd_info": "dataset.io_counters",
-    "snapshot_lance_metrics": "otel",
-    "stable_version": "file",
-    "trace_to_chrome": "tracing",
+_NAMES = {
+    "arrow": "BFloat16 bfloat16_array",
+    "bitmap": "Bitmap",
+    "blob": "LanceBlobFile",
+    "dataset.io_counters": "bytes_read_counter iops_counter simd_info",
+    "dataset.versions.cleanup": (
+        "CleanupCandidateFile CleanupExplanation CleanupReferencedBranch CleanupStats"
+    ),
+    "dataset.writing.base_paths": "DatasetBasePath",
+    "debug": "format_fragment format_manifest format_schema list_transactions",
+    "file": (
+        "LanceBufferDescriptor LanceColumnMetadata LanceFileMetadata LanceFileReader "
+        "LanceFileSession LanceFileStatistics LanceFileWriter LancePageMetadata stable_version"
+    ),
+    "fragment": "DeletionFile RowDatasetVersionMeta RowIdMeta RowIdSequence",
+    "io.stats": "IOStats",
+    "optimize": "Compaction CompactionMetrics CompactionPlan CompactionTask RewriteResult",
+    "otel": (
+        "MetricDescription MetricPoint lance_metrics_catalog register_lance_metrics_recorder "
+        "snapshot_lance_metrics"
+    ),
+    "scan.metrics": "ScanStatistics",
+    "schema": "LanceSchema",
+    "tracing": "TraceEvent capture_trace_events shutdown_tracing trace_to_chrome",
 }
-"""Modules of glaive with these names."""
+"""Names by the module of glaive that has them."""
+
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 _refused = absent_names(__name__, REFUSED[__name__], globals())
 

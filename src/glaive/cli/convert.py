@@ -83,13 +83,12 @@ def command(
     if want == "lance":
         import glaive
 
-        mode = "overwrite" if overwrite else "create"
         try:
             made = glaive.write_dataset(
                 reader,
                 target,
                 schema=schema,
-                mode=mode,
+                mode="overwrite" if overwrite else "create",
                 data_storage_version=format_version,
                 storage_options=storage,
             )

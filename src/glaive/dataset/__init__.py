@@ -20,70 +20,61 @@ from glaive.compat.refusals import REFUSED
 if TYPE_CHECKING:
     from inspect import Signature
 
-    from glaive.dataset.dataset import LanceDataset
+    from glaive.dataset.commits.lance_operation import LanceOperation as LanceOperation
+    from glaive.dataset.commits.transactions import Transaction as Transaction
+    from glaive.dataset.dataset import LanceDataset as LanceDataset
+    from glaive.dataset.fragments.fragment import LanceFragment as LanceFragment
+    from glaive.dataset.merging.merge_insert import MergeInsertBuilder as MergeInsertBuilder
+    from glaive.dataset.scanner import LanceScanner as LanceScanner
+    from glaive.dataset.write import write_dataset as write_dataset
+    from glaive.scan.run.compare import ColumnOrdering as ColumnOrdering
+
+    def __getattr__(name: str) -> Any: ...  # the other names of ``_HOMES``
+
+
+_SHARED = (
+    "BatchUDF BlobFile CleanupExplanation CleanupStats ColumnOrdering DataStatistics "
+    "DatasetBasePath FieldStatistics FragmentMetadata Index IndexFile IndexProgress "
+    "LanceDataset LanceFragment LanceOperation LanceScanner LanceSchema MergeInsertBuilder "
+    "ScanStatistics Session Transaction batch_udf write_dataset"
+)
+"""Names that ``glaive`` has, too."""
+
+_RESULTS = (
+    "AlterColumn AutoCleanupConfig Branch BulkCommitResult DatasetStats DeleteResult "
+    "ExecuteResult IndexInformation Tag UpdateResult Version VersionRef"
+)
+"""Classes of what methods return."""
 
 _HOMES = {
-    "AlterColumn": "glaive.dataset.result_types",
-    "AutoCleanupConfig": "glaive.dataset.result_types",
-    "BatchUDF": "glaive.dataset.columns.udf",
+    **dict.fromkeys(_SHARED.split(), "glaive"),
+    **dict.fromkeys(_RESULTS.split(), "glaive.dataset.result_types"),
     "BatchUDFCheckpoint": "glaive.udf",
     "Bitmap": "glaive.dataset.bitmap",
-    "BlobFile": "glaive.scan.blobs.file",
-    "Branch": "glaive.dataset.result_types",
     "Branches": "glaive.dataset.versions.refs",
     "ChangeFeed": "glaive.dataset.changes.feed",
-    "BulkCommitResult": "glaive.dataset.result_types",
-    "CleanupExplanation": "glaive.dataset.versions.cleanup",
-    "CleanupStats": "glaive.dataset.versions.cleanup",
-    "ColumnOrdering": "glaive.scan.run.compare",
     "Compaction": "glaive.dataset.compaction.optimize",
     "CompactionMetrics": "glaive.dataset.compaction.result",
     "DEFAULT_BLOB_BUFFER_SIZE": "glaive.blob",
     "DataFile": "glaive.dataset.fragments.metadata",
-    "DataStatistics": "glaive.dataset.stats",
-    "DatasetBasePath": "glaive.dataset.writing.base_paths",
     "DatasetDelta": "glaive.dataset.versions.delta",
     "DatasetOptimizer": "glaive.dataset.compaction.optimize",
-    "DatasetStats": "glaive.dataset.result_types",
-    "DeleteResult": "glaive.dataset.result_types",
     "DocumentGranularity": "glaive.scan.full_text.queries",
-    "ExecuteResult": "glaive.dataset.result_types",
-    "FieldStatistics": "glaive.dataset.stats",
-    "FragmentMetadata": "glaive.dataset.fragments.metadata",
     "FullTextQuery": "glaive.scan.full_text.queries",
     "MinHashQuery": "glaive.scan.nearest.minhash_query",
     "IOStats": "glaive.io.stats",
-    "Index": "glaive.dataset.commits.index_metadata",
     "IndexConfig": "glaive.dataset.indexing.parameters",
-    "IndexFile": "glaive.dataset.commits.index_metadata",
-    "IndexProgress": "glaive.dataset.indexing.progress",
     "IndexSegment": "glaive.indices",
-    "IndexInformation": "glaive.dataset.result_types",
     "LANCE_COMMIT_MESSAGE_KEY": "glaive.format.transaction",
-    "LanceDataset": "glaive.dataset.dataset",
-    "LanceFragment": "glaive.dataset.fragments.fragment",
-    "LanceOperation": "glaive.dataset.commits.lance_operation",
-    "LanceScanner": "glaive.dataset.scanner",
-    "LanceSchema": "glaive.format.fields",
     "LanceStats": "glaive.dataset.stats",
-    "MergeInsertBuilder": "glaive.dataset.merging.merge_insert",
     "SupportedDistributedIndices": "glaive.dataset.indexing.parameters",
-    "ScanStatistics": "glaive.scan.metrics",
     "ScannerBuilder": "glaive.dataset.scanner_builder",
-    "Session": "glaive.scan.session",
     "SqlQuery": "glaive.dataset.queries",
     "SqlQueryBuilder": "glaive.dataset.queries",
-    "Tag": "glaive.dataset.result_types",
     "Tags": "glaive.dataset.versions.refs",
-    "Transaction": "glaive.dataset.commits.transactions",
     "VectorIndexReader": "glaive.dataset.indexing.vector_parts",
-    "UpdateResult": "glaive.dataset.result_types",
-    "Version": "glaive.dataset.result_types",
-    "VersionRef": "glaive.dataset.result_types",
-    "batch_udf": "glaive.dataset.columns.udf",
     "model_to_dict": "glaive.dataset.writing.models",
     "td_to_micros": "glaive.dataset.versions.moments",
-    "write_dataset": "glaive.dataset.write",
 }
 
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from glaive.dataset.commits.transactions import Transaction
     from glaive.dataset.compaction.optimize import DatasetOptimizer
     from glaive.dataset.fragments.fragment import LanceFragment
+    from glaive.dataset.frames import BlobMode
     from glaive.dataset.indexing.describe import IndexDescription
     from glaive.dataset.indexing.parameters import IndexConfig
     from glaive.dataset.indexing.progress import IndexProgress
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from glaive.dataset.versions.delta import DatasetDelta
     from glaive.dataset.versions.refs import Branches, Tags
     from glaive.dataset.writing.base_paths import DatasetBasePath
+    from glaive.dataset.writing.options import Mode
     from glaive.scan.blobs.file import BlobFile
     from glaive.scan.full_text.queries import DocumentGranularity
 
@@ -416,7 +418,7 @@ class LanceDataset(ArrowNamed):
         limit: int | None = None,
         offset: int | None = None,
         *,
-        blob_mode: str = "lazy",
+        blob_mode: BlobMode = "lazy",
         **kwargs: Any,
     ) -> Any:
         """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``.
@@ -582,7 +584,7 @@ class LanceDataset(ArrowNamed):
 
     # ------------------------------------------------------------ changing rows
 
-    def insert(self, data: object, *, mode: str = "append", **options: Any) -> None:
+    def insert(self, data: object, *, mode: Mode = "append", **options: Any) -> None:
         """Write rows and move this object to the new version; options of ``write_dataset``."""
         from glaive.dataset.writing.rows import insert_rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
@@ -18,16 +18,17 @@ from glaive.scan.ready import ready_scan
 from glaive.scan.system_columns import ROW_ADDRESS
 from glaive.scan.views import Views
 
-__all__ = ["to_frame"]
+__all__ = ["BlobMode", "to_frame"]
 
 _PANDAS = b"pandas"
 """Key of pandas metadata in the schema."""
 
-_MODES = ("lazy", "bytes", "descriptions")
+BlobMode = Literal["lazy", "bytes", "descriptions"]
+_MODES = get_args(BlobMode)
 
 
 def to_frame(
-    views: Views, options: ScanOptions, blob_mode: str, arguments: Mapping[str, Any]
+    views: Views, options: ScanOptions, blob_mode: BlobMode, arguments: Mapping[str, Any]
 ) -> Any:
     """Read a scan into a frame.
 

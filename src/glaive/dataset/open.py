@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.opening import check_options
 from glaive.io.checksums import VERIFY
+from glaive.scan.keywords import NoKeywords
 from glaive.scan.session import Session
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock
@@ -37,7 +38,7 @@ def dataset(
     manifest_store: ManifestStore | str | None = None,
     allow_external_blobs: bool | Sequence[str] | None = None,
     verify: bool | None = None,
-    **options: Any,
+    **options: Unpack[NoKeywords],
 ) -> LanceDataset:
     """Open a dataset.
 
@@ -102,8 +103,7 @@ def dataset(
     -----
     Two requests: a listing and the manifest. No data file is read.
     """
-    if options:
-        check_options("dataset", options, dataset)
+    check_options("dataset", options, dataset)
     if index_cache_size is not None:
         warn_deprecated(
             "The 'index_cache_size' parameter is deprecated. Use 'index_cache_size_bytes' instead."

@@ -17,6 +17,7 @@ from glaive.scan.ready import ready_scan
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
+    from glaive.dataset.frames import BlobMode
     from glaive.scan.query import Query
     from glaive.scan.ranked import RankedScan
 
@@ -116,7 +117,7 @@ class Scanner:
             batches = map(check_numbers, batches)
         return pa.RecordBatchReader.from_batches(schema, batches)
 
-    def to_pandas(self, *, blob_mode: str = "lazy", **kwargs: Any) -> Any:
+    def to_pandas(self, *, blob_mode: BlobMode = "lazy", **kwargs: Any) -> Any:
         """Read everything into a pandas frame; arguments are those of ``Table.to_pandas``.
 
         Blobs become files (``blob_mode="lazy"``), ``"bytes"`` or ``"descriptions"``.

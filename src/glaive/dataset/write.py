@@ -16,6 +16,7 @@ from glaive.dataset.writing.keywords import (
     expose_keywords,
     write_options,
 )
+from glaive.dataset.writing.options import Mode
 from glaive.dataset.writing.rows import write_rows
 from glaive.scan.session import Session
 from glaive.table.manifest_store.protocol import ManifestStore
@@ -29,7 +30,7 @@ def write_dataset(
     data_obj: object,
     uri: str | os.PathLike[str] | OpenDataset | None = None,
     schema: pa.Schema | None = None,
-    mode: str = "create",
+    mode: Mode = "create",
     *,
     storage_options: Mapping[str, str] | None = None,
     commit_lock: CommitLock | None = None,

@@ -283,7 +283,7 @@ class DirectoryNamespace(
         uri = self.store.full(folder)
         return dataset(uri, version=version, storage_options=self._own_options())
 
-    def _insert(self, request: object, reader: Any, mode: str) -> LanceDataset:
+    def _insert(self, request: object, reader: Any, mode: Any) -> LanceDataset:
         """Insert rows into a table, which is created if it was only declared."""
         folder = self._find(id_of(request, of_table=True)).folder
         branch = value(request, "branch")
@@ -355,7 +355,7 @@ class DirectoryNamespace(
                 self._add(path, found.row, replace=False)
 
     def _write(self, folder: str, reader: Any, mode: str) -> LanceDataset:
-        how = "overwrite" if mode == "overwrite" else "create"
+        how: Any = "overwrite" if mode == "overwrite" else "create"
         uri = self.store.full(folder)
         return write_dataset(reader, uri, mode=how, storage_options=self._own_options())
 

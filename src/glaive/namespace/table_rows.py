@@ -62,7 +62,7 @@ class TableRows(ABC):
         )
 
     @abstractmethod
-    def _insert(self, request: object, reader: Any, mode: str) -> LanceDataset:
+    def _insert(self, request: object, reader: Any, mode: Any) -> LanceDataset:
         """Implemented by the namespace of which this is a part."""
 
     def merge_insert_into_table(

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
     from glaive.scan.metrics import ScanStatistics
     from glaive.scan.run.compare import ColumnOrdering
 
-__all__ = ["FragmentScanKeywords", "HeadKeywords", "ScanKeywords", "shows_options"]
+__all__ = ["FragmentScanKeywords", "HeadKeywords", "NoKeywords", "ScanKeywords", "shows_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class NoKeywords(TypedDict):
+    """Options of a function that names all of its own: type checkers find those it lacks."""
 
 
 class ScanKeywords(TypedDict, total=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from glaive.dataset.compaction.commit import commit_rewrites
 from glaive.dataset.compaction.options import CompactionOptions
@@ -12,6 +12,7 @@ from glaive.dataset.compaction.plan import plan_compaction
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.compaction.task import CompactionPlan, CompactionTask
 from glaive.dataset.progress_line import showing
+from glaive.scan.keywords import NoKeywords
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset
@@ -94,7 +95,7 @@ class DatasetOptimizer:
         defer_index_remap: bool | None = None,
         num_threads: int | None = None,
         batch_size: int | None = None,
-        compaction_mode: str | None = None,
+        compaction_mode: Literal["reencode", "try_binary_copy"] | None = None,
         binary_copy_read_batch_bytes: int | None = None,
         max_source_fragments: int | None = None,
         max_source_rows: int | None = None,
@@ -102,7 +103,7 @@ class DatasetOptimizer:
         excluded_fragment_ids: Sequence[int] | None = None,
         data_storage_version: str | None = None,
         progress: bool | None = None,
-        **options: Any,
+        **options: Unpack[NoKeywords],
     ) -> CompactionMetrics:
         """Merge small neighbouring fragments and remove deleted rows.
 

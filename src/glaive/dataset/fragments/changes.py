@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
     from glaive.dataset.version import OpenDataset
+    from glaive.dataset.writing.options import Mode
 
 __all__ = ["FragmentChanges"]
 
@@ -54,7 +55,7 @@ class FragmentChanges:
         schema: pa.Schema | None = None,
         max_rows_per_group: int | None = 1024,
         progress: Any = None,
-        mode: str = "append",
+        mode: Mode = "append",
         *,
         data_storage_version: str | None = None,
         use_legacy_format: bool | None = None,

@@ -31,7 +31,7 @@ def create_fragment(
     data: object,
     fragment_id: int | None,
     schema: pa.Schema | None,
-    mode: str,
+    mode: Any,
     options: Mapping[str, Any],
 ) -> FragmentMetadata:
     """Write all rows into one file.

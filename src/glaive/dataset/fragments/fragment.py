@@ -36,6 +36,7 @@ from glaive.types import VersionIdentity, integer_of
 
 if TYPE_CHECKING:
     from glaive.dataset.fragments.inner import InnerFragment
+    from glaive.dataset.frames import BlobMode
     from glaive.dataset.version import OpenDataset
 
 __all__ = ["FragmentSession", "LanceFragment", "all_fragments", "fragment_with_id"]
@@ -204,7 +205,7 @@ class LanceFragment(FragmentChanges):
         columns: Sequence[str] | Mapping[str, str] | None = None,
         filter: object = None,
         *,
-        blob_mode: str = "lazy",
+        blob_mode: BlobMode = "lazy",
         **kwargs: Any,
     ) -> Any:
         """Read into a pandas frame; options as for :meth:`scanner` and ``Table.to_pandas``.

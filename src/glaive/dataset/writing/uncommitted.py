@@ -17,6 +17,7 @@ from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.bases import open_to_write
 from glaive.dataset.writing.fragments import write_fragments as write_files
 from glaive.dataset.writing.keywords import FileKeywords, expose_keywords, write_options
+from glaive.dataset.writing.options import Mode
 from glaive.dataset.writing.plan import WritePlan, plan_write
 from glaive.dataset.writing.source import read_source
 from glaive.scan.session import Session
@@ -31,7 +32,7 @@ def write_fragments(
     schema: pa.Schema | None = None,
     *,
     return_transaction: Literal[False] = False,
-    mode: str = "append",
+    mode: Mode = "append",
     storage_options: Mapping[str, str] | None = None,
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
     namespace_client: Any = None,
@@ -48,7 +49,7 @@ def write_fragments(
     schema: pa.Schema | None = None,
     *,
     return_transaction: Literal[True],
-    mode: str = "append",
+    mode: Mode = "append",
     storage_options: Mapping[str, str] | None = None,
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
     namespace_client: Any = None,
@@ -65,7 +66,7 @@ def write_fragments(
     schema: pa.Schema | None = None,
     *,
     return_transaction: bool = False,
-    mode: str = "append",
+    mode: Mode = "append",
     storage_options: Mapping[str, str] | None = None,
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
     namespace_client: Any = None,
