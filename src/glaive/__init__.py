@@ -183,38 +183,9 @@ _NAMES = {
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 _MODULES = (
-    "arrow",
-    "bitmap",
-    "blob",
-    "commit",
-    "compat",
-    "dataset",
-    "debug",
-    "dependencies",
-    "errors",
-    "file",
-    "fragment",
-    "indices",
-    "hf",
-    "io",
-    "lance",
-    "log",
-    "mem_wal",
-    "namespace",
-    "optimize",
-    "otel",
-    "progress",
-    "query",
-    "pydantic",
-    "sampler",
-    "schema",
-    "spark",
-    "torch",
-    "tracing",
-    "types",
-    "udf",
-    "util",
-    "vector",
+    "arrow bitmap blob commit compat dataset debug dependencies errors file fragment indices "
+    "hf io lance log mem_wal namespace optimize otel progress query pydantic sampler schema "
+    "spark torch tracing types udf util vector"
 )
 """Available as ``glaive.errors`` and so on without an import."""
 
@@ -224,7 +195,7 @@ def __getattr__(name: str) -> object:
         value: object = getattr(import_module(f"glaive.{_HOMES[name]}"), name)
         globals()[name] = value  # the next access does not come here
         return value
-    if name in _MODULES:
+    if name in _MODULES.split():
         return import_module(f"glaive.{name}")
     from glaive.compat.absent import absent_names
     from glaive.compat.refusals import REFUSED
@@ -234,4 +205,4 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     own = [name for name in globals() if name.startswith("__")]
-    return sorted({*own, *__all__, *_MODULES})
+    return sorted({*own, *__all__, *_MODULES.split()})
