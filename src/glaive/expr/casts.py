@@ -6,7 +6,7 @@ truncated to their unit. A value that does not fit the type is an error, or null
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,13 @@ from glaive.errors import FilterError
 from glaive.expr.coerce import is_list, is_string
 from glaive.expr.functions.encoding import hex_text
 from glaive.expr.functions.list_parts import bracketed
-from glaive.expr.read_text import READERS, UnreadableError
-from glaive.expr.rows import map_distinct
+from glaive.expr.read_text import (
+    fitting,
+    fitting_decimals,
+    integer_range,
+    narrow,
+    read_texts,
+)
 from glaive.expr.sqltypes import type_text
 from glaive.expr.write_text import value_texts
 
@@ -51,8 +56,12 @@ def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
         return cast(decode_dictionary(array), kind, attempt=attempt)
     check_members(source, kind)
     try:
-        return _convert(array, kind)
-    except (pa.ArrowInvalid, OverflowError, UnreadableError) as error:
+        converted = _convert(array, kind)
+        if not attempt and converted.null_count > array.null_count:
+            lost = array.filter(pc.and_(array.is_valid(), converted.is_null()))
+            raise pa.ArrowInvalid(f"{_shown(lost)} is not of type {kind}")
+        return converted
+    except (pa.ArrowInvalid, OverflowError) as error:
         if too_large(error):
             raise
         if attempt:
@@ -63,6 +72,14 @@ def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
         ) from None
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise FilterError(f"{type_text(source)} cannot be cast to {type_text(kind)}") from None
+
+
+def _shown(values: Any) -> str:
+    """The first value for an error; a text of strangers may be no UTF-8."""
+    text = is_string(values.type)
+    first = values[0].cast(pa.large_binary()).as_py() if text else str(values[0])
+    shown = repr(first.decode(errors="replace")) if text else first
+    return shown if len(shown) < 60 else f"{shown[:59]}…"
 
 
 def check_members(source: Any, kind: Any) -> None:
@@ -99,7 +116,7 @@ def _try_each(array: Any, kind: Any) -> Any:
     for i in range(len(encoded.dictionary)):
         try:
             converted.append(_convert(encoded.dictionary[i : i + 1], kind))
-        except (pa.ArrowInvalid, OverflowError, UnreadableError):
+        except (pa.ArrowInvalid, OverflowError):
             converted.append(pa.nulls(1, kind))
     values: Any = concat_arrays(converted) if converted else pa.nulls(0, kind)
     return values.take(encoded.indices)
@@ -127,12 +144,14 @@ def _convert(array: Any, kind: Any) -> Any:  # noqa: PLR0911  # one way each
         return _to_timestamp(array, kind)
     if types.is_timestamp(source) or types.is_date64(source):
         return _from_time(array, kind)
-    if types.is_temporal(source) and (types.is_integer(kind) or types.is_boolean(kind)):
-        return _raw(array).cast(kind)
+    if _has_raw(source) and (types.is_integer(kind) or types.is_boolean(kind)):
+        return _convert(_raw(array), kind)
     if types.is_integer(source) and _has_raw(kind):
         days = types.is_date64(kind) and source.bit_width < 64
-        raw = array.cast(pa.int32()).cast(pa.date32()) if days else array.cast(_RAW[kind.bit_width])
-        return raw.cast(kind)
+        raw = narrow(array, pa.int32() if days else _RAW[kind.bit_width])
+        return (raw.cast(pa.date32()) if days else raw).cast(kind)
+    if types.is_integer(source) and types.is_integer(kind):
+        return narrow(array, kind)
     if types.is_boolean(kind):
         return pc.not_equal(array, pa.scalar(0, source))
     return array.cast(kind, safe=not _is_cut(source, kind))
@@ -167,25 +186,41 @@ def _from_float(array: Any, kind: Any) -> Any:
     if types.is_floating(kind):
         return _half(array) if kind.bit_width == 16 else _wide(array).cast(kind, safe=False)
     if types.is_decimal(kind):
-        return _read(array, kind, READERS["float to decimal"])
+        return _float_to_decimal(_wide(array), kind)
     if types.is_boolean(kind):
         return pc.not_equal(_wide(array), pa.scalar(0.0))
     integer = kind if types.is_integer(kind) else pa.int64()
     values: Any = pc.trunc(_wide(array))
-    bits = integer.bit_width
-    signed = types.is_signed_integer(integer)
-    low = -(2.0 ** (bits - 1)) if signed else 0.0
-    high = 2.0 ** (bits - 1 if signed else bits)
-    # NaN is in no range.
-    fits: Any = pc.and_(
-        pc.greater_equal(values, pa.scalar(low, values.type)),
-        pc.less(values, pa.scalar(high, values.type)),
-    )
-    if not pc.all(fits, min_count=0).as_py():
-        worst = array.filter(pc.invert(fits))[0].as_py()
-        raise pa.ArrowInvalid(f"{worst} is out of range for {integer}")
-    result = values.cast(integer, safe=False)
+    low, high = (pa.scalar(float(end), values.type) for end in integer_range(integer))
+    # The greatest integer of 64 bits is no float: as one it is greater by 1. NaN is in no range.
+    below = pc.less if integer.bit_width >= values.type.bit_width else pc.less_equal
+    fits: Any = pc.and_(pc.greater_equal(values, low), below(values, high))
+    result = pc.if_else(fits, values, None).cast(integer, safe=False)
     return result if integer == kind else _convert(result, kind)
+
+
+def _float_to_decimal(array: Any, kind: Any) -> Any:
+    """Products with the power of ten, rounded half away from zero, in the words of decimals."""
+    scale, most = kind.scale, 10**kind.precision - 1
+    numbers = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
+    with np.errstate(all="ignore"):
+        scaled = numbers * float(10**scale) if scale >= 0 else numbers / 10**-scale
+        whole = np.trunc(scaled)
+        whole += np.where(np.abs(scaled - whole) >= 0.5, np.copysign(1, scaled), 0)
+        fits = np.abs(whole) < 2.0**63
+        numbers = np.where(fits, whole, 0).astype(np.int64)
+    fits &= np.abs(numbers) <= min(most, 2**63 - 1)
+    words = pa.py_buffer(np.stack([numbers, numbers >> 63], axis=1).tobytes())
+    made = pa.Array.from_buffers(pa.decimal128(38, scale), len(array), [None, words])
+    made = pc.if_else(pc.and_(array.is_valid(), pa.array(fits)), made, None).cast(kind)
+    large = np.isfinite(whole) & (np.abs(whole) >= 2.0**63) & (np.abs(whole) <= float(most))
+    if not large.any():
+        return made
+    rare = [
+        Decimal(number).scaleb(-scale, Context(prec=100)) if abs(number) <= most else None
+        for number in map(int, whole[large].tolist())
+    ]
+    return pc.replace_with_mask(made, pa.array(large), pa.array(rare, kind))
 
 
 def _wide(array: Any) -> Any:
@@ -205,18 +240,21 @@ def _half(array: Any) -> Any:
 
 def _from_decimal(array: Any, kind: Any) -> Any:
     types = pa.types
-    if types.is_decimal(kind):
+    if types.is_decimal(kind) or types.is_integer(kind):
         wide = array.cast(pa.decimal256(76, max(array.type.scale, 0)))
+        if types.is_integer(kind):
+            return fitting_decimals(pc.trunc(wide), *map(Decimal, integer_range(kind))).cast(kind)
         if kind.scale < wide.type.scale:
             wide = pc.round(wide, ndigits=kind.scale, round_mode="half_towards_infinity")
-        return wide.cast(kind)
-    if types.is_integer(kind):
-        return pc.trunc(array.cast(pa.decimal256(76, max(array.type.scale, 0)))).cast(kind)
+        most = Decimal(10**kind.precision - 1).scaleb(-kind.scale, Context(prec=100))
+        return fitting_decimals(wide, most.copy_negate(), most).cast(kind)
     if types.is_floating(kind):
         result = doubles_of(array)
         return _half(result) if kind.bit_width == 16 else result.cast(kind, safe=False)
     if types.is_boolean(kind):
         return pc.not_equal(array, pa.scalar(0, array.type))
+    if types.is_timestamp(kind) or types.is_duration(kind):
+        return _convert(_from_decimal(array, pa.int64()), kind)
     return array.cast(kind)
 
 
@@ -231,7 +269,8 @@ def _to_timestamp(array: Any, kind: Any) -> Any:
     raw = array.cast(pa.int64())
     step = 1000 ** abs(_UNITS.index(kind.unit) - _UNITS.index(source.unit))
     # The quotient is truncated towards zero: of the local time, before it becomes one of the zone.
-    ticks = pc.multiply_checked(raw, step) if finer else pc.divide(raw, step)
+    most = (2**63 - 1) // step
+    ticks = pc.multiply(fitting(raw, -most, most), step) if finer else pc.divide(raw, step)
     if kind.tz is None or source.tz is not None or kind.tz.upper() in {"UTC", "+00:00", "Z"}:
         return ticks.cast(kind)
     local = ticks.cast(pa.timestamp(kind.unit))
@@ -257,9 +296,7 @@ def _to_text(array: Any, kind: Any) -> Any:
         return array.cast(kind)
     if is_list(source):
         return _list_to_text(array).cast(kind)
-    encoded = dictionary_encoded(array)
-    strings: Any = pa.array(value_texts(encoded.dictionary), pa.large_string())
-    return strings.take(encoded.indices).cast(kind)
+    return value_texts(array).cast(kind)
 
 
 def _list_to_text(array: Any) -> Any:
@@ -282,20 +319,6 @@ def _from_text(array: Any, kind: Any) -> Any:
     types = pa.types
     if types.is_binary(kind) or types.is_large_binary(kind) or kind == pa.binary_view():
         return array.cast(kind)
-    for test, name in (
-        (types.is_boolean, "boolean"),
-        (types.is_integer, "integer"),
-        (types.is_floating, "float"),
-        (types.is_decimal, "decimal"),
-        (types.is_date, "date"),
-        (types.is_timestamp, "timestamp"),
-        (types.is_time, "time"),
-    ):
-        if test(kind):
-            return _read(array, kind, READERS[name])
-    raise pa.ArrowNotImplementedError(f"{array.type} to {kind}")
-
-
-def _read(array: Any, kind: Any, reader: Callable[[Any, Any], Any]) -> Any:
-    """Read each distinct value once."""
-    return map_distinct(kind, lambda value: reader(value, kind), array)
+    if types.is_floating(kind) and kind.bit_width == 16:
+        return _half(read_texts(array, pa.float64()))
+    return read_texts(array, kind)

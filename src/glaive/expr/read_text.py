@@ -1,99 +1,63 @@
-"""Read strings as numbers, dates and times, one by one."""
+"""Read strings as numbers, dates and times.
+
+Arrow reads strings of the usual form, all of them in a few calls. Strings of a rare form, such as
+days without leading zeros and times of a named zone, are read one by one.
+"""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import ROUND_DOWN, Context, Decimal
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
 
-__all__ = ["READERS", "UnreadableError", "is_timestamp"]
+from glaive.arrow import compute as pc
+from glaive.expr.rows import map_distinct
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_FLOAT = re.compile(
-    r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.IGNORECASE
+__all__ = [
+    "fitting",
+    "fitting_decimals",
+    "integer_range",
+    "is_timestamp",
+    "narrow",
+    "read_texts",
+]
+
+_INTEGER = "^[+-]?0*[0-9]{1,20}$"
+_FLOAT = r"^[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))$"
+_DAY = (
+    "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|"
+    "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|"
+    "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
 )
+_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?"
+_INSTANT = rf"^{_DAY}(?:[T ]{_CLOCK}(?:[Zz]|[+-][0-9]{{2}}(?::?[0-9]{{2}})?)?)?$"
+_RARE_DATE = (
+    "^[0-9]{4}(?:(?:-[0-9]-[0-9]{1,2}|-[0-9]{2}-[0-9]|[0-9]{4})(?:$|[Tt ])|-[0-9]{2}-[0-9]{2}[Tt ])"
+)
+_RARE_INSTANT = "^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:$|[Tt ][0-9]{2}:)"
 _DATE = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})|([0-9]{4})([0-9]{2})([0-9]{2})")
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9})[0-9]*)?")
-_TICKS = re.compile(r"[0-9]{1,18}")
-"""A time of day without colons is a number of units."""
 _ZONE = re.compile(r"\s*(Z|z|[+-][0-9]{2}:?(?:[0-9]{2})?|[A-Za-z][\w/+-]*)")
-_TRUE = {"true", "tru", "tr", "t", "yes", "ye", "y", "on", "1"}
-_FALSE = {"false", "fals", "fal", "fa", "f", "no", "n", "off", "of", "0"}
+_TRUE = ("true", "tru", "tr", "t", "yes", "ye", "y", "on", "1")
+_FALSE = ("false", "fals", "fal", "fa", "f", "no", "n", "off", "of", "0")
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_EXACT = Context(prec=100, rounding=ROUND_HALF_UP)
+_EXACT = Context(prec=160)
+_UTC = frozenset({"UTC", "Z", "+00:00"})
 
 
-class UnreadableError(ValueError):
+class _UnreadableError(ValueError):
     """A string cannot be read as a type."""
 
 
-def _bad(text: object, kind: Any) -> UnreadableError:
+def _bad(text: object, kind: Any) -> _UnreadableError:
     quoted = repr(text)
-    return UnreadableError(
+    return _UnreadableError(
         f"{quoted if len(quoted) < 60 else quoted[:59] + '…'} is not of type {kind}"
     )
-
-
-def _boolean(text: str, kind: Any) -> bool:
-    word = text.strip().lower()
-    if word not in _TRUE | _FALSE:
-        raise _bad(text, kind)
-    return word in _TRUE
-
-
-def _integer(text: str, kind: Any) -> int:
-    if not _INTEGER.fullmatch(text) or len(text.lstrip("+-0")) > 20:
-        raise _bad(text, kind)
-    value = int(text)
-    signed = str(kind).startswith("int")
-    low = -(1 << (kind.bit_width - 1)) if signed else 0
-    high = 1 << (kind.bit_width - signed)
-    if not low <= value < high:
-        raise _bad(text, kind)
-    return value
-
-
-def _float(text: str, kind: Any) -> Any:
-    if not _FLOAT.fullmatch(text):
-        raise _bad(text, kind)
-    value = float(text)
-    if kind.bit_width == 64:
-        return value
-    with np.errstate(over="ignore"):
-        return np.float16(value) if kind.bit_width == 16 else float(np.float32(value))
-
-
-def _decimal(text: str, kind: Any) -> Decimal:
-    try:
-        return _rounded(Decimal(text.strip()), kind, text)
-    except InvalidOperation:
-        raise _bad(text, kind) from None
-
-
-def _rounded(value: Decimal, kind: Any, text: object) -> Decimal:
-    if not value.is_finite() or value.adjusted() > kind.precision:
-        raise _bad(text, kind)
-    rounded = value.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
-    if rounded.scaleb(kind.scale, context=_EXACT).copy_abs() >= 10**kind.precision:
-        raise _bad(text, kind)
-    return rounded
-
-
-def _float_to_decimal(value: float, kind: Any) -> Decimal:
-    scaled = float(value) * float(10**kind.scale) if kind.scale >= 0 else value / 10**-kind.scale
-    if not math.isfinite(scaled):
-        raise _bad(value, kind)
-    unscaled = int(
-        Decimal(scaled).quantize(Decimal(1), context=Context(prec=400, rounding=ROUND_HALF_UP))
-    )
-    if abs(unscaled) >= 10**kind.precision:
-        raise _bad(value, kind)
-    return Decimal(unscaled).scaleb(-kind.scale, context=_EXACT)
 
 
 def _day(text: str, kind: Any) -> tuple[date, int]:
@@ -171,7 +135,7 @@ def _local_offset(zone: str, nanos: int, text: str, kind: Any) -> int:
 
 def _timestamp(text: str, kind: Any) -> int:
     nanos, zoned = _instant(text, kind)
-    if kind.tz is not None and not zoned and kind.tz.upper() not in {"UTC", "Z", "+00:00"}:
+    if kind.tz is not None and not zoned and kind.tz.upper() not in _UTC:
         if kind.tz[0] in "+-":
             nanos -= _offset(kind.tz, nanos, text, kind)
         else:
@@ -187,28 +151,185 @@ def is_timestamp(text: str, kind: Any) -> bool:
     """Whether a string is a timestamp that a type can hold."""
     try:
         _timestamp(text, kind)
-    except UnreadableError:
+    except _UnreadableError:
         return False
     return True
 
 
-def _time(text: str, kind: Any) -> int:
-    clock = _TIME.fullmatch(text)
-    if clock is None and _TICKS.fullmatch(text):
-        return int(text)
-    if clock is None:
-        raise _bad(text, kind)
-    return _nanos(clock, text, kind) // (10**9 // _PER_SECOND[kind.unit])
-
-
-READERS: dict[str, Callable[[Any, Any], Any]] = {
-    "boolean": _boolean,
-    "integer": _integer,
-    "float": _float,
-    "decimal": _decimal,
-    "float to decimal": _float_to_decimal,
-    "date": _date,
-    "timestamp": _timestamp,
-    "time": _time,
+_RARE: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
+    "date": (_RARE_DATE, _date),
+    "timestamp": (_RARE_INSTANT, _timestamp),
 }
-"""From a string (``float to decimal``: a float) and an Arrow type to a value for ``pa.array``."""
+"""How a string of a rare form begins, or what it has, and its reader."""
+
+
+def read_texts(text: Any, kind: Any) -> Any:
+    """Return strings as values of a type; null for a string that is none.
+
+    Raises
+    ------
+    pyarrow.ArrowNotImplementedError
+        Strings are not read as this type.
+    """
+    name = next((name for name in _READERS if getattr(pa.types, f"is_{name}")(kind)), None)
+    if name is None:
+        raise pa.ArrowNotImplementedError(f"{text.type} to {kind}")
+    text = text.cast(pa.large_string())
+    found = _READERS[name](text, kind)
+    if name not in _RARE:
+        return found
+    pattern, read_one = _RARE[name]
+    rare = pc.and_(pc.is_null(found), pc.match_substring_regex(text, pattern))
+    rare = pc.fill_null(rare, False)
+    if not rare.true_count:
+        return found
+
+    def value(one: str) -> Any:
+        try:
+            return read_one(one, kind)
+        except _UnreadableError:
+            return None
+
+    return pc.replace_with_mask(found, rare, map_distinct(kind, value, text.filter(rare)))
+
+
+def _matching(text: Any, pattern: str) -> Any:
+    """The strings of this form; null for the others."""
+    return pc.if_else(pc.match_substring_regex(text, pattern), text, None)
+
+
+def fitting(values: Any, low: Any, high: Any) -> Any:
+    """Numbers from ``low`` to ``high``; null for the others."""
+    bounds = [pa.scalar(bound, values.type) for bound in (low, high)]
+    inside = pc.and_(pc.greater_equal(values, bounds[0]), pc.less_equal(values, bounds[1]))
+    return pc.if_else(inside, values, None)
+
+
+def integer_range(kind: Any) -> tuple[int, int]:
+    """The least and the greatest integer of a type."""
+    signed = pa.types.is_signed_integer(kind)
+    low = -(1 << (kind.bit_width - 1)) if signed else 0
+    return low, (1 << (kind.bit_width - signed)) - 1
+
+
+def narrow(array: Any, kind: Any) -> Any:
+    """Integers of another type; null where they do not fit it."""
+    (least, most), (low, high) = integer_range(array.type), integer_range(kind)
+    if least < low or high < most:
+        array = fitting(array, max(least, low), min(most, high))
+    return array.cast(kind)
+
+
+def fitting_decimals(values: Any, least: Decimal, most: Decimal) -> Any:
+    """Decimals between bounds, of which the type may have fewer digits; null for the others."""
+    scale = values.type.scale
+    end = Decimal(10**values.type.precision - 1).scaleb(-scale, context=_EXACT)
+    unit = Decimal(1).scaleb(-scale)
+    low, high = (
+        min(max(bound, end.copy_negate()), end).quantize(unit, ROUND_DOWN, _EXACT)
+        for bound in (least, most)
+    )
+    return fitting(values, low, high)
+
+
+def _booleans(text: Any, _: Any) -> Any:
+    words = pc.utf8_lower(pc.utf8_trim_whitespace(text))
+    true, false = (pc.is_in(words, pa.array(known, words.type)) for known in (_TRUE, _FALSE))
+    return pc.if_else(pc.or_(true, false), true, None)
+
+
+def _integers(text: Any, kind: Any) -> Any:
+    short = _matching(text, "^-?[0-9]{1,18}$").cast(pa.int64())
+    found, others = narrow(short, kind), pc.and_(pc.is_valid(text), pc.is_null(short))
+    rest = _matching(text.filter(others), _INTEGER)
+    if rest.null_count < len(rest):
+        numbers = pc.utf8_ltrim(rest, "+").cast(pa.decimal128(38, 0))
+        whole = fitting(numbers, *map(Decimal, integer_range(kind))).cast(kind)
+        found = pc.replace_with_mask(found, others, whole)
+    return found
+
+
+def _floats(text: Any, kind: Any) -> Any:
+    return _matching(text, _FLOAT).cast(kind)
+
+
+def _decimals(text: Any, kind: Any) -> Any:
+    """Decimals, of which a text without digits is 0 unless the type is that of integers."""
+    places, whole = max(kind.scale, 0), kind.precision - kind.scale
+    digits = min(places + 1, 76 - whole)
+    form = rf"^\s*([+-]?)0*([0-9]{{0,{whole}}})(?:(\.[0-9]{{0,{digits}}})[0-9]*)?\s*$"
+    usual = _matching(text, form)
+    if not places:
+        usual = _matching(usual, "[0-9]")
+    wide = pc.replace_substring_regex(usual, form, r"\10\2\3").cast(pa.decimal256(76, digits))
+    rounded = pc.round(wide, ndigits=places, round_mode="half_towards_infinity")
+    most = Decimal(10**kind.precision - 1).scaleb(-kind.scale, context=_EXACT)
+    return fitting_decimals(rounded, most.copy_negate(), most).cast(kind)
+
+
+def _instants(text: Any) -> tuple[Any, Any, Any]:
+    """Seconds since 1970, nanoseconds, and the zone of each string of the usual form."""
+    usual = _matching(text, _INSTANT)
+    seconds = pc.utf8_slice_codeunits(usual, 0, 19).cast(pa.timestamp("s")).cast(pa.int64())
+    rest = pc.utf8_slice_codeunits(usual, 19)
+    if not pc.sum(pc.binary_length(rest)).as_py():
+        return seconds, pa.scalar(0, pa.int64()), rest
+    zones = pc.replace_substring_regex(rest, r"^\.[0-9]+", "")
+    ahead = map_distinct(pa.int64(), _ahead, zones)
+    return pc.subtract(seconds, ahead), _fraction(rest), zones
+
+
+def _ahead(zone: str) -> int:
+    return _offset(zone, 0, zone, "a zone") // 10**9 if zone else 0
+
+
+def _fraction(rest: Any) -> Any:
+    """Nanoseconds of strings that begin with a fraction of a second, or with none."""
+    digits = pc.replace_substring_regex(rest, r"^(?:\.([0-9]{1,9}))?.*$", r"\1")
+    return pc.utf8_rpad(digits, 9, "0").cast(pa.int64())
+
+
+def _days(text: Any, kind: Any) -> Any:
+    seconds, nanos, _ = _instants(text)
+    if kind.bit_width == 64:  # the time of the day stays
+        return pc.add(pc.multiply(seconds, 1000), pc.divide(nanos, 10**6)).cast(kind)
+    return seconds.cast(pa.timestamp("s")).cast(pa.date32(), safe=False).cast(kind)
+
+
+def _timestamps(text: Any, kind: Any) -> Any:
+    seconds, nanos, zones = _instants(text)
+    if kind.tz is not None and kind.tz.upper() not in _UTC:  # local times, which are rare
+        seconds = pc.if_else(pc.equal(zones, ""), None, seconds)
+    per = _PER_SECOND[kind.unit]
+    most = 2**63 // per - 1
+    ticks = pc.multiply(fitting(seconds, -most, most), per)
+    return pc.add(ticks, pc.divide(nanos, 10**9 // per)).cast(kind)
+
+
+def _times(text: Any, kind: Any) -> Any:
+    clocks, per = _matching(text, f"^{_CLOCK}$"), _PER_SECOND[kind.unit]
+    moments = pc.binary_join_element_wise(
+        _text("1970-01-01 "), pc.utf8_slice_codeunits(clocks, 0, 8), _text("")
+    )
+    seconds = moments.cast(pa.timestamp("s")).cast(pa.int64())
+    nanos = _fraction(pc.utf8_slice_codeunits(clocks, 8))
+    ticks = pc.add(pc.multiply(seconds, per), pc.divide(nanos, 10**9 // per))
+    # A time of day without colons is a number of units.
+    raw = pa.int32() if kind.bit_width == 32 else pa.int64()
+    return pc.coalesce(ticks.cast(raw), _integers(text, raw)).cast(kind)
+
+
+def _text(text: str) -> Any:
+    return pa.scalar(text, pa.large_string())
+
+
+_READERS: dict[str, Callable[[Any, Any], Any]] = {
+    "boolean": _booleans,
+    "integer": _integers,
+    "floating": _floats,
+    "decimal": _decimals,
+    "date": _days,
+    "timestamp": _timestamps,
+    "time": _times,
+}
+"""By the name of a type, from strings to its values; null for a string of another form."""

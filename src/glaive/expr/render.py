@@ -181,5 +181,5 @@ def _typed(node: Literal) -> str:
         return str(scalar.as_py())
     if pa.types.is_interval(scalar.type):
         return f"interval '{interval_text(scalar)}'"
-    text = value_texts(pa.repeat(scalar, 1))[0]
+    text = value_texts(pa.repeat(scalar, 1))[0].as_py()
     return f"{type_text(node.type)} '{text}'"

@@ -247,10 +247,15 @@ def _decode_numpy(
     if len(steps) and int(steps.max()) >= 256 + len(table.symbols):
         raise damaged_codes("a value", where)
     sizes = np.concatenate((np.ones(256, np.int64), table.lengths))[steps]
-    at = np.concatenate(([0], np.cumsum(sizes)))[stops]
-    joined = pa.py_buffer(b"".join(map(table.step_bytes.__getitem__, steps.tolist())))
+    begins = np.concatenate(([0], np.cumsum(sizes)))
+    joined = np.empty(int(begins[-1]), np.uint8)
+    longer = np.arange(len(steps))
+    for place in range(int(sizes.max(initial=0))):  # the bytes at one place of all symbols
+        longer = longer[sizes[longer] > place]
+        joined[begins[longer] + place] = table.step_bytes[steps[longer], place]
     out_bits = 64 if joined.size > MAX_OFFSET else bits
-    return Strings(as_buffer(at.astype(f"<i{out_bits // 8}")), out_bits, joined)
+    at = begins[stops].astype(f"<i{out_bits // 8}")
+    return Strings(as_buffer(at), out_bits, as_buffer(joined))
 
 
 def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:

@@ -119,9 +119,11 @@ class SymbolTable:
         return (header.to_bytes(8, "little") + words + sizes).ljust(TABLE_BYTES, b"\0")
 
     @cached_property
-    def step_bytes(self) -> list[bytes]:
-        """The bytes of each step: literal bytes first, then the symbols from 256 on."""
-        return [bytes([byte]) for byte in range(256)] + list(self.symbols)
+    def step_bytes(self) -> UInt8s:
+        """The bytes of each step, 8 in a row: literal bytes first, then the symbols from 256 on."""
+        steps = [bytes([byte]) for byte in range(256)] + list(self.symbols)
+        rows = b"".join(step.ljust(8, b"\0") for step in steps)
+        return np.frombuffer(rows, np.uint8).reshape(-1, 8)
 
     @cached_property
     def growth(self) -> list[float]:

@@ -22,7 +22,7 @@ from glaive.expr.functions.registry import Call, Resolve, Types, function
 from glaive.expr.functions.time_text import Moment, format_moment, parse_moment
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_distinct, map_rows
-from glaive.expr.write_text import duration_text
+from glaive.expr.write_text import value_texts
 
 __all__: list[str] = []
 
@@ -284,7 +284,10 @@ def _char_types(call: Call) -> Types:
 
 @function("to_char", "date_format", takes=_char_types)
 def _to_char(value: Any, form: Any) -> Any:
-    moments = ticks_of(broadcast(value, count_rows((value, form))))
+    value = broadcast(value, count_rows((value, form)))
+    if is_kind.is_duration(value.type):
+        return pc.if_else(pc.is_valid(form), value_texts(value), None)
+    moments = ticks_of(value)
     if is_constant(form) and form.is_valid:
         pattern = form.as_py()
         return map_distinct(pa.string(), lambda n: _formatted(n, value.type, pattern), moments)
@@ -292,8 +295,6 @@ def _to_char(value: Any, form: Any) -> Any:
 
 
 def _formatted(ticks: int, kind: Any, pattern: str) -> str:
-    if is_kind.is_duration(kind):
-        return duration_text(ticks, kind.unit)
     if is_kind.is_date32(kind):
         ticks, size = ticks * 86_400, 1
     else:
