@@ -1,8 +1,8 @@
 """Constants as arrays, and the only place where expressions loop over rows in Python.
 
-Most functions use kernels of Arrow and numpy. Functions without a kernel call :func:`map_rows`
-or :func:`row_values`, at a microsecond or more per row, and mention it in the docstring of
-their module; :func:`map_distinct` and :func:`map_constants` call Python only once per distinct
+Functions use kernels of Arrow, numpy and the package datafusion. What has no kernel calls
+:func:`map_rows` or :func:`row_values`, at a microsecond or more per row, and mentions it in the
+docstring of its module. :func:`map_distinct` and :func:`map_constants` call Python once per distinct
 value.
 """
 
@@ -17,7 +17,7 @@ from glaive.arrow.dictionaries import concat_arrays, dictionary_encoded
 from glaive.arrow.python_values import NO_PYTHON_VALUE
 from glaive.errors import CapacityError
 from glaive.expr.functions.untyped import pa
-from glaive.expr.sizes import check_bytes, check_python_values, python_values_within, scalar_bytes
+from glaive.expr.sizes import check_bytes, check_values, scalar_bytes, values_within
 
 __all__ = [
     "array_of",
@@ -130,7 +130,7 @@ def row_values(
     """
     rows = count_rows(arguments)
     arrays = broadcast_all(arguments, rows)
-    check_python_values(sum(map(python_values_within, arrays)), rows)
+    check_values(sum(map(values_within, arrays)), rows)
     try:
         columns = [column.to_pylist() for column in arrays]
     except NO_PYTHON_VALUE as error:

@@ -20,7 +20,7 @@ __all__ = [
     "MAX_BATCH_BYTES",
     "MAX_HELD_BYTES",
     "MAX_LIST_ITEMS",
-    "MAX_PYTHON_VALUES",
+    "MAX_VALUES",
     "MAX_VALUES_OF_A_ROW",
     "MAX_VALUE_BYTES",
     "bytes_of",
@@ -28,12 +28,12 @@ __all__ = [
     "check_held",
     "check_item_bytes",
     "check_list_items",
-    "check_python_values",
+    "check_values",
     "fixed_bytes",
     "has_offsets",
     "largest",
-    "python_values_within",
     "scalar_bytes",
+    "values_within",
     "varies",
 ]
 
@@ -48,8 +48,8 @@ MAX_HELD_BYTES: Final = 2**30
 """Bytes of computed arguments that wait for the others of their functions, in one thread."""
 
 
-MAX_PYTHON_VALUES: Final = 2**22
-"""Values within lists, maps and structs of several rows that become Python's at a time."""
+MAX_VALUES: Final = 2**22
+"""Values within lists, maps and structs of several rows that a function takes at a time."""
 
 
 MAX_LIST_ITEMS: Final = 2**24
@@ -105,14 +105,14 @@ def check_bytes(maker: str, size: int, rows: int, kind: Any = None) -> None:
         )
 
 
-def check_python_values(count: int, rows: int) -> None:
-    """Check that so many values within lists, maps and structs may become Python's at once.
+def check_values(count: int, rows: int) -> None:
+    """Check that a function may take so many values within lists, maps and structs at once.
 
     Errors as for :func:`check_held`.
     """
-    if count > (MAX_PYTHON_VALUES if rows > 1 else MAX_VALUES_OF_A_ROW):
-        what = f"a function that is computed row by row takes {count} values of lists and structs"
-        raise _too_much(what, rows, -(-count // MAX_PYTHON_VALUES), MAX_VALUES_OF_A_ROW)
+    if count > (MAX_VALUES if rows > 1 else MAX_VALUES_OF_A_ROW):
+        what = f"a function takes {count} values of lists and structs"
+        raise _too_much(what, rows, -(-count // MAX_VALUES), MAX_VALUES_OF_A_ROW)
 
 
 def check_list_items(count: int, rows: int) -> None:
@@ -133,16 +133,13 @@ def _too_much(what: str, rows: int, parts: int, most: int) -> GlaiveError:
     return FilterError(f"{what} for one row; at most {most} are supported")
 
 
-def python_values_within(array: Any) -> int:
-    """Values that lists, maps and structs have as Python has them; others count as none.
-
-    A ``dict`` or a tuple takes as much as three or more values.
-    """
+def values_within(array: Any) -> int:
+    """Values that lists, maps and structs have; others count as none, structs as three more."""
     kind, types = array.type, pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        return python_values_within(array.storage)
+        return values_within(array.storage)
     if types.is_struct(kind):
-        members = sum(python_values_within(array.field(at)) for at in range(kind.num_fields))
+        members = sum(values_within(array.field(at)) for at in range(kind.num_fields))
         return len(array) * (3 + kind.num_fields) + members
     if types.is_fixed_size_list(kind):
         first, count = array.offset * kind.list_size, len(array) * kind.list_size
@@ -155,7 +152,7 @@ def python_values_within(array: Any) -> int:
         parts, each = [array.keys, array.items], 5
     else:
         parts, each = [array.values], 1
-    within = sum(python_values_within(part.slice(first, count)) for part in parts)
+    within = sum(values_within(part.slice(first, count)) for part in parts)
     return int(count * each + within)
 
 

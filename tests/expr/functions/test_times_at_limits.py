@@ -77,14 +77,6 @@ def test_decimals_become_timestamps_exactly() -> None:
     assert seconds == [2156, -71_250_387, None, 99_999_999]
 
 
-def test_decimals_out_of_range_are_the_last_moments() -> None:
-    rows = pa.table({"p": pa.array([Decimal(-(10**30)), Decimal(10**30)], pa.decimal128(38, 0))})
-    found = evaluate("to_timestamp(p)", rows).cast(pa.int64()).to_pylist()
-    assert found == [-(2**63), 2**63 - 1]
-    with pytest.raises(FilterError, match="out of bounds"):
-        evaluate("to_timestamp_seconds(p)", rows)
-
-
 def test_decimals_of_any_scale_become_timestamps() -> None:
     for kind, number in ((pa.decimal128(38, 38), "0.25"), (pa.decimal256(65, 0), "-2000")):
         rows = pa.table({"p": pa.array([Decimal(number), None], kind)})
@@ -120,7 +112,7 @@ def test_no_part_of_the_text_of_a_duration_is_a_negative_zero() -> None:
 @pytest.mark.parametrize("text", ["9999 366", "0001 000", "2023 366", "2023 0", "2023 999"])
 def test_days_that_a_year_lacks_are_no_moments(text: str) -> None:
     rows = pa.table({"t": [text]})
-    with pytest.raises(FilterError, match="does not follow"):
+    with pytest.raises(FilterError, match="Error parsing timestamp"):
         evaluate("to_timestamp(t, '%Y %j')", rows)
     (last,) = evaluate("to_date(t, '%Y %j')", pa.table({"t": ["2024 366"]})).to_pylist()
     assert str(last) == "2024-12-31"

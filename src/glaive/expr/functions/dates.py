@@ -9,8 +9,6 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-import numpy as np
-
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import (
     INTEGER32,
@@ -21,10 +19,9 @@ from glaive.expr.functions.coercion import (
     signature,
 )
 from glaive.expr.functions.far_years import TICKS, near, ticks_of
+from glaive.expr.functions.library import library
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import all_valid
-from glaive.expr.rows import broadcast, count_rows
 
 __all__ = ["local_time", "moment_type"]
 
@@ -231,45 +228,8 @@ def _floored(moment: Any, unit: str) -> Any:
     return pc.assume_timezone(floored, zone, ambiguous="earliest", nonexistent="latest")
 
 
-def _filled(argument: Any, rows: int) -> Any:
-    return (
-        pc.fill_null(broadcast(argument, rows), 1).to_numpy(zero_copy_only=False).astype(np.int64)
-    )
-
-
-_YEARS = 262_143
-"""Largest and, negated, smallest year of the reference implementation."""
-
-
-@function("make_date", takes=signature(INTEGER32, INTEGER32, INTEGER32, result=pa.date32()))
-def _make_date(year: Any, month: Any, day: Any) -> Any:
-    rows, valid = count_rows((year, month, day)), all_valid(year, month, day)
-    years, months, days = (_filled(argument, rows) for argument in (year, month, day))
-    inside = (months >= 1) & (months <= 12) & (np.abs(years) <= _YEARS)
-    first = np.where(inside, (years - 1970) * 12 + months - 1, 0).astype("M8[M]")
-    length = ((first + 1).astype("M8[D]") - first.astype("M8[D]")).astype(np.int64)
-    wrong = ~(inside & (days >= 1) & (days <= length)) & valid.to_numpy(zero_copy_only=False)
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise FilterError(f"make_date: {years[row]}-{months[row]}-{days[row]} is not a date")
-    epoch_days = first.astype("M8[D]").view(np.int64) + days - 1
-    epoch_days = pa.array(np.where(wrong | ~inside, 0, epoch_days), pa.int32()).cast(pa.date32())
-    return pc.if_else(valid, epoch_days, pa.scalar(None, pa.date32()))
-
-
-@function("make_time", takes=signature(INTEGER32, INTEGER32, INTEGER32, result=pa.time32("s")))
-def _make_time(hour: Any, minute: Any, second: Any) -> Any:
-    rows, valid = count_rows((hour, minute, second)), all_valid(hour, minute, second)
-    hours, minutes, seconds = (_filled(argument, rows) for argument in (hour, minute, second))
-    inside = (hours >= 0) & (hours < 24) & (minutes >= 0) & (minutes < 60)
-    inside &= (seconds >= 0) & (seconds < 60)
-    wrong = ~inside & valid.to_numpy(zero_copy_only=False)
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise FilterError(f"make_time: {hours[row]}:{minutes[row]}:{seconds[row]} is not a time")
-    ticks = np.where(inside, hours * 3600 + minutes * 60 + seconds, 0)
-    result = pa.array(ticks, pa.int32()).cast(pa.time32("s"))
-    return pc.if_else(valid, result, pa.scalar(None, pa.time32("s")))
+library("make_date", takes=signature(INTEGER32, INTEGER32, INTEGER32, result=pa.date32()))
+library("make_time", takes=signature(INTEGER32, INTEGER32, INTEGER32, result=pa.time32("s")))
 
 
 def _now() -> dt.datetime:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,45 +13,7 @@ from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.rows import repeat
 from glaive.expr.sizes import check_list_items
 
-__all__ = ["ListParts", "bracketed", "equal_to", "list_order", "lists_of", "set_key", "sizes_of"]
-
-
-def equal_to(wanted: Any) -> Callable[[Any], bool]:
-    """A test whether an item equals ``wanted``, of which the key is made once."""
-    key = set_key(wanted)
-    return lambda item: bool(set_key(item) == key)
-
-
-def set_key(value: Any) -> Any:
-    """A hashable value that is equal for equal items of a list: floats with the same bits.
-
-    Python gives any number of decimals one hash, so that their sets would take the square of the
-    time: the hash of a text is drawn by the process.
-    """
-    if isinstance(value, float):
-        return _float_key(value)
-    return repr(value) if isinstance(value, list | dict | Decimal) else value
-
-
-def list_order(value: Any, *, nulls_greatest: bool) -> Any:
-    """A sort key of items: floats in total order, structs member by member.
-
-    Nulls within lists and structs are before all other values, or behind them.
-    """
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return [
-            ((item is None) == nulls_greatest, list_order(item, nulls_greatest=nulls_greatest))
-            for item in value
-        ]
-    return _float_key(value) if isinstance(value, float) else value
-
-
-def _float_key(value: float) -> int:
-    """An integer in the total order of floats; see ``float_order``."""
-    bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
-    return bits if bits >= 0 else bits ^ 0x7FFF_FFFF_FFFF_FFFF
+__all__ = ["ListParts", "bracketed", "lists_of", "sizes_of"]
 
 
 @dataclass(frozen=True, slots=True)

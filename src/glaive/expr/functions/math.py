@@ -2,14 +2,13 @@
 
 Arrow's functions call the C library as the reference implementation does, and so agree to the
 last bit; numpy's may differ in it and are used only where they are exact or call the C library.
-Powers of decimals and ``factorial`` are computed row by row.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from decimal import ROUND_DOWN, Decimal, localcontext
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -24,9 +23,10 @@ from glaive.expr.functions.coercion import (
     like_first,
     signature,
 )
+from glaive.expr.functions.library import compute, library
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import broadcast, count_rows, is_constant, map_constants, map_rows, repeat
+from glaive.expr.rows import broadcast, count_rows, is_constant
 from glaive.expr.sizes import check_bytes
 
 __all__: list[str] = []
@@ -117,14 +117,7 @@ def _iszero(value: Any) -> Any:
     return pc.equal(value, pa.scalar(0, value.type))
 
 
-@function("factorial", takes=signature(INTEGER, result=pa.int64()))
-def _factorial(value: Any) -> Any:
-    def factorial(number: int) -> int:
-        if not 0 <= number <= 20:
-            raise FilterError(f"factorial takes 0 to 20, found {number}")
-        return math.factorial(number)
-
-    return map_rows(pa.int64(), factorial, value)
+library("factorial", takes=signature(INTEGER, result=pa.int64()))
 
 
 def _float_or_decimal(call: Call) -> Types:
@@ -164,17 +157,17 @@ def _round(value: Any, digits: Any = None) -> Any:
 
 def _round_decimal(value: Any, places: Any) -> Any:
     kind = value.type
+    if not is_constant(places):
+        return compute("round", value, places)
     wide = pa.decimal128(38, kind.scale) if is_kind.is_decimal128(kind) else kind
-
-    def rounded(value: Any, digits: int) -> Any:
-        if digits < kind.scale - kind.precision:
-            zeros = repeat(pa.scalar(Decimal(0), wide), len(value))
-            return pc.if_else(pc.is_valid(value), zeros, pa.scalar(None, wide))
-        if digits >= kind.scale:
-            return value
-        return pc.round(value, ndigits=digits, round_mode="half_towards_infinity")
-
-    return map_constants(wide, rounded, (value.cast(wide), places))
+    value, digits = value.cast(wide), places.as_py()
+    if digits is None:
+        return pa.nulls(len(value), wide)
+    if digits < kind.scale - kind.precision:
+        return pc.if_else(pc.is_valid(value), pa.scalar(Decimal(0), wide), None)
+    if digits >= kind.scale:
+        return value
+    return pc.round(value, ndigits=digits, round_mode="half_towards_infinity")
 
 
 def _half_away(value: Any) -> Any:
@@ -278,60 +271,17 @@ def _power_types(call: Call) -> Types:
 @function("power", "pow", takes=_power_types)
 def _power(base: Any, exponent: Any) -> Any:
     if is_kind.is_decimal(base.type):
-        try:
-            return map_rows(base.type, _decimal_power, base, exponent)
-        except pa.ArrowInvalid:
-            raise FilterError(f"power: a result has too many digits for {base.type}") from None
+        return compute("power", base, exponent)
     undefined = pc.and_(pc.equal(base, 0.0), pc.less(exponent, 0.0))
     if pc.any(undefined).as_py() if not is_constant(undefined) else undefined.as_py():
         raise FilterError("power: zero cannot have a negative exponent")
     return pc.power(base, exponent)
 
 
-def _decimal_power(base: Decimal, exponent: float) -> Decimal:
-    with localcontext() as context:
-        context.prec = 80
-        try:
-            if exponent == 0:
-                result = Decimal(1)
-            elif float(exponent).is_integer():
-                result = base ** int(exponent)
-            else:
-                result = Decimal(float(base) ** exponent)
-            return result.quantize(base, rounding=ROUND_DOWN)
-        except (ArithmeticError, TypeError, ValueError):
-            raise FilterError(f"power: {base}^{exponent} does not fit the decimal type") from None
-
-
-def _checked(name: str, result: Any) -> Any:
-    if pc.any(pc.less(result, 0)).as_py():
-        raise FilterError(f"{name}: a result is too large for int64")
-    return result
-
-
 _DIVISORS = signature(INTEGER, INTEGER, result=pa.int64())
 
-
-@function("gcd", takes=_DIVISORS)
-def _gcd(left: Any, right: Any) -> Any:
-    return _checked("gcd", _numpy(np.gcd, left, right))
-
-
-@function("lcm", takes=_DIVISORS)
-def _lcm(left: Any, right: Any) -> Any:
-    def multiple(left: Any, right: Any) -> Any:
-        divisor = np.gcd(left, right)
-        other = np.where(divisor == 0, 0, right // np.where(divisor == 0, 1, divisor))
-        product = np.abs(left * other)
-        # If the product overflowed 64 bits, dividing does not return the factor.
-        fits = (
-            (left == 0)
-            | (other == 0)
-            | (product // np.where(left == 0, 1, left) == np.sign(left) * np.abs(other))
-        )
-        return np.where(fits & (left != -(2**63)), product, -1)
-
-    return _checked("lcm", _numpy(multiple, left, right))
+library("gcd", takes=_DIVISORS)
+library("lcm", takes=_DIVISORS)
 
 
 @function("pi", takes=signature(result=pa.float64()))

@@ -1,18 +1,10 @@
-"""Strings: case, length, trimming, padding, joining, single characters.
-
-Row by row: strings with letters whose other case is longer or depends on neighbours,
-``initcap``, ``ascii``, ``chr``, ``to_hex``, ``translate``, ``levenshtein``, and calls whose second
-argument is a column; some of them only for distinct values.
-"""
+"""Strings: case, length, trimming, padding, joining, single characters."""
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final
 
-import numpy as np
-
-from glaive.arrow.letters import is_alphanumeric
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import (
     INTEGER,
@@ -23,10 +15,11 @@ from glaive.expr.functions.coercion import (
     signature,
     widest_string,
 )
+from glaive.expr.functions.library import compute, library
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import check_joined, check_size, patch, whole_end, whole_letters
-from glaive.expr.rows import broadcast, count_rows, is_constant, map_distinct, map_rows
+from glaive.expr.rows import broadcast, count_rows, is_constant
 from glaive.expr.sizes import MAX_VALUE_BYTES, bytes_of
 
 __all__: list[str] = []
@@ -34,14 +27,8 @@ __all__: list[str] = []
 _LONGER_UPPER = "[ßŉǰΐΰև\u1e96-\u1e9a\u1f50-\u1ffc\ufb00-\ufb17]"
 _OTHER_LOWER = "[İΣ]"
 
-_MOST_PAIRS: Final = 2**26
-"""Pairs of characters that `levenshtein` compares for one row: half a second."""
-
-_BLOCK: Final = 2**16
-"""Characters that `initcap` changes, and that `levenshtein` compares with each other, at a time."""
-
-_MOST_LETTERS: Final = 100_000
-"""Characters that `translate` replaces: each row may have others."""
+_MOST_PAIRS: Final = 2**32
+"""Pairs of characters that `levenshtein` compares for one row: a few seconds."""
 
 _TEXT_TO_TEXT = signature(TEXT, result=like_first)
 
@@ -54,23 +41,7 @@ function("upper", takes=_TEXT_TO_TEXT)(partial(_cased, pc.utf8_upper, _LONGER_UP
 function("lower", takes=_TEXT_TO_TEXT)(partial(_cased, pc.utf8_lower, _OTHER_LOWER, str.lower))
 
 
-@function("initcap", takes=_TEXT_TO_TEXT)
-def _initcap(text: Any) -> Any:
-    return map_distinct(text.type, _capitals, text)
-
-
-def _capitals(text: str) -> str:
-    # Words consist of letters and digits; letters are converted one by one, without context.
-    parts, inside = [], False
-    for start in range(0, len(text), _BLOCK):
-        letters = []
-        for letter in text[start : start + _BLOCK]:
-            letters.append(letter.lower() if inside else letter.upper())
-            inside = is_alphanumeric(letter)
-        parts.append("".join(letters))
-    return "".join(parts)
-
-
+library("initcap", takes=_TEXT_TO_TEXT)
 function("reverse", takes=signature(LOOSE_TEXT, result=like_first))(pc.utf8_reverse)
 function(
     "character_length", "char_length", "length", takes=signature(LOOSE_TEXT, result=length_type)
@@ -86,19 +57,19 @@ def _bit_length(text: Any) -> Any:
 _TRIMMED = signature(TEXT, TEXT, result=like_first, optional=1)
 
 
-def _trimmed(trim: Any, strip: Any, text: Any, letters: Any = None) -> Any:
+def _trimmed(trim: Any, name: str, text: Any, letters: Any = None) -> Any:
     if letters is None:
         return trim(whole_end(text), " ")
     if not is_constant(letters):
-        return map_rows(text.type, strip, text, letters)
+        return compute(name, text, letters)
     if not letters.is_valid:
         return pa.nulls(count_rows((text,)), text.type)
     return trim(whole_end(text), letters.as_py()) if letters.as_py() else text
 
 
-function("btrim", "trim", takes=_TRIMMED)(partial(_trimmed, pc.utf8_trim, str.strip))
-function("ltrim", takes=_TRIMMED)(partial(_trimmed, pc.utf8_ltrim, str.lstrip))
-function("rtrim", takes=_TRIMMED)(partial(_trimmed, pc.utf8_rtrim, str.rstrip))
+function("btrim", "trim", takes=_TRIMMED)(partial(_trimmed, pc.utf8_trim, "btrim"))
+function("ltrim", takes=_TRIMMED)(partial(_trimmed, pc.utf8_ltrim, "ltrim"))
+function("rtrim", takes=_TRIMMED)(partial(_trimmed, pc.utf8_rtrim, "rtrim"))
 
 
 def _padded_type(counted: Any) -> Any:
@@ -126,16 +97,7 @@ def _padded(name: str, pad: Any, text: Any, size: Any, filling: Any = None) -> A
     ):
         padded_texts = pad(whole_end(text), most, filling.as_py())
         return pc.utf8_slice_codeunits(padded_texts, 0, most)
-    at_start = name == "lpad"
-
-    def padded(text: str, size: int, filling: str) -> str:
-        missing = size - len(text)
-        if missing <= 0 or not filling:
-            return text[: max(size, 0)]
-        added = (filling * (missing // len(filling) + 1))[:missing]
-        return added + text if at_start else text + added
-
-    return map_rows(text.type, padded, text, size, filling)
+    return compute(name, text, size, filling)
 
 
 function("lpad", takes=_PADDED)(partial(_padded, "lpad", pc.utf8_lpad))
@@ -184,25 +146,9 @@ def _joined(strings: Any, separator: Any, nulls: str) -> Any:
     return pc.binary_join_element_wise(*columns, null_handling=nulls, null_replacement="")
 
 
-@function("ascii", takes=signature(TEXT, result=pa.int32()))
-def _ascii(text: Any) -> Any:
-    first = pc.utf8_slice_codeunits(whole_end(text), 0, 1)
-    return map_distinct(pa.int32(), lambda letter: ord(letter) if letter else 0, first)
-
-
-@function("chr", takes=signature(INTEGER, result=pa.string()))
-def _chr(code: Any) -> Any:
-    def letter(code: int) -> str:
-        if not 0 <= code < 0x110000 or 0xD800 <= code < 0xE000:
-            raise FilterError(f"chr: {code} is not the code of a character")
-        return chr(code)
-
-    return map_distinct(pa.string(), letter, code)
-
-
-@function("to_hex", takes=signature(INTEGER, result=pa.string()))
-def _to_hex(number: Any) -> Any:
-    return map_rows(pa.string(), lambda number: f"{number % 2**64:x}", number)
+library("ascii", takes=signature(TEXT, result=pa.int32()))
+library("chr", takes=signature(INTEGER, result=pa.string()))
+library("to_hex", takes=signature(INTEGER, result=pa.string()))
 
 
 def _translated_type(counted: Any) -> Any:
@@ -210,28 +156,7 @@ def _translated_type(counted: Any) -> Any:
     return counted[0] if exact else pa.string_view()
 
 
-@function("translate", takes=signature(LOOSE_TEXT, LOOSE_TEXT, LOOSE_TEXT, result=_translated_type))
-def _translate(text: Any, letters: Any, others: Any) -> Any:
-    return map_rows(
-        text.type,
-        lambda text, letters, others: text.translate(_replacements(letters, others)),
-        text,
-        letters,
-        others,
-    )
-
-
-@lru_cache(maxsize=16)
-def _replacements(letters: str, others: str) -> dict[int, str | None]:
-    """What each character becomes; None if nothing. Kept, as rows may come in many parts."""
-    if len(letters) > _MOST_LETTERS:
-        raise FilterError(
-            f"translate: {len(letters)} characters to replace, at most {_MOST_LETTERS} fit"
-        )
-    table: dict[int, str | None] = {}
-    for number, letter in enumerate(letters):
-        table.setdefault(ord(letter), others[number] if number < len(others) else None)
-    return table
+library("translate", takes=signature(LOOSE_TEXT, LOOSE_TEXT, LOOSE_TEXT, result=_translated_type))
 
 
 def _distance_type(counted: Any) -> Any:
@@ -239,33 +164,13 @@ def _distance_type(counted: Any) -> Any:
     return pa.int64() if wide else pa.int32()
 
 
-@function("levenshtein", takes=signature(TEXT, TEXT, result=_distance_type))
-def _levenshtein(left: Any, right: Any) -> Any:
-    kind = pa.int64() if left.type == pa.large_string() else pa.int32()
-    return map_rows(kind, _distance, left, right)
-
-
-def _distance(left: str, right: str) -> int:
-    """Edit distance, in time proportional to the product of the lengths."""
-    if len(left) * len(right) > _MOST_PAIRS:
+def _check_pairs(left: Any, right: Any) -> None:
+    longest = [pc.max(pc.utf8_length(broadcast(text, 1))).as_py() or 0 for text in (left, right)]
+    if longest[0] * longest[1] > _MOST_PAIRS:
         raise FilterError(
-            f"levenshtein: texts of {len(left)} and {len(right)} characters; the product of the "
+            f"levenshtein: texts of {longest[0]} and {longest[1]} characters; the product of the "
             f"lengths may be {_MOST_PAIRS} at most"
         )
-    longer, shorter = (left, right) if len(left) >= len(right) else (right, left)
-    # Distances of each beginning of the shorter text from the blocks of the longer one so far.
-    edge = list(range(len(shorter) + 1))
-    for start in range(0, len(longer), _BLOCK):
-        letters = np.frombuffer(longer[start : start + _BLOCK].encode("utf-32-le"), np.uint32)
-        steps = np.arange(len(letters) + 1)
-        row = edge[0] + steps
-        ends = [row[-1]]
-        for number, letter in enumerate(shorter, 1):
-            other = np.empty_like(row)
-            other[0] = edge[number]
-            other[1:] = np.minimum(row[:-1] + (letters != ord(letter)), row[1:] + 1)
-            # Insertions: a value propagates to the right, plus one per step.
-            row = np.minimum.accumulate(other - steps) + steps
-            ends.append(row[-1])
-        edge = ends
-    return int(edge[-1])
+
+
+library("levenshtein", takes=signature(TEXT, TEXT, result=_distance_type), check=_check_pairs)

@@ -1,4 +1,4 @@
-"""Structs and maps: construction and members. Maps are constructed row by row."""
+"""Structs and maps: construction and members."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import numpy as np
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_list
 from glaive.expr.functions.coercion import check_count, refuse
+from glaive.expr.functions.library import compute
 from glaive.expr.functions.list_parts import ListParts, lists_of, sizes_of
 from glaive.expr.functions.list_rules import item_field, list_type
-from glaive.expr.functions.registry import Call, Types, function
+from glaive.expr.functions.registry import Call, Types, find, function
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import check_joined
-from glaive.expr.rows import broadcast, broadcast_all, count_rows, map_rows
+from glaive.expr.rows import broadcast, broadcast_all, count_rows
 from glaive.expr.sizes import bytes_of
 
 __all__: list[str] = []
@@ -175,18 +176,8 @@ def _map(*values: Any) -> Any:
     rows = count_rows(values)
     size = sum(bytes_of(value, rows) for value in values)
     check_joined("map", rows, values, size, pa.map_(values[0].type, values[1].type))
-    if len(values) == 2 and all(is_list(value.type) for value in values):
-        kind = pa.map_(values[0].type.value_type, values[1].type.value_type)
-        return map_rows(kind, _entries, *values)
-
-    def paired(*row: Any) -> list[tuple[Any, Any]]:
-        return _entries(row[::2], row[1::2])
-
-    kind = pa.map_(values[0].type, values[1].type)
-    return map_rows(kind, paired, *values, nulls=range(len(values)))
-
-
-def _entries(keys: Any, items: Any) -> list[tuple[Any, Any]]:
-    if len(keys) != len(items) or None in keys or len({repr(key) for key in keys}) < len(keys):
-        raise FilterError("map: needs a value for each key, and distinct keys that are not null")
-    return list(zip(keys, items, strict=True))
+    columns = [broadcast(value, rows) for value in values]
+    if len(columns) != 2 or not all(is_list(value.type) for value in columns):
+        make_list = find("make_array").compute
+        columns = [make_list(*columns[::2]), make_list(*columns[1::2])]
+    return compute("map", *columns)

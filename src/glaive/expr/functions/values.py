@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +19,6 @@ __all__ = [
     "check_joined",
     "check_size",
     "compute_strings",
-    "constant_name",
     "patch",
     "whole_end",
     "whole_letters",
@@ -40,16 +39,6 @@ def all_valid(*arguments: Any) -> Any:
     for argument in arguments:
         valid = pc.and_(valid, pc.is_valid(argument))
     return valid
-
-
-def constant_name(part: str, argument: Any, known: Collection[str]) -> str:
-    """The value of a constant argument that must be one of the known names."""
-    constant = isinstance(argument, pa.Scalar)
-    name = argument.as_py() if constant else None
-    if name not in known:
-        found = f"{name!r:.100}" if constant else "a column"
-        raise FilterError(f"{part} must be one of {', '.join(known)}, found {found}")
-    return str(name)
 
 
 def check_growth(name: str, rows: int, before: int, size: int) -> None:
