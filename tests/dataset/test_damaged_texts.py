@@ -62,7 +62,7 @@ def test_verify_finds_them_if_it_decodes_values(
 @pytest.mark.parametrize("text", ["levenshtein(c, 'a') = 1", "cast(c as int) = 1"])
 def test_functions_that_need_letters_name_themselves(tmp_path: Path, text: str) -> None:
     dataset = damaged(tmp_path / "t", pa.array(texts()))
-    with pytest.raises(FilterError, match=r"(levenshtein|cast).*'utf-8' codec can't decode"):
+    with pytest.raises(FilterError, match=r"(levenshtein|cast).*(Invalid UTF8|is not of type)"):
         dataset.to_table(filter=text)
 
 
@@ -77,8 +77,8 @@ def stored_texts(place: Path, values: list[bytes]) -> LanceDataset:
 @pytest.mark.parametrize("end", [b"\xf0", b"\xf0\x9f", b"\xc3"])
 def test_a_part_of_a_text_has_no_bytes_of_the_next_row(tmp_path: Path, end: bytes) -> None:
     dataset = stored_texts(tmp_path / "t", [b"ab" + end, b"\x9f\x98", b"", b"\x80"])
-    found: Any = dataset.to_table(columns={"x": "right(c, 1)"})["x"].cast(pa.large_string())
-    assert found.cast(pa.large_binary()).to_pylist() == [end, b"\x9f\x98", b"", b"\x80"]
+    with pytest.raises(FilterError, match=r"right cannot be computed.*Invalid UTF8"):
+        dataset.to_table(columns={"x": "right(c, 1)"})
 
 
 @pytest.mark.spec("rel-23")

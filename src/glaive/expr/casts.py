@@ -77,7 +77,7 @@ def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
 def _shown(values: Any) -> str:
     """The first value for an error; a text of strangers may be no UTF-8."""
     text = is_string(values.type)
-    first = values[0].cast(pa.large_binary()).as_py() if text else str(values[0])
+    first: Any = values[0].cast(pa.large_binary()).as_py() if text else str(values[0])
     shown = repr(first.decode(errors="replace")) if text else first
     return shown if len(shown) < 60 else f"{shown[:59]}…"
 

@@ -12,9 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_DOWN, Context, Decimal
 from typing import Any
 
-import pyarrow as pa
-
-from glaive.arrow import compute as pc
+from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.rows import map_distinct
 
 __all__ = [

@@ -2,8 +2,8 @@
 
 Functions use kernels of Arrow, numpy and the package datafusion. What has no kernel calls
 :func:`map_rows` or :func:`row_values`, at a microsecond or more per row, and mentions it in the
-docstring of its module. :func:`map_distinct` and :func:`map_constants` call Python once per distinct
-value.
+docstring of its module. :func:`map_distinct` and :func:`map_constants` call Python once per
+distinct value.
 """
 
 from __future__ import annotations

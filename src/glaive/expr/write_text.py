@@ -11,10 +11,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from glaive.arrow import compute as pc
 from glaive.errors import FilterError
+from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.rows import map_distinct
 
 __all__ = ["value_texts"]
@@ -71,7 +70,10 @@ def value_texts(array: Any) -> Any:
     local, suffix = seconds, _text("" if zone is None else "Z")
     if zone is not None and zone.upper() not in _UTC and pc.any(near).as_py():
         moments = pc.if_else(near, seconds, None).cast(pa.timestamp("s", zone))
-        local = pc.local_timestamp(moments).cast(pa.int64())
+        try:
+            local = pc.local_timestamp(moments).cast(pa.int64())
+        except pa.ArrowInvalid:
+            raise FilterError(f"there is no time zone {zone!r:.80}") from None
         suffix = map_distinct(pa.large_string(), _zone_text, pc.subtract(local, seconds))
     day = _bare(pc.if_else(near, local, None).cast(pa.timestamp("s")))
     texts = _joined(pc.binary_replace_slice(day, 10, 11, "T"), fraction, suffix)

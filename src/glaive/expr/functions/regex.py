@@ -6,9 +6,10 @@ from typing import Any
 
 from glaive.expr.functions.coercion import INTEGER, LOOSE_TEXT, TEXT, signature, widest_string
 from glaive.expr.functions.library import compute, library
+from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import check_growth
-from glaive.expr.rows import broadcast, count_rows
+from glaive.expr.rows import broadcast, count_rows, is_constant
 from glaive.expr.sizes import MAX_BATCH_BYTES, bytes_of, check_bytes
 
 __all__: list[str] = []
@@ -48,7 +49,12 @@ def _check_replaced(text: Any, pattern: Any, other: Any, flags: Any = None) -> N
     check_growth("regexp_replace", rows, before, size)
 
 
-library("regexp_like", takes=signature(TEXT, TEXT, TEXT, result=pa.bool_(), optional=1))
+@function("regexp_like", takes=signature(TEXT, TEXT, TEXT, result=pa.bool_(), optional=1))
+def _like(text: Any, pattern: Any, *flags: Any) -> Any:
+    given = [flag for flag in flags if not is_constant(flag) or flag.as_py() != ""]
+    return compute("regexp_like", text, pattern, *given)
+
+
 library(
     "regexp_match",
     takes=signature(*_FOUR_TEXTS[1:], result=_list_of_text, optional=1),
