@@ -26,7 +26,7 @@ from glaive.errors import CorruptFileError, FragmentNotFoundError
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature, check_readable
 from glaive.format.footer import ManifestFooter
-from glaive.format.fragment import Fragment, SingleFile, check_fragment, known_version
+from glaive.format.fragment import LEGACY, Fragment, SingleFile, check_fragment, known_version
 from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.limits import check_base_paths, check_file_name
 from glaive.format.manifest_checksum import SIZE as CHECKSUMS_SIZE
@@ -110,13 +110,19 @@ class Manifest:
 
     @cached_property
     def data_format(self) -> FormatVersion:
-        """Format version of new data files."""
+        """Format version of new data files.
+
+        Manifests of Lance 0.16 may say 0.1 where the files are newer: the files are asked.
+        """
         text = self.wire.data_format.version
-        if text:
-            return known_version(text, self.where)
+        stated = known_version(text, self.where) if text else None
+        if stated is not None and stated != LEGACY:
+            return stated
         for position in range(self.num_fragments):
             for file in Fragment.from_wire(self._parsed(self.wire, position), self.where).files:
                 return file.version
+        if stated is not None:
+            return stated
         # Old writers only recorded whether files have a 2.x format.
         second = self.wire.writer_feature_flags & Feature.V2_FILES
         return FormatVersion(2, 2) if second else FormatVersion(0, 1)

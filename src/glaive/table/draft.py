@@ -6,12 +6,14 @@ from glaive.entropy import random_bytes
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.column_names import refuse_reserved
 from glaive.format.flags import check_writable
+from glaive.format.fragment import LEGACY
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED
 from glaive.format.transaction import Operation
 from glaive.io.store import ObjectStore
 from glaive.table.detached import check_ids_not_given
 from glaive.table.finish_manifest import finish
+from glaive.table.fragment_ids import mark_file_versions
 from glaive.table.lineage import load_lineage
 from glaive.table.load import open_version
 from glaive.table.protocol import BuildContext, CommitOptions, Draft, HiddenLineage
@@ -69,6 +71,8 @@ def draft_of(
             operation = operation.with_hidden(lineage)
     draft = operation.apply(base, BuildContext(version, options, older))
     refuse_reserved(draft.wire.fields, store.uri)
+    if draft.wire.data_format.version == str(LEGACY):
+        _correct_format(Manifest(draft.wire, where=store.uri))
     if options.detached:
         version = int.from_bytes(random_bytes(8), "little") | DETACHED
     known = None if base is None or not draft.kept else base.wire
@@ -79,6 +83,20 @@ def draft_of(
 def _check_writable(version: Manifest) -> None:
     flags = version.wire
     check_writable(flags.reader_feature_flags, flags.writer_feature_flags, where=version.where)
+
+
+def _correct_format(made: Manifest) -> None:
+    """Let a manifest say the format of its files, where Lance 0.16 said 0.1 of newer ones."""
+    versions = {file.version for fragment in made.fragments() for file in fragment.files}
+    if versions and versions != {LEGACY}:
+        if LEGACY in versions:
+            raise UnsupportedFeatureError(
+                f"{made.where} has files of the formats {', '.join(sorted(map(str, versions)))}, "
+                "as Lance 0.16 could mix them: no version with both is made. Restore an earlier "
+                "version, or overwrite the dataset with its own rows."
+            )
+        made.wire.data_format.version = str(made.data_format)
+        mark_file_versions(made.wire, versions, made.data_format)
 
 
 def _hidden_lineage(store: ObjectStore, base: Manifest, fragment_id: int) -> HiddenLineage:

@@ -14,7 +14,8 @@ import glaive
 from glaive.arrow.conditions import HasText, IsNull
 from glaive.errors import CorruptFileError
 from glaive.index.queries import HasLabels
-from glaive.index.scalar.key_sets import KeyBatch, merged_keys
+from glaive.index.scalar import key_sets
+from glaive.index.scalar.key_sets import LOOKUP, KeyBatch, merged_keys
 
 from .built import answers, build, check, merge, opened, segments
 from .test_btree import EVERY_TYPE, write
@@ -154,5 +155,33 @@ def test_equal_keys_are_damage_before_their_sets_are_rebuilt(tmp_path: Path, kin
     replaced(
         tmp_path / "d", "bitmap_page_lookup.lance", lambda rows: rows.take(pa.array([2] * 5_000))
     )
-    with pytest.raises(CorruptFileError, match=r"distinct keys in ascending order.*_indices"):
+    with pytest.raises(CorruptFileError, match=r"each key once.*_indices"):
         glaive.dataset(tmp_path / "d").optimize.compact_files(materialize_deletions_threshold=0.0)
+
+
+@pytest.mark.spec("bitmap-1")
+@pytest.mark.parametrize("resident", [0, 1 << 23])
+def test_keys_in_any_order_are_searched_merged_and_rebuilt(
+    tmp_path: Path, resident: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_sets, "_RESIDENT_BYTES", resident)
+    at = tmp_path / "d"
+    rows = pa.table({"x": [None, 0.0, -0.0, float("nan"), 1.5, -2.0, 7.0] * 30})
+    glaive.write_dataset(rows, at).create_scalar_index("x", "BITMAP")
+    replaced(at, LOOKUP, lambda rows: rows.take(pa.array([3, 6, 0, 2, 5, 1, 4])))
+
+    def check() -> None:
+        dataset = glaive.dataset(at)
+        for test in ("x = 1.5", "x < 1.5", "x IS NULL", "x IN (7.0, -2.0)", "x != 0.0"):
+            scanned = dataset.to_table(filter=test, use_scalar_index=False)
+            assert dataset.to_table(filter=test).num_rows == scanned.num_rows > 0, test
+            plan = dataset.scanner(filter=test).explain_plan()
+            assert "ScalarIndexQuery" in plan, test
+
+    check()
+    glaive.dataset(at).delete("_rowid < 20")
+    glaive.dataset(at).optimize.compact_files(materialize_deletions_threshold=0.0)
+    check()
+    glaive.write_dataset(rows, at, mode="append")
+    glaive.dataset(at).optimize.optimize_indices()
+    check()

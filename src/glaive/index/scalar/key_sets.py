@@ -83,8 +83,8 @@ class KeySets:
         Sort keys of those that are not null.
     sets
         The sets of all keys; None if they are read when they are needed.
-    null_is_last
-        Whether the null is the last key in the file, not the first.
+    order
+        Row of each key in the file; None if the file has the same order.
     keep
         Keeps sets of single keys that were read.
     """
@@ -93,7 +93,7 @@ class KeySets:
     keys: Any
     present: SortKeys
     sets: Any
-    null_is_last: bool = False
+    order: Int64s | None = None
     keep: Keep = keep_nothing
 
     @classmethod
@@ -103,7 +103,7 @@ class KeySets:
         Raises
         ------
         CorruptFileError
-            Keys are not in order.
+            A key is there more than once.
         UnsupportedFeatureError
             Keys are of a type without order.
         """
@@ -116,16 +116,16 @@ class KeySets:
         keys: Any = rows["keys"].combine_chunks()
         sets = rows["bitmaps"].combine_chunks() if resident else None
         nulls = int(keys.null_count)
-        null_is_last = bool(nulls) and not keys[-1].is_valid and len(keys) > 1
-        if null_is_last:  # as pylance writes them when it trains an index again
-            keys = pa.concat_arrays([keys[-1:], keys[:-1]])
-            if sets is not None:
-                sets = pa.concat_arrays([sets[-1:], sets[:-1]])
-        present = sort_keys(keys[nulls:])
-        descends = keys[nulls:].null_count or bool((present[1:] <= present[:-1]).any())
-        if nulls > 1 or descends:
-            raise file.corrupt_column("keys", "distinct keys in ascending order", "others")
-        return cls(file, keys, present, sets, null_is_last=null_is_last, keep=keep)
+        present, order = sort_keys(keys[nulls:]), None
+        if keys[nulls:].null_count or (present[1:] < present[:-1]).any():
+            # As pylance up to 10 writes them: in the order of a hash table.
+            order = _ascending(keys)
+            keys = keys.take(pa.array(order))
+            sets = None if sets is None else sets.take(pa.array(order))
+            present = sort_keys(keys[nulls:])
+        if nulls > 1 or (present[1:] == present[:-1]).any():
+            raise file.corrupt_column("keys", "each key once", "some several times")
+        return cls(file, keys, present, sets, order, keep=keep)
 
     @property
     def nbytes(self) -> int:
@@ -225,12 +225,11 @@ class KeySets:
         return found
 
     def _read_sets(self, at: Int64s) -> Any:
-        if not self.null_is_last:
+        if self.order is None:
             return self.file.take(["bitmaps"], at)[0]
-        if at[0] > 0:
-            return self.file.take(["bitmaps"], at - 1)[0]
-        found = self.file.take(["bitmaps"], np.append(at[1:] - 1, len(self.keys) - 1))[0]
-        return pa.concat_arrays([found[-1:], found[:-1]])
+        rows, back = np.unique(self.order[at], return_inverse=True)
+        found: Any = self.file.take(["bitmaps"], rows)[0]
+        return found.take(pa.array(back))
 
     def batches(self) -> Iterator[KeyBatch]:
         """All keys and sets, which are held together: their limit is that of what is read at once.
@@ -248,6 +247,14 @@ class KeySets:
             size += sets.nbytes
             self.file.check_decoded(size, "sets of rows")
             yield KeyBatch(self.keys[start:stop], sets)
+
+
+def _ascending(keys: Any) -> Int64s:
+    """The order that makes keys ascend, null first."""
+    is_null = np.asarray(keys.is_null())
+    known = np.flatnonzero(~is_null)
+    by_key = np.argsort(sort_keys(keys.drop_null()), kind="stable")
+    return np.concatenate((np.flatnonzero(is_null), known[by_key]))
 
 
 KEYS_AT_ONCE = 1 << 16
