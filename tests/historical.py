@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-__all__ = ["EXPECTED", "FURTHER", "copied", "needs_further", "rows_of"]
+__all__ = ["EXPECTED", "FURTHER", "KEPT", "copied", "needs_further", "rows_of"]
 
 _HERE: Final = Path(__file__).parent / "data" / "historical"
 _FURTHER: Final = os.environ.get("GLAIVE_HISTORICAL_DATA")
@@ -25,6 +25,9 @@ FURTHER: Final = sorted(
     {at.parents[1] for at in Path(_FURTHER).rglob("_versions/*.manifest")} if _FURTHER else ()
 )
 """All datasets below the folder that ``GLAIVE_HISTORICAL_DATA`` names."""
+
+KEPT: Final = sorted((_HERE / "indices").glob("*/*"))
+"""Datasets of this repository that ``tools/old_releases.py`` let old releases write."""
 
 needs_further: Final = pytest.mark.skipif(
     not FURTHER,

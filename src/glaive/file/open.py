@@ -93,13 +93,13 @@ def open_reader(
             "version of the dataset that does not need it."
         ) from error
     verify = verification(store) if verify is None else verify
-    if verify == "always":
-        check_size(size, reader.size, reader.path)
     profile = profile_of_footer(*file_version(tail, reader.size, where=reader.path), reader.path)
     if isinstance(profile, LegacyProfile):
         from glaive.file.legacy.reader import LegacyFile
 
-        return LegacyFile(reader, tail, profile)
+        return LegacyFile(reader, tail, profile)  # whose size Lance up to 13 told wrong
+    if verify == "always":
+        check_size(size, reader.size, reader.path)
     if verify != "never":
         reader = VerifyingReader(reader, always=verify == "always")
     opened: FileReader = _load(_READERS[profile.pages])(Container(reader, tail), profile)

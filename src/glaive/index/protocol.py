@@ -43,13 +43,10 @@ class RebuiltSegment:
         Content of the details message.
     version
         Version of the index's own format.
-    type_url
-        Type of the details message.
     """
 
     details: bytes | None = None
     version: int | None = None
-    type_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

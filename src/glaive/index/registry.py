@@ -13,6 +13,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Final, TypeVar
 
+from glaive.format.fields import LanceSchema
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import IndexKind
 from glaive.table.index_coverage import kind_name
@@ -74,13 +75,19 @@ def kind_by_name(name: str) -> IndexKind | None:
     return _MADE.setdefault(name, _REGISTERED[name]())
 
 
-def kind_of(entry: table_pb2.IndexMetadata, files: Iterable[str] = ()) -> IndexKind | None:
+def kind_of(
+    entry: table_pb2.IndexMetadata, files: Iterable[str] = (), schema: LanceSchema | None = None
+) -> IndexKind | None:
     """The kind of an entry; ``None`` if the kind, or its format version, is not known.
 
-    Entries by old writers have no details: ``files`` then determines the kind.
+    Entries by old writers have no details: ``files`` and the type of the column, which is in
+    ``schema``, then determine the kind.
     """
     name = kind_name(entry.index_details.type_url)
     kind = kind_by_name(name) if name else kind_by_files(files)
+    if not name and schema is not None and kind is not None and kind.name == "bitmap":
+        of_lists = any(schema.field_by_id(field).logical_type == "list" for field in entry.fields)
+        kind = kind_by_name("labellist") if of_lists else kind
     return kind if kind is not None and entry.index_version <= kind.newest else None
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from glaive.arrow.buffers import ascending
 from glaive.dataclass import dataclass
-from glaive.errors import DataFileMissingError
+from glaive.errors import DataFileMissingError, UnsupportedFeatureError
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.fragment_list import ids_and_rows
@@ -29,6 +29,7 @@ from glaive.format.paths import INDICES
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
 from glaive.index.address_map import Addresses, AddressMap
+from glaive.index.protocol import IndexKind
 from glaive.index.registry import kind_of
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.io.store import ObjectStore
@@ -241,7 +242,10 @@ def remap_segments(
             )
             writers.append(writer)
             recorder = None if covered_fragments(entry) is not None else _Recorder(before, latest)
-            message = _rebuild(Segment.of(store, manifest, entry), recorder or address_map, writer)
+            segment = Segment.of(store, manifest, entry)
+            files = () if entry.index_details.type_url else segment.sizes()
+            kind = kind_of(entry, files, manifest.schema)
+            message = _rebuild(segment, kind, recorder or address_map, writer)
             if message is not None:
                 coverage = None if recorder is None else recorder.covered(groups)
                 rebuilt.append(RemappedSegment(message.SerializeToString(), coverage))
@@ -290,15 +294,20 @@ def _fragments(addresses: Addresses) -> set[int]:
     return set(ascending(addresses >> np.uint64(32)).tolist())
 
 
-def _rebuild(segment: Segment, address_map: AddressMap, out: SegmentWriter) -> Rewritten | None:
+def _rebuild(
+    segment: Segment, kind: IndexKind | None, address_map: AddressMap, out: SegmentWriter
+) -> Rewritten | None:
+    if kind is None:
+        return None
     entry = segment.entry
-    kind = kind_of(entry, () if entry.index_details.type_url else segment.sizes())
     try:
-        rebuilt = None if kind is None else kind.remap(segment, address_map, out)
-    except DataFileMissingError as error:
+        rebuilt = kind.remap(segment, address_map, out)
+    except (DataFileMissingError, UnsupportedFeatureError) as error:
+        why = "a file is missing" if isinstance(error, DataFileMissingError) else "it is not read"
         _LOG.warning(
-            "Index %r does not cover the compacted fragments any more: a file is missing: %s",
+            "Index %r does not cover the compacted fragments any more: %s: %s. Build it again",
             entry.name,
+            why,
             error,
         )
         out.abort()
@@ -311,11 +320,17 @@ def _rebuild(segment: Segment, address_map: AddressMap, out: SegmentWriter) -> R
     message.new_id.uuid = out.id.bytes
     if entry.HasField("index_details"):
         message.new_index_details.CopyFrom(entry.index_details)
-    if rebuilt.type_url is not None:
-        message.new_index_details.type_url = rebuilt.type_url
+    if not message.new_index_details.type_url and kind.name in _DETAILS:
+        message.new_index_details.type_url = f"/lance.table.{_DETAILS[kind.name]}IndexDetails"
     if rebuilt.details is not None:
         message.new_index_details.value = rebuilt.details
     return message
 
+
+_DETAILS = {
+    "bitmap": "Bitmap", "btree": "BTree", "inverted": "Inverted", "labellist": "LabelList",
+    "vector": "Vector",
+}  # fmt: skip
+"""Names of details by kind, for entries by Lance up to 0.19, which have none."""
 
 _LOG = logging.getLogger(__name__)

@@ -100,6 +100,10 @@ def unpack_blocks(
     positions = np.empty(len(starts), np.int64)
     for i, (start, head) in enumerate(zip(starts.tolist(), heads.tolist(), strict=True)):
         bits, position = struct.unpack_from("<II" if width == 4 else "<QQ", data, start)
+        if bits != offset_bits == bits & 255:
+            later = _without_counts(data, starts, sizes, width)
+            starts = np.concatenate(([0], np.cumsum(sizes - 1)[:-1]))
+            return unpack_blocks(later, starts, sizes - 1, counts, offset_bits, where)
         if bits != offset_bits:
             raise _corrupt(i, "offset width", f"{offset_bits} bits", f"{bits} bits", where)
         if not head <= position <= sizes[i]:
@@ -118,6 +122,19 @@ def unpack_blocks(
         data, starts + 2 * width, starts + positions, np.zeros_like(starts), limits, counts,
         offset_bits, int(limits.sum()), where,
     )  # fmt: skip
+
+
+def _without_counts(data: pa.Buffer, starts: Int64s, sizes: Int64s, width: int) -> pa.Buffer:
+    """Blocks as Lance wrote them before 2.1 was stable, as they are today.
+
+    The width of the offsets was a byte, before the number of values and the position of the bytes.
+    """
+    parts = []
+    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+        (position,) = struct.unpack_from("<I" if width == 4 else "<Q", data, start + 1 + width)
+        head = struct.pack("<II" if width == 4 else "<QQ", 8 * width, max(0, position - 1))
+        parts.append(head + data.slice(start + 1 + 2 * width, size - 1 - 2 * width).to_pybytes())
+    return pa.py_buffer(b"".join(parts))
 
 
 def _unpack(

@@ -5,6 +5,7 @@ Specification: "Searching" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import Any, TypeAlias
@@ -13,7 +14,7 @@ from uuid import UUID
 import numpy as np
 
 from glaive.dataclass import dataclass
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.events import INDICES as OF_INDICES
 from glaive.events import emit
 from glaive.format.flags import Feature
@@ -43,7 +44,8 @@ FragmentIds: TypeAlias = frozenset[int]
 _PartitionKeys: TypeAlias = dict[int, tuple[Hashable, Hashable]]
 
 _SHIFT = np.uint64(32)
-_MEMO, _TEXTS = "indices", "inverted"
+_MEMO = "indices"
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,9 +189,8 @@ class SnapshotIndices:
     def kind_of(self, entry: table_pb2.IndexMetadata) -> IndexKind | None:
         """The kind of an entry; where it does not say, its files are listed once in a session.
 
-        These are full-text indices: of old writers, or committed by hand after parts of them were
-        merged. Others are of old writers, whose files have other columns: their fragments are
-        scanned.
+        These are by Lance up to 0.19, or full-text indices, committed by hand after parts of them
+        were merged.
         """
         if entry.index_details.type_url:
             return kind_of(entry)
@@ -202,10 +203,10 @@ class SnapshotIndices:
         try:
             root, reached_by = snapshot.place_of_index(entry)
             key = (root, entry.uuid.uuid + reached_by + contents_of(entry), "files")
-            kind = kind_of(entry, snapshot.session.keep_index(key, load))
+            files = snapshot.session.keep_index(key, load)
         except CorruptFileError:
             return None  # It is in no place that the manifest has: its fragments are scanned.
-        return kind if kind is not None and kind.name == _TEXTS else None
+        return kind_of(entry, files, snapshot.manifest.schema)
 
     def on(self, field_id: int) -> Sequence[LogicalIndex]:
         """The indices over one field."""
@@ -263,7 +264,18 @@ class SnapshotIndices:
             return snapshot.session.keep_index((*name, key), load)
 
         found = Segment.of(snapshot.store, snapshot.manifest, segment.entry, keep)
-        opened = segment.kind.open(found)
+        try:
+            opened = segment.kind.open(found)
+        except UnsupportedFeatureError as error:
+            reason = str(error)
+
+            def tell() -> tuple[None, int]:
+                said = "Index %r is left aside, and its rows are scanned: %s"
+                _LOG.warning(said, segment.entry.name, reason)
+                return None, 0
+
+            keep("left aside", tell)  # once in a session
+            raise
         vector, uuid = segment.kind.name == "vector", UUID(bytes=segment.uuid)
         what = "open_vector_index" if vector else "open_scalar_index"
         emit(OF_INDICES, type=what, index_type=segment.kind.name, index_uuid=uuid)

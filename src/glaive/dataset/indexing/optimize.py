@@ -18,7 +18,7 @@ from glaive.dataset.indexing.stored_segments import IndexSegments, StoredSegment
 from glaive.dataset.indexing.task import IndexTask
 from glaive.dataset.indexing.update_tasks import ExtendTask, MergeTask
 from glaive.dataset.tasks import LOCAL, Job, cut_evenly
-from glaive.errors import OptionError
+from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.index.segment import Segment
@@ -119,16 +119,21 @@ def optimize_indices(
                 instead = f"{made.merged} of its segments were merged"
                 new.append(made.segment.to_wire())
                 removed += index.newest(made.merged)
-            elif count is not None or index.outdated:
+            elif count is not None or index.outdated or isinstance(task, ExtendTask):
                 instead = "it is built again from all rows"
-                again.append(index)
+                again += [] if index in again else [index]
             else:
                 instead = "it has a segment more"
                 tasks += _extensions(dataset, index, segments, job)
             if made.limit:
                 _logger.warning("index %a: %s, because %s", index.name, instead, _line(made.limit))
     for index in again:
-        built = build_segments(dataset, job.runner, _build_again(dataset, index), segments)
+        try:
+            rebuild = _build_again(dataset, index)
+        except UnsupportedFeatureError as error:
+            _logger.warning("index %a stays as it is: %s", index.name, _line(str(error)))
+            continue
+        built = build_segments(dataset, job.runner, rebuild, segments)
         new += [segment.to_wire() for segment in built]
         removed += index.newest(len(index.segments))
     if not new:

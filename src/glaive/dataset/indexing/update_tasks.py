@@ -126,17 +126,19 @@ class ExtendTask(_UpdateTask):
     stop: int
 
     def execute(self, dataset: OpenDataset) -> UpdatedIndex:
-        """Write the segment, with the model of the others.
+        """Write the segment, with the model of the others, unless that is in an old layout.
 
         Raises
         ------
         VersionNotFoundError
             The version was cleaned up.
-        UnsupportedFeatureError
-            The index does not fit its column any more.
         CorruptFileError, DataFileMissingError, NotLanceError
             A file is damaged or absent.
         """
         opened, index = self._opened(dataset)
         fragments = index.missing[self.start : self.stop]
-        return UpdatedIndex(Index.from_wire(extend_index(opened, index.model.entry, fragments)))
+        try:
+            entry = extend_index(opened, index.model.entry, fragments)
+        except UnsupportedFeatureError:
+            return UpdatedIndex(None)
+        return UpdatedIndex(Index.from_wire(entry))

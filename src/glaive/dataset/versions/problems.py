@@ -125,7 +125,7 @@ class VersionCheck:
     def _read_segment(self, snapshot: Snapshot, entry: table_pb2.IndexMetadata) -> None:
         compare_segment(snapshot, entry, self._compared)
         segment = Segment.of(snapshot.store, snapshot.manifest, entry)
-        kind = kind_of(entry, segment.sizes())
+        kind = kind_of(entry, segment.sizes(), snapshot.manifest.schema)
         if kind is None:  # of a newer version, or of somebody else: it is not ours to judge
             return
         try:

@@ -75,7 +75,7 @@ class Inverted(IndexKind):
             from glaive.index.text.legacy import remap_legacy
 
             built = remap_legacy(segment, read_format(segment), address_map, out)
-            return RebuiltSegment(built.details, built.version, built.type_url)
+            return RebuiltSegment(built.details, built.version)
         layout = read_posting_layout(file)
         known = file.metadata.get("token_set_format", "arrow") in TOKEN_SETS
         if layout is None or not known or "partitions" not in file.metadata:

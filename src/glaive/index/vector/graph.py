@@ -58,6 +58,9 @@ class Header:
             offsets = np.array(self._content["level_offsets"], np.int64)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise _corrupt(f"{error!r}", where) from error
+        if offsets.ndim == 1 and 0 < len(offsets) - 2 == rows - offsets[-1]:
+            # Lance up to 10 leaves out the entry point, which is on each level but the lowest.
+            offsets[1:] += np.arange(len(offsets) - 1)
         good = offsets.ndim == 1 and len(offsets) > 1 and (offsets[1:] >= offsets[:-1]).all()
         if not (good and offsets[0] == 0 and offsets[-1] == rows):
             raise _corrupt(f"levels at {offsets.tolist()} of {rows} rows", where)

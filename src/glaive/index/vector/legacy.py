@@ -6,20 +6,22 @@ Specification: "Old indices" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import index_pb2
 from glaive.format.wire import parse
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import RebuiltSegment
 from glaive.index.segment import Segment, SegmentWriter
+from glaive.kernels.distances import METRICS
 from glaive.memory import as_array
 from glaive.types import UInt8s
 
-__all__ = ["legacy_description", "remap_legacy"]
+__all__ = ["legacy_description", "legacy_options", "remap_legacy"]
 
 _TAIL = struct.Struct("<qHH4s")
 _VERSION = (0, 1)
@@ -73,6 +75,28 @@ def remap_legacy(
     body = np.concatenate(parts).tobytes() if parts else b""
     out.put(name, [body, _LENGTH.pack(len(message)), message, tail])
     return RebuiltSegment()
+
+
+def legacy_options(segment: Segment, name: str) -> dict[str, Any]:
+    """Parameters to build an index like one of one file, by the names of ``create_index``.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is none of product codes.
+    """
+    index, _ = legacy_description(segment.get(name), segment.where)
+    if index is None or index.vector_index.metric_type >= len(METRICS) - 1:
+        raise UnsupportedFeatureError(
+            f"{segment.where}: an index of this kind is not read: create it again"
+        )
+    pq = index.vector_index.stages[1].pq
+    return {
+        "index_type": "IVF_PQ",
+        "metric": METRICS[index.vector_index.metric_type],
+        "num_sub_vectors": pq.num_sub_vectors,
+        "num_bits": pq.num_bits,
+    }
 
 
 def legacy_description(data: pa.Buffer, path: str) -> tuple[index_pb2.Index | None, int]:

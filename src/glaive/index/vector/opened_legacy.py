@@ -43,7 +43,9 @@ def open_legacy(segment: Segment, name: str) -> OpenedVectorIndex:
     path = segment.store.full(f"{segment.folder}/{name}")
     index, end = legacy_description(data, path)
     if index is None or index.vector_index.metric_type >= len(METRICS) - 1:
-        raise UnsupportedFeatureError(f"{segment.where}: an index of this kind is not read")
+        raise UnsupportedFeatureError(
+            f"{segment.where}: an index of this kind is not read: create it again"
+        )
     metric = METRICS[index.vector_index.metric_type]
     ivf, pq = index.vector_index.stages[0].ivf, index.vector_index.stages[1].pq
 

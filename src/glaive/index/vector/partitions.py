@@ -73,7 +73,10 @@ def read_partitions(file: IndexFile) -> Partitions:
     ------
     CorruptFileError
         The partitions are missing, or do not cover the rows of the file.
+    UnsupportedFeatureError
+        It is a file of format 0.1.
     """
+    file.buffer(0)
     model = read_model(file)
     rows = file.num_rows
     # In a damaged file, offsets may be any 64-bit integer; lengths have 32 bits.

@@ -62,11 +62,11 @@ def _write_codes(
 ) -> None:
     """Write the file with the codes, and pass the codes to the graphs."""
     surviving = storage.partitions.without(kept)
-    file = out.create(codes_name, storage.file.schema)
+    file = out.create(codes_name, storage.schema)
     file.add_metadata({MODEL: str(file.add_buffer(surviving.encoded()))})
     _copy_buffers(storage, file)
     empty = True
-    row_bytes = sum(storage.bytes_of_row(name) for name in storage.file.schema.names)
+    row_bytes = sum(storage.bytes_of_row(name) for name in storage.schema.names)
     bounds = storage.partitions.bounds
     for first, last in batches(bounds, max(1, _BATCH_BYTES // max(1, row_bytes))):
         rows = slice(int(bounds[first]), int(bounds[last]))

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import one_array
+from glaive.errors import UnsupportedFeatureError
 from glaive.index.segment import IndexFile
 from glaive.index.vector.layouts import select_packed, select_transposed
 from glaive.index.vector.partitions import read_partitions
@@ -54,12 +55,15 @@ class Storage:
 
     def __init__(self, file: IndexFile) -> None:
         self.file = file
+        # Lance up to 0.20 also wrote the partition of each row.
+        at = file.schema.get_field_index("__ivf_part_id")
+        self.schema = file.schema if at < 0 else file.schema.remove(at)
         file.check(**{ADDRESSES: pa.uint64()})
         self.partitions = read_partitions(file)
         self.column = self._column()
 
     def _column(self) -> str:
-        names = self.file.schema.names
+        names = self.schema.names
         code_columns = [name for name in (PLAIN, PRODUCT, SCALAR, SIGNS) if name in names]
         kind: Any = self.type_of(code_columns[0]) if len(code_columns) == 1 else pa.null()
         good = pa.types.is_fixed_size_list(kind) and kind.list_size > 0
@@ -84,10 +88,17 @@ class Storage:
     def details(self) -> dict[str, Any]:
         """The description of the codes."""
         documents = json_list(self.file, DETAILS)
+        if len(documents) > 1:
+            raise UnsupportedFeatureError(
+                f"{self.file.path}: codes that are described by partition, as Lance 0.16 wrote "
+                "them, are not read: create the index again"
+            )
         details = _parsed(documents[0], DETAILS, self.file) if len(documents) == 1 else None
         if not isinstance(details, dict):
             found = f"{documents}"[:80]
             raise self.file.corrupt(f"metadata {DETAILS!r}", "one JSON object in a list", found)
+        if self.column == PRODUCT and "num_bits" in details:
+            details.setdefault("nbits", details["num_bits"])  # as Lance up to 0.26 names them
         return details
 
     @property
@@ -105,7 +116,7 @@ class Storage:
 
     def read(self, start: int, stop: int) -> pa.Table:
         """Rows ``start`` to ``stop`` of all columns."""
-        rows = self.file.read(None, start, stop)
+        rows = self.file.read(self.schema.names, start, stop)
         for name in rows.column_names:
             inner = pa.types.is_fixed_size_list(rows[name].type)
             chunks: list[Any] = rows[name].chunks

@@ -286,7 +286,7 @@ class StoredIndex:
     def records(self, dtype: np.dtype[Any]) -> Iterator[tuple[NDArray[np.int32], NDArray[Any]]]:
         """All rows with their partitions, codes row by row; complete partitions at a time."""
         names = dtype.names or ()
-        schema = self.storage.file.schema
+        schema = self.storage.schema
         if set(names) != set(schema.names):
             raise UnsupportedFeatureError(
                 f"{self.storage.file.path}: codes with columns {', '.join(schema.names)} are not"

@@ -65,6 +65,10 @@ class VectorIndex(IndexKind):
             from glaive.index.vector.details import options_of
 
             return options_of(segment.entry.index_details.value, segment.where)
+        if not segment.has(CODES):
+            from glaive.index.vector.legacy import legacy_options
+
+            return legacy_options(segment, INDEX)
         from glaive.index.vector.stored_model import StoredIndex
 
         return StoredIndex(segment).options()

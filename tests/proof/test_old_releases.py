@@ -1,0 +1,224 @@
+"""Datasets with indices of old releases: both libraries find, change and go on as without the index.
+
+``make historical`` lets the releases write them; a few are kept in ``tests/data/historical/indices``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.historical import FURTHER, KEPT
+from tools.old_releases import CASES, DIMENSION, rows
+
+import glaive
+
+os.environ.setdefault("LANCE_LOG", "error")
+lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")
+
+pytestmark = pytest.mark.interop
+
+FILTERS = {
+    "i": ["i = 7", "i IN (3, 9, 1000)", "i < 20", "i IS NULL", "i > 10 AND i <= 30", "i != 7"],
+    "f": ["f = 0.0", "f >= 3.5 AND f < 9", "f IS NULL", "f < 0", "f IS NOT NULL"],
+    "t": ["t = 'text3 é'", "t > 'text5'", "t LIKE 'text1%'", "contains(t, 'ext12')", "t IS NULL"],
+    "ok": ["ok", "NOT ok", "ok IS NULL", "ok IS NOT NULL"],
+    "day": ["day = date '2024-01-07'", "day < date '2024-01-05'"],
+    "at": ["at >= timestamp '2024-01-01 00:00:20'", "at IS NULL"],
+    "dec": ["dec = 2", "dec > 5", "dec IS NULL"],
+    "b": ["b = X'030303'", "b IS NULL"],
+    "tags": [
+        "array_has(tags, 't3')", "array_has_any(tags, ['t1', 't6'])",
+        "array_has_all(tags, ['t1', 't2'])", "NOT array_has(tags, 't3')", "tags IS NULL",
+    ],
+    "numbers": ["array_has(numbers, 3)", "array_has_all(numbers, [1, 2])"],
+    "js": ["json_get_int(js, 'x') = 5", "json_get_int(js, 'x') > 12"],
+    "g": ["st_intersects(g, st_geomfromtext('POLYGON((1 1, 9 2, 4 8, 1 1))'))"],
+}  # fmt: skip
+"""Conditions by the column that is indexed."""
+
+WORDS = ["fox", "quick", "tail dog", "naive", "naïve", "foxes", "nothing"]
+
+STEPS: dict[str, Callable[[Any, str, pa.Table], object]] = {
+    "append": lambda lib, at, table: lib.write_dataset(table.slice(0, 20), at, mode="append"),
+    "delete": lambda lib, at, _: lib.dataset(at).delete("id % 17 = 2"),
+    "update": lambda lib, at, _: lib.dataset(at).update({"id": "id"}, "id % 19 = 1"),
+    "merge": lambda lib, at, table: (
+        lib.dataset(at)
+        .merge_insert("id")
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute(table.slice(10))
+    ),
+    "compact": lambda lib, at, _: lib.dataset(at).optimize.compact_files(
+        materialize_deletions_threshold=0.0
+    ),
+    "optimize": lambda lib, at, _: lib.dataset(at).optimize.optimize_indices(),
+}
+
+
+def ids(dataset: Any, **options: Any) -> list[int]:
+    found: list[int] = dataset.to_table(columns=["id"], **options)["id"].to_pylist()
+    return sorted(found)
+
+
+def answer(lib: Any, at: str, condition: str) -> list[int] | None:
+    """What a library finds by an index; None if it fails."""
+    try:
+        return ids(lib.dataset(at), filter=condition)
+    except Exception:
+        return None
+
+
+def filters(case: str) -> Iterator[str]:
+    for column, *_ in CASES[case]:
+        yield from FILTERS.get(column, ())
+
+
+def check_filters(case: str, at: str, wrong: set[str]) -> None:
+    dataset = glaive.dataset(at)
+    for condition in filters(case):
+        if condition in wrong:
+            continue
+        scanned = ids(dataset, filter=condition, use_scalar_index=False)
+        assert ids(dataset, filter=condition) == scanned, condition
+        assert dataset.count_rows(condition) == len(scanned), condition
+
+
+def check_words(case: str, at: str) -> None:
+    theirs, ours = lance.dataset(at), glaive.dataset(at)
+    for words in WORDS if case.startswith("fts") else ():
+        try:
+            wanted = ids(theirs, full_text_query=words)
+        except Exception:
+            texts = ours.to_table(columns=["id", "text"]).to_pylist()
+            words = words.partition(" ")[0]
+            known = [one for one in texts if one["text"] is not None]
+            wanted = sorted(one["id"] for one in known if words in one["text"].lower().split())
+        assert ids(ours, full_text_query=words) == wanted, words
+
+
+def check_nearest(case: str, at: str, lib: Any = glaive) -> None:
+    column, kind, _ = CASES[case][0]
+    if not kind.startswith("IVF"):
+        return
+    dataset = lib.dataset(at)
+    for q in np.random.default_rng(9).random((3, DIMENSION), np.float32):
+        point = (q * 255).astype(np.uint8) if column == "bits" else q
+        near = {"column": column, "q": point, "k": 10, "metric": metric(case)}
+
+        def found(**options: Any) -> np.ndarray[Any, Any]:
+            table = dataset.to_table(columns=["id"], nearest={**near, **options})
+            assert len(set(table["id"].to_pylist())) == 10
+            return table["_distance"].to_numpy()
+
+        exact = found(use_index=False)
+        refined = found(nprobes=50, refine_factor=30, ef=300)
+        np.testing.assert_allclose(refined, exact, rtol=1e-3, atol=1e-5)
+        near.pop("metric")
+        rough = found(nprobes=50)
+        assert len(rough) == 10
+
+
+def metric(case: str) -> str:
+    said: str = CASES[case][0][2].get("metric", "l2")
+    return said
+
+
+def life(lib: Any, case: str, at: str, check: Callable[[], None] | None = None) -> dict[str, str]:
+    """Change a dataset in all ways; the steps that failed, and how."""
+    failed = {}
+    table = rows(CASES[case], 1000 if lib is lance else 2000, 1040 if lib is lance else 2040)
+    for name, step in STEPS.items():
+        try:
+            step(lib, at, table)
+        except Exception as error:
+            failed[name] = f"{type(error).__name__}: {error}"
+        except BaseException as error:  # panics
+            failed[name] = f"panic: {error}"
+        if check is not None:
+            check()
+    return failed
+
+
+@pytest.mark.parametrize(
+    "place", [*KEPT, *(at for at in FURTHER if at.name.partition("-")[0] in CASES)], ids=str
+)
+def test_old_indices_answer_and_are_changed(place: Path, tmp_path: Path) -> None:
+    case = place.name.partition("-")[0]
+    at, theirs = str(tmp_path / "t"), str(tmp_path / "theirs")
+    shutil.copytree(place, at)
+    shutil.copytree(place, theirs)
+
+    def check() -> None:
+        check_filters(case, at, wrong)
+        if near is None:
+            check_nearest(case, at)
+        check_words(case, at)
+
+    try:
+        wanted = lance.dataset(at).to_table()
+    except Exception as error:
+        pytest.skip(f"pylance cannot read it: {error}")
+    if not case.startswith("json"):
+        assert str(glaive.dataset(at).to_table().to_pylist()) == str(wanted.to_pylist())
+    wrong = unlike(case, str(place))
+    near = nearest_error(case, str(place))
+    wrong = {one for one in wrong if answer(lance, at, one) == answer(glaive, at, one)}
+    if wrong or near:
+        print("WRONG", place, wrong, near)
+    check()
+    for condition in filters(case):
+        plan = glaive.dataset(at).scanner(filter=condition).explain_plan()
+        if "ScalarIndexQuery" not in plan:
+            print("UNUSED", place, condition)
+    assert life(glaive, case, at, check) == {}
+    pristine = life(lance, case, theirs)
+    first = glaive.dataset(str(place)).version + 1
+    for version in range(first, glaive.dataset(at).version + 1):
+        with suppress(TypeError):  # of pylance's, for rebuilt indices
+            lance.dataset(at).read_transaction(version)
+    assert unlike(case, at) <= unlike(case, str(place))
+    if near is None:
+        check_nearest(case, at, lance)
+    after = life(lance, case, at)
+    assert {name: error for name, error in after.items() if name not in pristine} == {}
+    check()
+    glaive.dataset(at).validate()
+
+
+def nearest_error(case: str, at: str) -> str | None:
+    """How pylance fails to find the nearest rows by an index that an old release wrote."""
+    try:
+        check_nearest(case, at, lance)
+    except (Exception, AssertionError) as error:
+        return str(error)[:200]
+    return None
+
+
+def unlike(case: str, at: str) -> set[str]:
+    """Conditions that pylance answers otherwise by the index than without it."""
+    dataset = lance.dataset(at)
+    found = set()
+    for condition in filters(case):
+        try:
+            scanned = ids(dataset, filter=condition, use_scalar_index=False)
+        except Exception as error:
+            found.add(f"{condition}: {error}")
+            continue
+        ours = ids(glaive.dataset(at), filter=condition, use_scalar_index=False)
+        assert scanned == ours, condition
+        try:
+            if ids(dataset, filter=condition) != scanned:
+                found.add(condition)
+        except Exception as error:
+            found.add(f"{condition}: {error}")
+    return found
