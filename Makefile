@@ -20,7 +20,7 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest docs test-fast test-torch nightly clients examples-types simulate fuzz coverage mutants soak figures lint types types-of-source layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
+.PHONY: help demo test pytest docs test-fast test-torch nightly historical clients examples-types simulate fuzz coverage mutants soak figures lint types types-of-source layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -62,6 +62,11 @@ test-torch: $(VENV)/.dev $(VENV)/.loaders ## The tests of glaive.torch, which `m
 	$(BIN)/python -m pytest tests/dataset/test_torch_data.py tests/dataset/test_torch_passes.py \
 		tests/dataset/test_torch_shared_batches.py tests/dataset/test_torch_vectors.py \
 		tests/dataset/test_torch_ivf_pq.py tests/index/vector/test_kmeans.py $(ARGS)
+
+historical: $(VENV)/.dev ## Datasets with indices of 26 old releases: written by them, then tested (hours)
+	$(BIN)/python tools/old_releases.py .cache/historical
+	LANCE_LOG=error GLAIVE_HISTORICAL_DATA=.cache/historical $(BIN)/python -m pytest --whole \
+		tests/proof/test_old_releases.py $(ARGS)
 
 clients: $(VENV)/.clients ## Ray, Daft, LanceDB and Hugging Face datasets, with `lance` given by glaive
 	HYPOTHESIS_PROFILE=nightly $(VENV)/clients/bin/python -m pytest -p no:cacheprovider \

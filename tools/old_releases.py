@@ -7,7 +7,7 @@ module there, and deletes the folder. ``FOLDER/<release>/<case>-<history>`` are 
 from __future__ import annotations
 
 import argparse
-import datetime
+import datetime as dt
 import decimal
 import inspect
 import os
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,23 +32,10 @@ RELEASES: Final = (
 
 STORAGE: Final = ("legacy", "2.0", "2.1", "2.2", "2.3")
 
-WORDS: Final = [
-    "alpha",
-    "beta",
-    "gamma",
-    "delta",
-    "fox",
-    "dog",
-    "cat",
-    "tail",
-    "quick",
-    "brown",
-    "lazy",
-    "search",
-    "index",
-    "lance",
-]
-SQUARE: Final = 10
+WORDS: Final = (
+    "alpha", "beta", "gamma", "delta", "fox", "dog", "cat", "tail", "quick", "brown", "lazy",
+    "search", "index", "lance",
+)  # fmt: skip
 DIMENSION: Final = 8
 
 Index = tuple[str, str, dict[str, Any]]
@@ -113,20 +101,20 @@ def rows(indices: list[Index], start: int, stop: int) -> pa.Table:
         gaps = [None if at % step == 3 else one for at, one in zip(numbers, values, strict=True)]
         return pa.array(gaps, kind)
 
-    day = datetime.date(2024, 1, 1)
-    moment = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC).replace(tzinfo=None)
+    day = dt.date(2024, 1, 1)
+    moment = dt.datetime.fromisoformat("2024-01-01")
     floats = [
         float("nan") if at % 17 == 5 else -0.0 if at % 19 == 4 else at % 40 / 2 for at in numbers
     ]
     texts = [" ".join(random.choice(WORDS, 1 + at % 7)) for at in numbers]
-    made = {
+    made: dict[str, Callable[[], Any]] = {
         "i": lambda: some([at * 7 % 50 for at in numbers], pa.int64()),
         "f": lambda: some(floats, pa.float64()),
         "t": lambda: some([f"text{at % 23} é" for at in numbers], pa.string()),
         "ok": lambda: some([at % 3 == 0 for at in numbers], pa.bool_()),
-        "day": lambda: some([day + datetime.timedelta(at % 30) for at in numbers], pa.date32()),
+        "day": lambda: some([day + dt.timedelta(at % 30) for at in numbers], pa.date32()),
         "at": lambda: some(
-            [moment + datetime.timedelta(seconds=at % 30) for at in numbers], pa.timestamp("us")
+            [moment + dt.timedelta(seconds=at % 30) for at in numbers], pa.timestamp("us")
         ),
         "dec": lambda: some([decimal.Decimal(at % 30) / 4 for at in numbers], pa.decimal128(10, 2)),
         "b": lambda: some([bytes([at % 29]) * 3 for at in numbers], pa.binary()),
@@ -150,7 +138,10 @@ def rows(indices: list[Index], start: int, stop: int) -> pa.Table:
     columns |= {name: made[name]() for name in names}
     table = pa.table(columns)
     if "g" in columns:
-        said = {"ARROW:extension:name": "geoarrow.point", "ARROW:extension:metadata": "{}"}
+        said: dict[bytes | str, bytes | str] = {
+            "ARROW:extension:name": "geoarrow.point",
+            "ARROW:extension:metadata": "{}",
+        }
         at = table.schema.get_field_index("g")
         table = table.cast(table.schema.set(at, table.schema.field(at).with_metadata(said)))
     return table
@@ -180,9 +171,9 @@ def _write(lance: Any, place: str, indices: list[Index], history: str, **options
             failed.append(error)
     if len(failed) == len(indices):
         raise failed[0]
-    grown = (
+    grown: tuple[Callable[[], Any], ...] = (
         lambda: lance.write_dataset(rows(indices, 2 * size, 3 * size), place, mode="append"),
-        lambda: lance.dataset(place).optimize.optimize_indices(),
+        lambda: lance.dataset(place).optimize.optimize_indices(),  # noqa: PLW0108  # opens it then
         lambda: lance.dataset(place).delete("id % 13 = 5"),
         lambda: lance.dataset(place).optimize.compact_files(target_rows_per_fragment=2 * size),
         lambda: lance.write_dataset(rows(indices, 3 * size, 3 * size + 20), place, mode="append"),
@@ -212,8 +203,8 @@ def write_all(folder: Path, only: list[str]) -> None:
         place = folder / f"{name}-{title}"
         if only and place.name not in only:
             continue
-        if name in ("json", "json_bitmap"):
-            given = {"data_storage_version": "2.2"}
+        if name.startswith("json"):
+            given["data_storage_version"] = "2.2"
         try:
             _write(lance, str(place), CASES[name], history, **given)
         except BaseException as error:  # also panics: this release does not have it
@@ -243,11 +234,13 @@ def main() -> None:
                 libraries = given.installed / release
             else:
                 install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-                subprocess.run([*install, "--target", place, f"pylance=={release}"], check=True)
+                subprocess.run(  # noqa: S603  # our own arguments
+                    [*install, "--target", place, f"pylance=={release}"], check=True
+                )
             out.mkdir(parents=True, exist_ok=True)
             environment = {**os.environ, "PYTHONPATH": str(libraries), "RUST_BACKTRACE": "0"}
             command = [sys.executable, __file__, str(out), "--write", "--cases", *given.cases]
-            subprocess.run(command, check=True, env=environment)
+            subprocess.run(command, check=True, env=environment)  # noqa: S603  # our own arguments
             print(f"{release}: {len(list(out.iterdir()))} datasets", flush=True)
 
 

@@ -97,7 +97,7 @@ def open_reader(
     if isinstance(profile, LegacyProfile):
         from glaive.file.legacy.reader import LegacyFile
 
-        return LegacyFile(reader, tail, profile)  # whose size Lance up to 13 told wrong
+        return LegacyFile(reader, tail, profile)  # manifests of Lance up to 13 have another size
     if verify == "always":
         check_size(size, reader.size, reader.path)
     if verify != "never":

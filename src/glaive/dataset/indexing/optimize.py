@@ -19,10 +19,12 @@ from glaive.dataset.indexing.task import IndexTask
 from glaive.dataset.indexing.update_tasks import ExtendTask, MergeTask
 from glaive.dataset.tasks import LOCAL, Job, cut_evenly
 from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.index.segment import Segment
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
+from glaive.table.index_coverage import holds_addresses
 from glaive.table.operations.create_index import CreateIndex
 from glaive.types import integer_of
 
@@ -104,7 +106,8 @@ def optimize_indices(
     for index in indices.values():
         if not (retrain or index.missing or _to_merge(index.segments, 0, count)):
             continue
-        if retrain or not any(segment.fragments for segment in index.segments):
+        is_empty = not any(segment.fragments for segment in index.segments)
+        if retrain or is_empty or _holds_ids(dataset, index):
             again.append(index)
         else:
             merge = _merge(dataset, index, count)
@@ -190,6 +193,12 @@ def _build_again(dataset: OpenedVersion, index: IndexSegments) -> IndexTask:
         parameters["recall"] = None if known is None else known.recall
     path = indexed_path(manifest, first)
     return IndexTask(manifest.version, path, kind.name, index.name, None, parameters)
+
+
+def _holds_ids(dataset: OpenedVersion, index: IndexSegments) -> bool:
+    """Whether a segment has ids of rows, as Lance up to 13 wrote where those built now do not."""
+    stable = dataset.manifest.uses(Feature.STABLE_ROW_IDS) and index.kind.stores_addresses
+    return stable and not all(holds_addresses(one.entry) for one in index.segments)
 
 
 def _has_graphs(index: IndexSegments) -> bool:

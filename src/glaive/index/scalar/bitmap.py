@@ -67,7 +67,7 @@ class Bitmap(IndexKind):
         file = out.create(LOOKUP, schema.with_metadata(lookup.schema.metadata))
         for key, data in _nulls(lookup, address_map).items():
             file.add_metadata({key: str(file.add_buffer(data))})
-        count, limit = 0, RowLimit(address_map, lookup.path)
+        count, has_null, limit = 0, False, RowLimit(address_map, lookup.path)
         for rows in lookup.windows(["keys", "bitmaps"], KEYS_AT_ONCE):
             lookup.check_present(rows["bitmaps"])
             sets: Any = rows["bitmaps"].to_pylist()
@@ -76,9 +76,11 @@ class Bitmap(IndexKind):
             keys = rows["keys"] if len(surviving) == len(remapped) else rows["keys"].take(surviving)
             bitmaps = pa.chunked_array([pa.array([remapped[at] for at in surviving], pa.binary())])
             file.write(pa.table([keys, bitmaps], schema=schema))
-            count += len(surviving)
+            count, has_null = count + len(surviving), has_null or bool(keys.null_count)
         metadata = {key: value for key, value in lookup.metadata.items() if key != NULLS}
-        file.add_metadata({**metadata, STATS: f'{{"num_bitmaps":{count}}}'})
+        if has_null or STATS in metadata:  # else a reader knows no nulls
+            metadata[STATS] = f'{{"num_bitmaps":{count}}}'
+        file.add_metadata(metadata)
         file.finish()
         return RebuiltSegment()
 
@@ -113,6 +115,11 @@ class Bitmap(IndexKind):
     ) -> BuiltSegment:
         """Join the sets of equal values; all encoded sets are in memory."""
         opened = [KeySets.open(segment.open(LOOKUP)) for segment in segments]
+        lost = next((keys for keys in opened if not keys.has_nulls), None)
+        if lost is not None:
+            raise UnsupportedFeatureError(
+                f"{lost.file.path}: an old writer may have lost nulls: build it again"
+            )
         batches = chain.from_iterable(keys.batches() for keys in opened)
         kind = _shared_type(opened)
         if source is None:

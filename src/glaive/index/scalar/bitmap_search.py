@@ -37,8 +37,9 @@ class OpenedBitmap(ScalarIndex):
         return self._keys.nbytes
 
     def answers(self, query: IndexQuery) -> bool:
-        """Whether it is a condition on values of this type."""
-        return self._keys.accepts(query)
+        """Whether it is a condition on values of this type; nulls may be unknown."""
+        is_known = self._keys.has_nulls or not isinstance(query, IsNull)
+        return is_known and self._keys.accepts(query)
 
     def estimate(self, query: IndexQuery) -> int:
         """Rows of the keys that pass, by the bytes of their sets."""
@@ -46,10 +47,12 @@ class OpenedBitmap(ScalarIndex):
         return self._keys.estimate(self._keys.select(condition))
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
-        """Find rows, exactly. One read of the sets, unless they are in memory."""
+        """Find rows, exactly unless nulls are unknown. One read of the sets at most."""
         condition: Any = query
         rows = self._keys.rows(self._keys.select(condition))
-        return Candidates(rows, self._unknown(condition) if nulls else None, exact=True)
+        if not nulls:
+            return Candidates(rows, None, exact=True)
+        return Candidates(rows, self._unknown(condition), exact=self._keys.has_nulls)
 
     def _unknown(self, condition: Any) -> RowSet:
         """Rows for which a condition is null."""

@@ -120,12 +120,18 @@ class KeySets:
         if keys[nulls:].null_count or (present[1:] < present[:-1]).any():
             # As pylance up to 10 writes them: in the order of a hash table.
             order = _ascending(keys)
-            keys = keys.take(pa.array(order))
-            sets = None if sets is None else sets.take(pa.array(order))
+            at: Any = pa.array(order)
+            keys = keys.take(at)
+            sets = None if sets is None else sets.take(at)
             present = sort_keys(keys[nulls:])
         if nulls > 1 or (present[1:] == present[:-1]).any():
             raise file.corrupt_column("keys", "each key once", "some several times")
         return cls(file, keys, present, sets, order, keep=keep)
+
+    @property
+    def has_nulls(self) -> bool:
+        """Whether all rows that are null are there: Lance up to 0.29 lost them in compactions."""
+        return bool(self.keys.null_count) or STATS in self.file.metadata
 
     @property
     def nbytes(self) -> int:

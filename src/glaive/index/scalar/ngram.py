@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
@@ -53,7 +54,7 @@ class NGram(IndexKind):
     ) -> RebuiltSegment | None:
         """Rebuild the sets; trigrams without surviving rows keep an empty set."""
         file = segment.open(POSTINGS)
-        file.check(tokens=pa.uint32(), posting_list=pa.binary())
+        _check_columns(file)
         names = ["tokens", "posting_list"]
         schema = pa.schema([file.schema.field(name) for name in names])
         rebuilt = out.create(POSTINGS, schema.with_metadata(file.schema.metadata))
@@ -144,8 +145,17 @@ def _union(parts: Sequence[bytes]) -> bytes:
 _TREEMAPS = SetFormat(_encode, _union)
 
 
-def _tokens_of(file: IndexFile) -> UInt32s:
+def _check_columns(file: IndexFile) -> None:
+    if "tokens" in file.schema.names and file.schema.field("tokens").type == pa.string():
+        raise UnsupportedFeatureError(
+            f"{file.path}: trigrams as texts, as Lance up to 0.24 wrote them, are not read: create "
+            "the index again"
+        )
     file.check(tokens=pa.uint32(), posting_list=pa.binary())
+
+
+def _tokens_of(file: IndexFile) -> UInt32s:
+    _check_columns(file)
     column = file.read(["tokens"])["tokens"]
     file.check_present(column)
     tokens = column.to_numpy()
