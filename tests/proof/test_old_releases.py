@@ -108,7 +108,7 @@ def check_nearest(case: str, at: str, lib: Any = glaive) -> None:
         near: dict[str, Any] = {"column": column, "q": point, "k": 10}
         asked: list[dict[str, Any]] = [
             {"metric": metric(case), "use_index": False},
-            {"metric": metric(case), "nprobes": 50, "refine_factor": 30, "ef": 300},
+            {"metric": metric(case), "nprobes": 50, "refine_factor": 100, "ef": 1000},
             {"nprobes": 50},
         ]
         exact, refined, rough = (
