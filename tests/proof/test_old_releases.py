@@ -44,6 +44,9 @@ FILTERS = {
 }  # fmt: skip
 """Conditions by the column that is indexed."""
 
+MISPLACED = ("0.16.0", "0.18.2", "0.20.0")
+"""Releases whose compactions misplaced rows of bitmaps; pylance finds the same wrong rows."""
+
 WORDS = ["fox", "quick", "tail dog", "naive", "naïve", "foxes", "nothing"]
 
 STEPS: dict[str, Callable[[Any, str, pa.Table], object]] = {
@@ -146,6 +149,8 @@ def life(lib: Any, case: str, at: str, check: Callable[[], None] | None = None) 
 )
 def test_old_indices_answer_and_are_changed(place: Path, tmp_path: Path) -> None:
     case = place.name.partition("-")[0]
+    if case == "bitmap" and "built" not in place.name and place.parent.name in MISPLACED:
+        pytest.skip("bitmaps that this release compacted have nulls in the places of other rows")
     at, theirs = str(tmp_path / "t"), str(tmp_path / "theirs")
     shutil.copytree(place, at)
     shutil.copytree(place, theirs)
