@@ -1035,6 +1035,8 @@ TYPES = [
             ("d32", ("Date64", "Int32", "Timestamp(Millisecond, None)")),
             ("t32", ("Time64(Nanosecond)",)),
             ("i64", ("Duration(Second)",)),
+            ("vec", ("List(Float32)", "FixedSizeList(2 x Float16)")),
+            ("ll", ("List(List(nullable Float64))",)),
         )
         for kind in kinds
     ),

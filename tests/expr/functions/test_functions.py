@@ -18,6 +18,7 @@ from tests.expr.functions.calls import evaluate
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.errors import CorruptFileError, FilterError, MissingDependencyError
 from glaive.expr.functions import library
+from glaive.expr.functions.arrow_types import named_type, type_name
 from glaive.expr.functions.registry import find, functions
 
 LONG = pytest.mark.nightly(reason="searches eight billion characters")
@@ -141,6 +142,57 @@ def test_types_that_arrow_does_not_have_are_no_types_of_a_cast(kind: str) -> Non
             values(f"{call}(n, '{kind}')", n=[1, 2])
         assert len(str(refused.value)) < 1000
     assert values("arrow_cast(n, 'Decimal128(38, 3)')", n=[2000]) == [2000]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("FixedSizeList(4, Float32)", pa.list_(pa.float32(), 4)),
+        ("FixedSizeList(4 x nullable Float32)", pa.list_(pa.float32(), 4)),
+        ("FixedSizeList( 4x Int8)", None),
+        ("FixedSizeList(Float32, 4)", None),
+        ("FixedSizeList(0, Int8)", None),
+        ("List(nullable Int64)", pa.list_(pa.int64())),
+        ("List(non-null Int64)", pa.list_(pa.field("item", pa.int64(), False))),
+        ("List (Int64, field: 'x')", pa.list_(pa.field("x", pa.int64()))),
+        ("List(FixedSizeList(4, Float32))", pa.list_(pa.list_(pa.float32(), 4))),
+        ("LargeList(Dictionary(Int8, Utf8))", pa.large_list(pa.dictionary(pa.int8(), pa.utf8()))),
+        ("List(Int64", None),
+        ("List(Int64))", None),
+        ("List()", None),
+        ("list(Int64)", None),
+        ('Struct("a": Int64)', pa.struct([("a", pa.int64())])),
+        (
+            'Struct("a b": nullable Int64,"c": List(Struct("d": Timestamp(ns, "UTC"))))',
+            pa.struct(
+                [
+                    ("a b", pa.int64()),
+                    ("c", pa.list_(pa.struct([("d", pa.timestamp("ns", "UTC"))]))),
+                ]
+            ),
+        ),
+        ('Struct("a": non-null Int64,)', pa.struct([pa.field("a", pa.int64(), False)])),
+        ("Struct()", pa.struct([])),
+        ('Struct("": Int64)', None),
+        ("Struct(a: Int64)", None),
+        ('Struct("a" Int64)', None),
+        (
+            'Map("entries": non-null Struct("key": non-null Utf8, "value": Int8), unsorted)',
+            pa.map_(pa.utf8(), pa.int8()),
+        ),
+        ("Map(Utf8, Int8)", None),
+        ("Timestamp(ms)", pa.timestamp("ms")),
+        ('Timestamp(Second, Some("Europe/Berlin"))', pa.timestamp("s", "Europe/Berlin")),
+        ("Int64, Int64", None),
+    ],
+)
+def test_names_of_nested_types_are_read(name: str, kind: pa.DataType | None) -> None:
+    if kind is None:
+        with pytest.raises(FilterError, match="unknown type"):
+            named_type(name)
+    else:
+        assert named_type(name).equals(kind)
+        assert named_type(type_name(kind)).equals(kind) or "field:" in name
 
 
 @pytest.mark.parametrize(

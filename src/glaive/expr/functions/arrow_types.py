@@ -91,8 +91,8 @@ def _field_name(field: Any) -> str:
     return f'"{field.name}": {"" if field.nullable else "non-null "}{type_name(field.type)}'
 
 
-_CALLED = re.compile(r"\s*(\w+)\s*\((.*)\)\s*$", re.DOTALL)
-_ZONE = re.compile(r'(?:Some\(\s*)?"([^"]*)"\s*\)?$')
+# Words, quoted names and signs; a character that is none of these is a token that nothing expects.
+_TOKEN = re.compile(r"""\"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s()",:']+|\S""", re.DOTALL)
 
 
 def named_type(name: str) -> Any:
@@ -105,71 +105,142 @@ def named_type(name: str) -> Any:
     """
     if name.count("(") > MAX_NESTING:
         raise FilterError(f"the type {name:.60}… is nested deeper than {MAX_NESTING} levels")
-    plain = _PLAIN.get(name.strip())
-    if plain is not None:
-        return plain
-    match = _CALLED.match(name)
     try:
-        data_type = _built(match[1], match[2]) if match is not None else None
-    except (ValueError, KeyError, IndexError, TypeError, pa.ArrowException):
-        data_type = None
-    if data_type is None:
+        reader = _NameReader(name)
+        data_type = reader.type()
+        reader.end()
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError, pa.ArrowException):
         raise FilterError(
             f"unknown type {name!r:.100}; there are {', '.join(_PLAIN)}, Timestamp(Second, None), "
             'Timestamp(Microsecond, Some("UTC")), Time64(Nanosecond), Duration(Second), '
-            "Decimal128(10, 2), FixedSizeBinary(16), List(Int64), Dictionary(Int32, Utf8)"
-        )
+            "Decimal128(10, 2), FixedSizeBinary(16), List(Int64), FixedSizeList(4 x Float32), "
+            'Struct("a": Int64, "b": Utf8), Dictionary(Int32, Utf8)'
+        ) from None
     return data_type
 
 
-def _built(name: str, inside: str) -> Any:  # noqa: PLR0911  # A table of types.
-    parts = [part.strip() for part in inside.split(",", 1)]
-    match name:
-        case "Timestamp":
-            zone = None if parts[1:] in ([], ["None"]) else _zone(parts[1])
-            return pa.timestamp(_UNITS[parts[0]], zone)
-        case "Time32":
-            return pa.time32(_UNITS[parts[0]])
-        case "Time64":
-            return pa.time64(_UNITS[parts[0]])
-        case "Duration":
-            return pa.duration(_UNITS[parts[0]])
-        case "Decimal128":
-            return decimal_type(128, int(parts[0]), int(parts[1]))
-        case "Decimal256":
-            return decimal_type(256, int(parts[0]), int(parts[1]))
-        case "FixedSizeBinary":
-            return pa.binary(_width(parts[0]))
-        case "List":
-            return pa.list_(pa.field("item", named_type(inside)))
-        case "LargeList":
-            return pa.large_list(pa.field("item", named_type(inside)))
-        case "Dictionary":
-            return pa.dictionary(named_type(parts[0]), _dictionary_values(parts[1]))
-    return None
+class _NameReader:
+    """Reads the name of a type, token by token; a token that does not fit is a ``ValueError``."""
 
+    def __init__(self, name: str) -> None:
+        self._tokens = _TOKEN.findall(name)[::-1]
 
-def _width(text: str) -> int:
-    """Bytes of a value; a negative number would be any number of them."""
-    width = int(text)
-    if not 0 <= width <= MAX_WIDTH:
-        raise ValueError(text)
-    return width
+    def end(self) -> None:
+        if self._tokens:
+            raise ValueError(self._tokens[-1])
 
+    def type(self) -> Any:
+        word = self._tokens.pop()
+        if word in _PLAIN:
+            return _PLAIN[word]
+        self._expect("(")
+        data_type = self._called(word)
+        self._expect(")")
+        return data_type
 
-def _dictionary_values(text: str) -> Any:
-    """The type of a dictionary's values: Arrow has no casts to dictionaries of nested ones."""
-    values = named_type(text)
-    if is_kind.is_dictionary(values) or is_kind.is_nested(values):
-        raise ValueError(text)
-    return values
+    def _called(self, word: str) -> Any:  # noqa: PLR0911  # A table of types.
+        match word:
+            case "Timestamp":
+                return pa.timestamp(self._unit(), self._zone())
+            case "Time32":
+                return pa.time32(self._unit())
+            case "Time64":
+                return pa.time64(self._unit())
+            case "Duration":
+                return pa.duration(self._unit())
+            case "Decimal128" | "Decimal256":
+                precision = self._number()
+                self._expect(",")
+                return decimal_type(int(word[-3:]), precision, self._number())
+            case "FixedSizeBinary":
+                return pa.binary(self._number(0))
+            case "List":
+                return pa.list_(self._item())
+            case "LargeList":
+                return pa.large_list(self._item())
+            case "FixedSizeList":
+                size = self._number(1)
+                if not self._skip("x"):
+                    self._expect(",")
+                return pa.list_(self._item(), size)
+            case "Struct":
+                return pa.struct(self._members())
+            case "Map":
+                (pairs,) = self._members(1)
+                ordered = self._tokens.pop()
+                return pa.map_(*pairs.type, keys_sorted=("unsorted", "sorted").index(ordered) == 1)
+            case "Dictionary":
+                indices = self.type()
+                self._expect(",")
+                return pa.dictionary(indices, self._dictionary_values())
+        raise ValueError(word)
 
+    def _members(self, limit: int | None = None) -> list[Any]:
+        fields: list[Any] = []
+        while self._tokens[-1] != ")" and len(fields) != limit:
+            name = self._quoted('"')
+            self._expect(":")
+            fields.append(self._field(name))
+            if not self._skip(","):
+                break
+        return fields
 
-def _zone(text: str) -> str:
-    match = _ZONE.match(text)
-    if match is None:
-        raise ValueError(text)
-    return match[1]
+    def _item(self) -> Any:
+        field = self._field("item")
+        if not self._skip(","):
+            return field
+        self._expect("field")
+        self._expect(":")
+        return field.with_name(self._quoted("'"))
+
+    def _field(self, name: str) -> Any:
+        required = self._skip("non-null")
+        if not required:
+            self._skip("nullable")
+        return pa.field(name, self.type(), not required)
+
+    def _dictionary_values(self) -> Any:
+        """The type of a dictionary's values: Arrow has no casts to dictionaries of nested ones."""
+        values = self.type()
+        if is_kind.is_dictionary(values) or is_kind.is_nested(values):
+            raise ValueError(str(values))
+        return values
+
+    def _unit(self) -> str:
+        return _UNITS[self._tokens.pop()]
+
+    def _zone(self) -> str | None:
+        if not self._skip(",") or self._skip("None"):
+            return None
+        if not self._skip("Some"):
+            return self._quoted('"')
+        self._expect("(")
+        zone = self._quoted('"')
+        self._expect(")")
+        return zone
+
+    def _number(self, least: int | None = None) -> int:
+        """A number; below ``least``, Arrow would take it for any width."""
+        number = int(self._tokens.pop())
+        if least is not None and not least <= number <= MAX_WIDTH:
+            raise ValueError(number)
+        return number
+
+    def _quoted(self, mark: str) -> str:
+        token: str = self._tokens.pop()
+        if len(token) < 3 or token[0] != mark:
+            raise ValueError(token)
+        return token[1:-1]
+
+    def _skip(self, word: str) -> bool:
+        found = bool(self._tokens) and self._tokens[-1] == word
+        if found:
+            self._tokens.pop()
+        return found
+
+    def _expect(self, word: str) -> None:
+        if not self._skip(word):
+            raise ValueError(word)
 
 
 def _typeof_types(call: Call) -> Types:
