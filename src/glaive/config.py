@@ -10,7 +10,14 @@ from typing import Final
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 
-__all__ = ["MOST_IMPLIED", "USUAL_RATIO", "Settings", "memory_size", "settings"]
+__all__ = [
+    "MOST_IMPLIED",
+    "USUAL_RATIO",
+    "Settings",
+    "default_batch_size",
+    "memory_size",
+    "settings",
+]
 
 USUAL_RATIO: Final = 64
 """Times its size in a file up to which data may decode to any number of bytes.
@@ -58,6 +65,16 @@ def memory_size(name: str, given: object) -> int:
             f"'512MiB', found {given!r}"
         )
     return int(size)
+
+
+def default_batch_size() -> int:
+    """Return the rows per batch of scans without ``batch_size``.
+
+    ``LANCE_DEFAULT_BATCH_SIZE`` is looked up for each scan, as pylance does. Text that is no
+    positive integer counts as unset.
+    """
+    text = os.environ.get("LANCE_DEFAULT_BATCH_SIZE", "")
+    return (int(text) if re.fullmatch(r"[0-9]{1,18}", text) else 0) or 8192
 
 
 def _default_memory_limit() -> int:

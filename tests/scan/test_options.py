@@ -19,13 +19,43 @@ from glaive.dataset.fragments.fragment import LanceFragment
 from glaive.errors import GlaiveError, OptionError, UnsupportedFeatureError
 from glaive.query import MultiMatchQuery
 from glaive.scan.keywords import FragmentScanKeywords, HeadKeywords, ScanKeywords
-from glaive.scan.options import DEFAULT_BATCH_SIZE, ScanOptions
+from glaive.scan.options import ScanOptions
 from glaive.scan.run.compare import ColumnOrdering
 
 
 def test_none_means_the_default() -> None:
     assert ScanOptions.of(limit=None, batch_size=None, filter=None, nearest=None) == ScanOptions()
-    assert ScanOptions().batch_size == DEFAULT_BATCH_SIZE == 8192
+    assert ScanOptions().batch_size == 8192
+
+
+@pytest.mark.parametrize(
+    ("said", "rows"),
+    [("30", [30, 30, 30, 10]), ("60", [60, 40]), *((text, [100]) for text in ("", "0", "-5", "x"))],
+)
+def test_rows_per_batch_that_nobody_gave_are_those_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, rows: list[int]
+) -> None:
+    dataset = glaive.write_dataset(pa.table({"k": range(100)}), tmp_path / "d")
+    monkeypatch.setenv("LANCE_DEFAULT_BATCH_SIZE", said)
+    calls: list[int] = []
+
+    @glaive.batch_udf(output_schema=pa.schema([("new", pa.int64())]))
+    def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        calls.append(batch.num_rows)
+        return pa.record_batch({"new": batch["k"]})
+
+    fragment = dataset.get_fragment(0)
+    assert fragment is not None
+    for batches in (
+        dataset.to_batches(),
+        dataset.scanner(strict_batch_size=True, batch_size=None).to_reader(),
+        dataset.to_batches(filter="k >= 0"),
+        fragment.to_batches(),
+    ):
+        assert [batch.num_rows for batch in batches] == rows
+    assert [batch.num_rows for batch in dataset.to_batches(batch_size=50)] == [50, 50]
+    dataset.add_columns(doubled, read_columns=["k"])
+    assert calls == rows
 
 
 def test_whole_numbers_of_any_kind_are_taken() -> None:
@@ -135,7 +165,8 @@ def test_signatures_show_every_option(kind: type, method: str) -> None:
     shown = inspect.signature(getattr(kind, method)).parameters
     named = {field.name for field in dataclasses.fields(ScanOptions)}
     assert named | {"nearest", "full_text_query", "prefilter"} <= shown.keys()
-    assert shown["batch_size"].default == DEFAULT_BATCH_SIZE
+    assert shown["batch_size"].default is None
+    assert shown["scan_in_order"].default is True
 
 
 def test_keywords_of_scans_are_the_options_there_are() -> None:

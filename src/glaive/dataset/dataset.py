@@ -745,7 +745,7 @@ class LanceDataset(ArrowNamed):
         reader_schema
             Schema of rows that have none.
         batch_size
-            Maximum rows per call of a function; default: 8192.
+            Maximum rows per call of a function; default: ``LANCE_DEFAULT_BATCH_SIZE``, or 8192.
         progress
             Show the rows on a line of the terminal, if there is one.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import wraps
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
@@ -78,7 +78,7 @@ class HeadKeywords(ScanKeywords, total=False):
 
 
 _BY_NAME = ("limit", "offset", *ScanKeywords.__annotations__)
-_DEFAULTS = {field.name: field.default for field in fields(ScanOptions)}
+_DEFAULTS = {f.name: None if f.default is MISSING else f.default for f in fields(ScanOptions)}
 
 
 def shows_options(*positional: str) -> Callable[[F], F]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from glaive.config import default_batch_size
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, OptionRangeError, UnsupportedFeatureError
 from glaive.scan.projection import BlobHandling, Columns, column_names
@@ -19,10 +20,7 @@ if TYPE_CHECKING:  # a first scan without search and order loads none of these
     from glaive.scan.nearest.options import NearestOptions
     from glaive.scan.run.compare import ColumnOrdering
 
-__all__ = ["DEFAULT_BATCH_SIZE", "TO_WRITE_AGAIN", "ScanOptions"]
-
-DEFAULT_BATCH_SIZE = 8192
-"""Rows per batch."""
+__all__ = ["TO_WRITE_AGAIN", "ScanOptions"]
 
 _ROW_ADDRESSES = "a filter chooses rows by their addresses: filter='_rowaddr IN (0, 7)'"
 _REFUSED = {
@@ -52,7 +50,8 @@ class ScanOptions:
         Columns to sort by: names, or :class:`glaive.ColumnOrdering`. Equal rows stay in the
         order of the dataset. With ``limit``, memory holds so many rows, else the result.
     batch_size
-        Rows per batch, at most; batches end where fragments end.
+        Rows per batch, at most; batches end where fragments end. By default
+        ``LANCE_DEFAULT_BATCH_SIZE``, or 8192.
     batch_size_bytes
         Bytes per batch, at most and about.
     strict_batch_size
@@ -116,7 +115,7 @@ class ScanOptions:
     limit: int | None = None
     offset: int = 0
     order_by: tuple[ColumnOrdering, ...] = ()
-    batch_size: int = DEFAULT_BATCH_SIZE
+    batch_size: int = field(default_factory=default_batch_size)
     batch_size_bytes: int | None = None
     strict_batch_size: bool = False
     batch_readahead: int | None = None

@@ -15,6 +15,7 @@ import pyarrow as pa
 from glaive.arrow.capacity import batch_parts
 from glaive.arrow.own_memory import own_rows
 from glaive.arrow.utf8 import refuse_half_characters
+from glaive.config import default_batch_size
 from glaive.dataclass import dataclass
 from glaive.dataset.columns.added_files import AddedFiles
 from glaive.dataset.columns.checkpoint_folder import CheckpointFolder
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnsTask", "add_columns", "commit_columns", "make_columns"]
 
-_UDF_BATCH: Final = 8192
 _SYSTEM: Final = (ROW_ID, ROW_ADDRESS)
 
 
@@ -305,7 +305,7 @@ def _function(
     wanted = manifest.schema.names if read_columns is None else list(read_columns)
     system = tuple(name for name in _SYSTEM if name in wanted)
     view = view_of(snapshot, [name for name in wanted if name not in _SYSTEM], blobs="values")
-    window = batch_size or _UDF_BATCH
+    window = batch_size or default_batch_size()
 
     def batches(position: int) -> Batches:
         return live_batches(snapshot, view, position, system, window)
