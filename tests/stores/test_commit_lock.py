@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,12 +14,12 @@ import pytest
 from tests.distant import DISTANT
 
 import glaive
-from glaive.errors import CommitConflictError, CommitContentionError, OptionError, StoreError
+from glaive.errors import CommitConflictError, CommitError, OptionError, StoreError
 from glaive.format.paths import manifest_path
 from glaive.io.store import BytesLike, PutMode
 from glaive.io.wrapped import WrappedStore
 from glaive.table.load import open_version
-from glaive.table.root import guarded, lock_of, open_beside, open_root, register_of
+from glaive.table.root import CommitLock, guarded, lock_of, open_beside, open_root, register_of
 
 from .server import Server
 
@@ -140,23 +140,48 @@ def test_a_lock_may_say_that_another_was_first(tmp_path: Path) -> None:
     assert (made.version, made.count_rows()) == (2, 6)
 
 
-def test_a_lock_that_never_comes_ends_the_retries(tmp_path: Path) -> None:
-    def lock(_: int) -> AbstractContextManager[None]:
-        raise CommitConflictError("somebody else holds the lock")
+MADE = "The version was made, and others see it: do not repeat the change."
+NOT_MADE = "The version was not made"
+
+
+CHANGES: dict[str, Callable[[Path, CommitLock], object]] = {
+    "create": lambda place, lock: glaive.write_dataset(ROWS, place / "new", commit_lock=lock),
+    "append": lambda place, lock: glaive.write_dataset(
+        ROWS, place / "t", mode="append", commit_lock=lock
+    ),
+    "delete": lambda place, lock: glaive.dataset(place / "t", commit_lock=lock).delete("id = 1"),
+    "add": lambda place, lock: glaive.dataset(place / "t", commit_lock=lock).add_columns(
+        {"x": "1"}
+    ),
+    "restore": lambda place, lock: glaive.dataset(place / "t", commit_lock=lock).restore(),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "ends"),
+    [
+        *((name, TimeoutError("who?"), ends) for name in CHANGES for ends in (False, True)),
+        *((name, CommitConflictError("who?"), True) for name in CHANGES),
+        *((name, CommitConflictError("who?"), False) for name in ("create", "append")),
+        ("append", KeyError(1), False),
+    ],
+)
+def test_an_error_of_a_lock_is_named_by_the_one_of_the_commit(
+    name: str, error: Exception, ends: bool, tmp_path: Path
+) -> None:
+    @contextmanager
+    def lock(_: int) -> Iterator[None]:
+        if ends:
+            yield
+        raise error
 
     glaive.write_dataset(ROWS, tmp_path / "t")
-    with pytest.raises(CommitContentionError):
-        glaive.write_dataset(ROWS, tmp_path / "t", mode="append", commit_lock=lock)
-    assert glaive.dataset(tmp_path / "t").version == 1
-
-
-def test_what_else_a_lock_raises_ends_the_commit(tmp_path: Path) -> None:
-    def lock(_: int) -> AbstractContextManager[None]:
-        raise TimeoutError("no lock today")
-
-    with pytest.raises(TimeoutError, match="no lock today"):
-        glaive.write_dataset(ROWS, tmp_path / "t", commit_lock=lock)
-    assert not list((tmp_path / "t").glob("_versions/*.manifest"))
+    with pytest.raises(CommitError, match=f"raised {type(error).__name__} for version") as raised:
+        CHANGES[name](tmp_path, lock)
+    assert isinstance(raised.value, OSError)
+    assert (MADE if ends else NOT_MADE) in str(raised.value)
+    assert str(error) in str(raised.value)
+    assert len(list(tmp_path.glob("*/_versions/*.manifest"))) == 1 + ends
 
 
 class Refusing(WrappedStore):

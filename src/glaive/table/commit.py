@@ -55,6 +55,7 @@ from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
 from glaive.table.put_manifest import emit_committed, put_manifest, unknown_until_read
 from glaive.table.registry import read_operation
 from glaive.table.replaced import check_not_replaced, is_same, replaced
+from glaive.table.root import lock_of
 from glaive.table.version_hint import write_hint
 from glaive.table.versions import (
     has_its_name,
@@ -159,7 +160,13 @@ class _Commit:
                 self.store.put_new(transaction_path(name), [encoded])
             written = name
             version = draft.wire.version
-            manifest = self._put(draft, encoded, complete=complete)
+            refusal: CommitConflictError | None = None
+            try:
+                manifest = self._put(draft, encoded, complete=complete)
+            except CommitConflictError as error:
+                if lock_of(self.store) is None:
+                    raise
+                manifest, refusal = None, error
             if manifest is not None:
                 self._clean_up(manifest)
                 return manifest
@@ -168,19 +175,23 @@ class _Commit:
             if attempt < options.max_retries and not late:
                 _wait(attempt, took)
             with unknown_until_read(self.store, version):  # also after the last attempt
-                done = None if options.detached else self._catch_up(version, version)
+                reach = version if refusal is None else version - 1
+                done = None if options.detached else self._catch_up(version, reach)
             if done is not None:
                 return done
-            if late:
-                raise CommitContentionError(
-                    f"other writers of {self.store.uri} were first {attempt + 1} times in "
-                    f"{options.timeout:g} s. There is no conflict: repeat the commit, or allow "
-                    "more time (commit_timeout)."
-                )
+            if late or attempt == options.max_retries:
+                break
+        within, remedy = "", "more retries"
+        if late:
+            within, remedy = f" in {options.timeout:g} s", "more time (commit_timeout)"
+        if refusal is not None:
+            raise CommitContentionError(
+                f"after {attempt + 1} attempts{within}, {refusal} Or allow {remedy}."
+            ) from refusal
         raise CommitContentionError(
-            f"other writers of {self.store.uri} were first {options.max_retries + 1} times; the "
+            f"other writers of {self.store.uri} were first {attempt + 1} times{within}; the "
             f"newest version is {self.base.version if self.base else 0}. There is no conflict: "
-            "repeat the commit, or allow more retries."
+            f"repeat the commit, or allow {remedy}."
         )
 
     def _put(self, draft: Draft, encoded: bytes, *, complete: bool) -> Manifest | None:

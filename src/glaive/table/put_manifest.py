@@ -42,16 +42,17 @@ def put_manifest(
     """Commit a version; ``False`` if another writer was first. One request; two with a lock.
 
     A lost response is no failure: if the request fails but the version exists with transaction
-    ``uuid``, it was committed. A commit lock raises ``CommitConflictError`` if another writer was
-    first; other exceptions abort the commit. A failed request does, whatever the lock makes of it.
+    ``uuid``, it was committed. A failed request aborts the commit, whatever the lock makes of it.
 
     Raises
     ------
     StoreError
         The store failed, and the version was not committed.
+    CommitConflictError
+        The commit lock raised it to say that another writer was first.
     CommitError
-        The store failed, and whether the version was or will be committed is unknown; or, with
-        ``fsync``, it was, but may not be on disk.
+        The commit lock raised another exception. Or the store failed, and whether the version was
+        or will be committed is unknown; or, with ``fsync``, it was, but may not be on disk.
     """
     lock = lock_of(store)
     failure: BaseException | None = None
@@ -63,16 +64,28 @@ def put_manifest(
             except BaseException as error:
                 failure = error
                 raise
-    except CommitConflictError as error:
-        if lock is None:
-            raise
-        if failure in (None, error):
-            return False
-    if failure is not None:  # the lock made nothing of it, or a conflict
+    except Exception as error:
+        if failure is None:
+            raise _lock_failed(store, version, error, made=made) from error
+    if failure is not None:  # whatever the lock made of it
         raise failure
     if made:
         emit(FILES, mode="create", type="manifest", path=manifest_path(version, scheme))
     return made
+
+
+def _lock_failed(store: ObjectStore, version: int, error: Exception, *, made: bool) -> CommitError:
+    """The error for an exception of the commit lock itself."""
+    remedy = (
+        "The version was made, and others see it: do not repeat the change."
+        if made
+        else "The version was not made: repeat the change when the lock is free."
+    )
+    conflict = isinstance(error, CommitConflictError) and not made
+    return (CommitConflictError if conflict else CommitError)(
+        f"the commit lock of {store.uri} raised {type(error).__name__} for version {version}: "
+        f"{error}. {remedy}"
+    )
 
 
 def _put(
