@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from glaive.index.source import IndexSource
 from glaive.named_tuple import NamedTuple
 
 __all__ = [
+    "PARAMETERS",
     "BuiltSegment",
     "Candidates",
     "IndexKind",
@@ -31,6 +32,30 @@ __all__ = [
 ]
 
 Entry = table_pb2.IndexMetadata
+
+_OF_VECTORS: Final = (
+    "accelerator index_file_version ivf_centroids ivf_centroids_file max_iters metric metric_type "
+    "num_bits num_partitions num_sub_vectors pq_codebook precomputed_partitions rabitq_model "
+    "rotation_type sample_rate skip_transpose sq_bounds target_partition_size train "
+    "m max_level ef_construction "
+)
+_OF_BUILDING: Final = (  # how a vector index is built in pylance, not which
+    "filter_nan implementation index_cache_size one_pass_ivfpq progress_callback "
+    "shuffle_partition_batches shuffle_partition_concurrency storage_options "
+    "streaming_coreset_rate streaming_refine_passes streaming_sample_rate use_torch "
+)
+_OF_TEXTS: Final = (
+    "analyzer ascii_folding base_tokenizer block_size custom_stop_words document_granularity "
+    "format_version index_operators language lower_case max_ngram_length max_token_length "
+    "min_ngram_length num_workers prefix_only preserve_original remove_stop_words "
+    "split_identifiers split_on_numerics stem with_position "
+)
+_OF_SCALARS: Final = (
+    "num_bands num_hashes number_of_items page_size path probability rows_per_zone shingle_size "
+    "target_index_type tokenizer zone_size"
+)
+PARAMETERS: Final = frozenset((_OF_VECTORS + _OF_BUILDING + _OF_TEXTS + _OF_SCALARS).split())
+"""Names of parameters that some kind of index has: other kinds ignore them, as in pylance."""
 
 
 @dataclass(frozen=True, slots=True)

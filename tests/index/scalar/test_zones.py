@@ -182,9 +182,15 @@ def test_filters_have_the_size_for_their_probability(
         ("bitmap", {"a": 1}, "parameter 'a' of a BITMAP index: the kind has none"),
     ],
 )
-def test_wrong_parameters_are_named(
+def test_parameters_that_no_kind_has_and_wrong_ones_are_named(
     tmp_path: Path, kind: str, parameters: dict[str, Any], message: str
 ) -> None:
     path = write(tmp_path / "d", [pa.array([1])])
     with pytest.raises(OptionError, match=message):
         build(path, "x", kind, parameters)
+
+
+def test_parameters_of_other_kinds_of_indices_are_ignored(tmp_path: Path) -> None:
+    path = write(tmp_path / "d", [pa.array([1])])
+    for kind in ("zonemap", "bloomfilter", "btree", "bitmap"):
+        build(path, "x", kind, {"num_partitions": 0, "num_bands": "x"}, name=kind)

@@ -13,7 +13,7 @@ from tests.index.vector.sources import VERSION, ArraySource, clustered, lists_of
 
 from glaive.errors import OptionError
 from glaive.index.segment import SegmentWriter
-from glaive.index.vector.parameters import parse_parameters
+from glaive.index.vector.parameters import KINDS, parse_parameters
 from glaive.index.vector.vector_index import VectorIndex
 from glaive.io.uri import open_store
 
@@ -78,7 +78,6 @@ def test_a_target_or_a_number_changes_that() -> None:
         ("m:", {"index_type": "IVF_HNSW_FLAT", "m": 5000}),
         ("max_level", {"index_type": "IVF_HNSW_FLAT", "max_level": 0}),
         ("ef_construction", {"index_type": "IVF_HNSW_FLAT", "ef_construction": 1 << 20}),
-        ("m: no such parameter", {"m": 20}),
         ("num_subvectors: no such", {"num_subvectors": 4}),
         ("ivf_centroids", {"ivf_centroids": CENTROIDS[:, :3]}),
         ("ivf_centroids", {"ivf_centroids": CENTROIDS[0]}),
@@ -91,7 +90,6 @@ def test_a_target_or_a_number_changes_that() -> None:
                          "ivf_centroids": CENTROIDS}),
         ("pq_codebook", {"index_type": "IVF_PQ", "num_sub_vectors": 4,
                          "pq_codebook": np.ones((4, 256, 3))}),
-        ("pq_codebook", {"pq_codebook": np.ones((4, 256, 3))}),
         ("sq_bounds", {"sq_bounds": (0, 1), "ivf_centroids": CENTROIDS}),
         ("sq_bounds", {"index_type": "IVF_SQ", "sq_bounds": (0, 1)}),
         ("two numbers", {"index_type": "IVF_SQ", "sq_bounds": (1, 0), "ivf_centroids": CENTROIDS}),
@@ -108,6 +106,16 @@ def test_a_target_or_a_number_changes_that() -> None:
 def test_wrong_parameters_are_named(name: str, wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=name):
         parse_parameters({"index_type": "IVF_FLAT", **wrong}, FLOATS)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.endswith("RQ")])
+def test_parameters_of_other_kinds_of_indices_are_ignored(kind: str) -> None:
+    own = {"num_sub_vectors": 4} if kind.endswith("PQ") else {}
+    graph = {} if "HNSW" in kind else {"m": 0, "ef_construction": "x", "max_level": 3}
+    codes = {} if own else {"num_sub_vectors": 5, "pq_codebook": np.ones((4, 256, 3))}
+    texts = {"with_position": 3, "rows_per_zone": 1, "use_torch": True}
+    said = parse_parameters({"index_type": kind, **own, **graph, **codes, **texts}, FLOATS)
+    assert said == parse_parameters({"index_type": kind, **own}, FLOATS)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from glaive.errors import IndexKindError, OptionError
 from glaive.index.index_file import IndexFile
+from glaive.index.protocol import PARAMETERS
 
 __all__ = [
     "check_same_type",
@@ -24,13 +25,16 @@ __all__ = [
 
 
 def no_parameters(kind: str, parameters: Mapping[str, Any]) -> None:
-    """Raise an ``OptionError`` if there are parameters."""
+    """Raise an ``OptionError`` if there are parameters that no kind of index has."""
     known_parameters(kind, parameters, ())
 
 
 def known_parameters(kind: str, parameters: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Raise an ``OptionError`` if there are parameters that a kind does not have."""
-    unknown = sorted(set(parameters) - set(known))
+    """Raise an ``OptionError`` if there are parameters that no kind of index has.
+
+    Parameters of other kinds are ignored, as one set of them may be given to several kinds.
+    """
+    unknown = sorted(set(parameters).difference(known, PARAMETERS))
     if unknown:
         those = f"only {', '.join(known)}" if known else "none"
         raise OptionError(f"parameter {unknown[0]!r} of a {kind} index: the kind has {those}")

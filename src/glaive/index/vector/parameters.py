@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
 from glaive.errors import IndexKindError, OptionError, OptionRangeError
+from glaive.index.protocol import PARAMETERS
 from glaive.index.vector.accelerator import device_named
 from glaive.index.vector.matrices import check_finite, load_matrix, matrix_of
 from glaive.index.vector.metric import metric_named
@@ -34,13 +35,6 @@ _TARGET_ROWS: Final = {"FLAT": 4096, "SQ": 8192, "PQ": 8192, "RQ": 4096}
 _TARGET_ROWS_OF_GRAPH: Final = 1 << 20
 _DEFAULT_BITS: Final = {"FLAT": 0, "SQ": 8, "PQ": 8, "RQ": 5}
 _BITS: Final = {"SQ": (8,), "PQ": (4, 8), "RQ": tuple(range(1, 10))}
-
-IGNORED: Final = frozenset({
-    "filter_nan", "implementation", "index_cache_size", "one_pass_ivfpq", "progress_callback",
-    "shuffle_partition_batches", "shuffle_partition_concurrency", "storage_options",
-    "streaming_coreset_rate", "streaming_refine_passes", "streaming_sample_rate", "use_torch",
-})  # fmt: skip
-"""Known to pylance; they change how an index is built, not which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +133,7 @@ class VectorParameters:
 
 
 class _Reader:
-    """Takes parameters out of a mapping; those that remain are unknown."""
+    """Takes parameters out of a mapping; the rest must be parameters of other kinds."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         # None is what pylance's signatures have for "not given".
@@ -164,7 +158,7 @@ class _Reader:
         raise kind(f"{said}{name}: expected an integer from {least} {rest}, found {value!r}")
 
     def end(self, kind: str) -> None:
-        unknown = sorted(self._left.keys() - IGNORED)
+        unknown = sorted(self._left.keys() - PARAMETERS)
         if unknown:
             raise OptionError(f"{', '.join(unknown)}: no such parameter of {kind}")
 
@@ -334,10 +328,8 @@ def _centroids(reader: _Reader, column: VectorColumn) -> NDArray[Any] | None:
 
 
 def _codebook(numbers: Any, parts: int, bits: int, column: VectorColumn) -> NDArray[Any] | None:
-    if numbers is None:
+    if numbers is None or not parts:
         return None
-    if not parts:
-        raise OptionError("pq_codebook: only product quantisation has one")
     matrix = matrix_of(numbers, "pq_codebook")
     shape = (parts, 1 << bits, column.dimension // parts)
     if matrix.ndim == 2 and matrix.size == np.prod(shape):
