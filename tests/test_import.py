@@ -271,3 +271,12 @@ def test_the_wheel_is_as_large_as_the_guide_says() -> None:
                 # names as in a wheel: where the checkout lies does not count
                 wheel.write(path, path.relative_to(root / "src"))
     assert abs(packed.tell() / 1e6 - float(stated[1])) < 0.1
+
+
+def test_modules_of_pyarrow_that_pylance_imports_are_imported_when_they_are_used() -> None:
+    assert (
+        run("import pyarrow as pa, glaive, sys; print('pyarrow.dataset' in sys.modules)") == "False"
+    )
+    for first in ("import pyarrow as pa, glaive", "import glaive; glaive.LanceDataset"):
+        code = f"{first}; import pyarrow as pa; print(pa.dataset.dataset(pa.table({{'a': [1]}}))"
+        assert run(f"{code}.count_rows(), hasattr(pa, 'no_such_name'), pa.fs.FileType.File.name)")

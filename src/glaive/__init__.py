@@ -6,6 +6,7 @@ Arrow nor numba, object stores or Spark.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -190,9 +191,30 @@ _MODULES = (
 """Available as ``glaive.errors`` and so on without an import."""
 
 
+_SUBMODULES = ("compute", "dataset", "fs", "pandas_compat", "substrait")
+"""Modules of pyarrow that pylance imports, so that ``pa.dataset`` works behind it."""
+
+
+def _of_pyarrow(name: str) -> object:
+    if name in _SUBMODULES:
+        return import_module(f"pyarrow.{name}")
+    raise AttributeError(f"module 'pyarrow' has no attribute {name!r}")
+
+
+def _reach_submodules() -> None:
+    """Have these imported when they are first used: all of them take longer than glaive."""
+    pyarrow = sys.modules.get("pyarrow")
+    if pyarrow is not None:
+        vars(pyarrow).setdefault("__getattr__", _of_pyarrow)
+
+
+_reach_submodules()
+
+
 def __getattr__(name: str) -> object:
     if name in _HOMES:
         value: object = getattr(import_module(f"glaive.{_HOMES[name]}"), name)
+        _reach_submodules()
         globals()[name] = value  # the next access does not come here
         return value
     if name in _MODULES.split():
