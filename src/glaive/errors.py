@@ -34,6 +34,7 @@ GlaiveError
 ├── FilterError(ValueError, OSError)     an expression cannot be understood, or not be computed
 │   └── FilterColumnError(ColumnNotFoundError)   it names a column that is not there
 ├── RowIndexError(IndexError, OverflowError, ValueError, OSError)   a row position beyond all
+│   └── DeletedRowError(NotImplementedError)      an address of a deleted row
 ├── StoreError(OSError)                  the file system or object store refused or failed
 │   ├── UnreachableError(ValueError)     a dataset was not opened, because its store failed
 │   ├── AccessError(PermissionError)     a dataset names a location that the caller did not allow
@@ -65,6 +66,7 @@ __all__ = [
     "DataFileMissingError",
     "DatasetExistsError",
     "DatasetNotFoundError",
+    "DeletedRowError",
     "ExpectationError",
     "FilterColumnError",
     "FilterError",
@@ -371,6 +373,10 @@ class FilterColumnError(FilterError, ColumnNotFoundError):
 
 class RowIndexError(GlaiveError, IndexError, OverflowError, ValueError, OSError):
     """A row position, id or address is beyond the rows of the dataset."""
+
+
+class DeletedRowError(RowIndexError, NotImplementedError):
+    """The row at an address is deleted."""
 
 
 class StoreError(GlaiveError, OSError):

@@ -27,6 +27,7 @@ _NAMES = {
         "LanceBufferDescriptor LanceColumnMetadata LanceFileMetadata LanceFileReader "
         "LanceFileSession LanceFileStatistics LanceFileWriter LancePageMetadata stable_version"
     ),
+    "dataset.pylance_members": "manifest_needs_migration",
     "fragment": "DeletionFile RowDatasetVersionMeta RowIdMeta RowIdSequence",
     "io.stats": "IOStats",
     "optimize": "Compaction CompactionMetrics CompactionPlan CompactionTask RewriteResult",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from importlib import import_module
@@ -16,7 +17,7 @@ import glaive
 import glaive.fragment
 import glaive.indices
 import glaive.optimize
-from glaive.errors import OptionError, PartitionIndexError
+from glaive.errors import DeletedRowError, OptionError, PartitionIndexError
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 pytest.importorskip("lance.fragment")  # pylance loads these only when asked
@@ -269,3 +270,107 @@ def test_messages_name_a_version_by_the_place_of_its_dataset(tmp_path: Path) -> 
 
 def dataset(lib: Any, places: pytest.TempPathFactory) -> Any:
     return lib.write_dataset(ROWS, str(places.mktemp("edges") / "t"), max_rows_per_file=16)
+
+
+@pytest.mark.parametrize("module", ["lance", "glaive"])
+def test_small_things_are_as_in_pylance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    """Values and classes of errors, one call each."""
+    monkeypatch.chdir(tmp_path)
+    lib, util = import_module(module), import_module(f"{module}.util")
+    numbers = lib.write_dataset(pa.table({"k": range(9)}), "numbers")
+    assert numbers.take([0, 1], columns=["_rowid", "_rowid"]).column_names == ["_rowid", "_rowid"]
+    assert not import_module(f"{module}.lance").manifest_needs_migration(numbers)
+    numbers._default_scan_options = {"with_row_id": True}  # noqa: SLF001  # clients set it
+    assert numbers.schema.names == ["k", "_rowid"]
+    random = np.random.default_rng(0)
+    cubes = random.standard_normal((99, 4, 4), np.float32)
+    with pytest.raises(ValueError, match="must be a 1-D array, got 2-D"):
+        util.KMeans(2).fit(pa.FixedShapeTensorArray.from_numpy_ndarray(cubes))
+    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    schema = pa.schema([("k", pa.int64()), blob])
+    rows = pa.table([[0, 1], pa.array([b"a", b"b"], pa.large_binary())], schema=schema)
+    blobs = lib.write_dataset(rows, "blobs", data_storage_version="2.1")
+    blobs.delete("k = 0")
+    with pytest.raises(NotImplementedError, match="must not target deleted rows") as caught:
+        blobs.take_blobs("b", addresses=[0, 1])
+    if module == "glaive":
+        with pytest.raises(DeletedRowError):
+            raise caught.value
+    values = random.standard_normal(600 * 16, np.float32)
+    vectors = pa.table({"v": pa.FixedSizeListArray.from_arrays(values, 16)})
+    options = {"num_partitions": 2, "num_sub_vectors": 4, "metric": "cosine"}
+    indexed = lib.write_dataset(vectors, "v").create_index("v", "IVF_PQ", **options)
+    (told,) = indexed.stats.index_stats("v_idx")["indices"]
+    assert (told["metric_type"], told["sub_index"]["metric_type"]) == ("cosine", "l2")
+    with pytest.raises(ValueError, match="failed sanity check, only 20/20 passed"):
+        util.validate_vector_index(indexed, "v", sample_size=20, pass_threshold=1.1)
+    options |= {"index_file_version": "Legacy", "replace": True}
+    assert lib.dataset("v").create_index("v", "IVF_PQ", **options).count_rows() == 600
+    nothing = lib.dataset("v", index_cache_size_bytes=0)
+    for _ in range(3):
+        nothing.to_table(nearest={"column": "v", "q": values[:16]})
+    assert nothing._ds.index_cache_hit_rate() == 0  # noqa: SLF001  # clients call it
+
+
+@pytest.mark.parametrize("module", ["lance", "glaive"])
+def test_new_columns_may_be_values_that_were_made_before(tmp_path: Path, module: str) -> None:
+    lib, made = import_module(module), np.arange(8) * 1.5
+    batch = pa.record_batch({"score": made})
+    kinds = {
+        "function": lambda _: batch,
+        "frame": lambda _: batch.to_pandas(),
+        "wrapped": lib.batch_udf()(lambda _: batch),
+        "declared": lib.batch_udf(batch.schema)(lambda _: batch),
+    }
+    for name, function in kinds.items():
+        dataset = lib.write_dataset(pa.table({"k": range(8)}), str(tmp_path / name))
+        metadata, _ = dataset.get_fragments()[0].merge_columns(function)
+        assert metadata.physical_rows == 8
+        dataset.add_columns(function)
+        assert dataset.to_table()["score"].to_pylist() == made.tolist(), name
+        with pytest.raises((ValueError, OSError), match="size"):
+            dataset.add_columns(lambda _: pa.record_batch({"other": made[:3]}))
+
+
+@pytest.mark.parametrize("module", ["lance", "glaive"])
+def test_the_progress_of_a_fragment_names_its_file_and_its_id(tmp_path: Path, module: str) -> None:
+    lib, progress = import_module(module), import_module(f"{module}.progress")
+    calls: list[object] = []
+
+    class Noted(progress.FragmentWriteProgress):  # type: ignore[misc,name-defined]  # of either
+        def begin(self, fragment: Any, **_: object) -> None:
+            names = [(one.path[-6:], one.file_major_version) for one in fragment.files]
+            calls.append(("begin", fragment.id, names, fragment.physical_rows))
+
+        def complete(self, fragment: Any, **_: object) -> None:
+            calls.append(("complete", fragment.id, len(fragment.files), fragment.physical_rows))
+
+    rows = pa.table({"k": range(9)})
+    lib.LanceFragment.create(str(tmp_path / "a"), rows, fragment_id=7, progress=Noted())
+    assert calls == [("begin", 7, [(".lance", 2)], None), ("complete", 7, 1, 9)]
+    calls.clear()
+    options = {"max_rows_per_file": 4, "max_rows_per_group": 4}
+    lib.fragment.write_fragments(rows, str(tmp_path / "b"), progress=Noted(), **options)
+    assert calls[:3] == [("begin", 0, [], None), ("complete", 0, 1, 4), ("begin", 0, [], None)]
+    notes = progress.FileSystemFragmentWriteProgress(str(tmp_path / "notes"))
+    made = lib.LanceFragment.create(str(tmp_path / "c"), rows, progress=notes)
+    kept = json.loads((tmp_path / "notes" / "fragment_0.json").read_text())
+    assert [one["path"] for one in kept["files"]] == [made.files[0].path]
+
+
+def test_indices_that_are_brought_up_to_date_leave_no_empty_folders(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).standard_normal(600 * 16, np.float32)
+    rows = pa.table({"v": pa.FixedSizeListArray.from_arrays(values, 16), "k": range(600)})
+    dataset = glaive.write_dataset(rows, tmp_path / "d")
+    for kind in ("IVF_FLAT", "IVF_HNSW_SQ"):
+        dataset.create_index("v", kind, num_partitions=2, name=kind)
+    for kind in ("BTREE", "BITMAP", "ZONEMAP"):
+        dataset.create_scalar_index("k", kind, name=kind)
+    for _ in range(2):
+        dataset = glaive.write_dataset(rows.slice(550), tmp_path / "d", mode="append")
+        dataset.optimize.optimize_indices()
+    folders = list((tmp_path / "d" / "_indices").iterdir())
+    assert len(folders) >= 10
+    assert all(any(folder.iterdir()) for folder in folders)

@@ -88,7 +88,7 @@ REFUSED: Final[dict[str, tuple[Absence, ...]]] = {
             *_NATIVE,
             "BitmapIterator LanceFileWriteSummary PyDirectoryNamespace PyFullTextQuery "
             "PyRestAdapter PyRestNamespace PySearchFilter RowIdSequenceIterator "
-            "StorageOptionsAccessor TraceGuard manifest_needs_migration language_model_home "
+            "StorageOptionsAccessor TraceGuard language_model_home "
             "_Dataset _Fragment _Hnsw _KMeans _MergeInsertBuilder _Scanner _Session _write_dataset "
             "_write_fragments",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ __all__ = [
     "from_pydantic_model",
     "join",
     "join_asof",
+    "manifest_needs_migration",
     "new_file_session",
     "sort_by",
     "storage_options_accessor",
@@ -48,6 +50,11 @@ def with_pylance_members(cls: D) -> D:
         setattr(cls, named.__name__, member)
     refuse_members(REFUSED_MEMBERS)(cls)
     return cls
+
+
+def manifest_needs_migration(dataset: Any) -> bool:
+    """Whether a manifest leaves out how many rows are deleted, as those of the first releases."""
+    return bool((dataset.manifest.deleted_rows < 0).any())
 
 
 class _Inner:
@@ -103,11 +110,10 @@ class _Inner:
         return len(session.index_cache) + len(session.cache)
 
     def index_cache_hit_rate(self) -> float:
-        """Share of reads from the session that found something there; 0 before the first."""
-        caches = (self._dataset.session().index_cache, self._dataset.session().cache)
-        hits: int = sum(cache.hits for cache in caches)
-        misses: int = sum(cache.misses for cache in caches)
-        return hits / max(1, hits + misses)
+        """Share of reads of indices that found something in the session; 0 before the first."""
+        cache = self._dataset.session().index_cache
+        hits: int = cache.hits
+        return hits / max(1, hits + cache.misses)
 
     def take_rows(
         self, row_ids: Iterable[int], columns: Sequence[str] | Mapping[str, str] | None = None
@@ -153,6 +159,11 @@ def _storage_options(self: Any) -> Mapping[str, str] | None:
 @property  # type: ignore[misc]  # becomes one of the class
 def _default_scan_options(self: Any) -> dict[str, Any] | None:
     return dict(self.opened.scan_defaults) or None
+
+
+@_default_scan_options.setter
+def _default_scan_options(self: Any, options: Mapping[str, Any] | None) -> None:
+    self._at = replace(self._at, scan_defaults=dict(options or {}))
 
 
 class _StorageOptions:

@@ -6,6 +6,7 @@ Specification: "Segments" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from glaive.errors import (
     DataFileMissingError,
     GlaiveError,
     ObjectNotFoundError,
+    StoreError,
 )
 from glaive.file.open import create_writer
 from glaive.forks import Origin
@@ -305,4 +307,6 @@ class SegmentWriter:
             file.abort()
         if finished and self._origin.is_here:
             self.store.discard([f"{self.folder}/{name}" for name in self._sizes])
+            with suppress(StoreError):  # as files that cannot be removed, it stays for a clean-up
+                self.store.remove_empty([self.folder])
         self._open, self._sizes = {}, {}

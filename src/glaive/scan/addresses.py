@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import ascending
-from glaive.errors import NotFoundError, RowIndexError
+from glaive.errors import DeletedRowError, NotFoundError, RowIndexError
 from glaive.file.positions import positions
 from glaive.format.flags import Feature
 from glaive.scan.snapshot import Snapshot
@@ -94,7 +94,10 @@ def _by_address(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
         if live is not None:
             deleted = live.is_deleted(row[here])
             if deleted.any():
-                raise _no_row("address", int(wanted[here][deleted][0]), "the row is deleted")
+                raise DeletedRowError(
+                    "Not supported: A take operation that includes row addresses must not target "
+                    f"deleted rows: row address {wanted[here][deleted][0]}: the row is deleted"
+                )
         fragment[here] = position
     return RowLocations(snapshot, fragment, row)
 

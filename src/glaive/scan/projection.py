@@ -164,15 +164,14 @@ def column_names(columns: object, *, pruning: bool = False) -> Columns | None:
             "columns must be a list or dict[name, expression], of names, or of names and "
             f"expressions, got {type(columns)}: {columns!r:.100}"
         )
-    names: dict[str, None] = {}
+    names: list[str] = []
     for name in columns:
         if not isinstance(name, str):
             raise OptionError(f"columns: expected names, found {name!r}")
-        if name in names:
-            if pruning:
-                continue
+        if name in names and not pruning:
             raise OptionError(f"columns: Duplicate column name: {name}. Name each column once")
-        names[name] = None
+        if name not in names or name in SYSTEM_COLUMNS:  # these come as often as they are named
+            names.append(name)
     return tuple(names)
 
 

@@ -362,10 +362,10 @@ def _called(udf: BatchUDF, batch: pa.RecordBatch, schema: pa.Schema, where: str)
 
 
 def _inferred_schema(udf: BatchUDF, batches: Callable[[int], Batches], fragments: int) -> pa.Schema:
-    """Schema of the function's result for the first row."""
+    """Schema of the function's result for the first row; it may have values for all rows."""
     for position in range(fragments):
         for _, batch in batches(position):
-            return as_batch(udf(batch.slice(0, 1)), None, 1).schema
+            return as_batch(udf(batch.slice(0, 1)), None, None).schema
     raise OptionError(
         "output_schema cannot be inferred, because there are no rows to call the function with. "
         "Specify it: batch_udf(output_schema=...)"

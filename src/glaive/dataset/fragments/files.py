@@ -13,6 +13,7 @@ from glaive.dataset.fragments.data_files import DataFile
 from glaive.dataset.fragments.described import file_of, opened_file
 from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.writing.conform import match_schema
+from glaive.dataset.writing.progress import FragmentWriteProgress, NumberedProgress
 from glaive.dataset.writing.uncommitted import write_fragments
 from glaive.errors import OptionError, SchemaError
 from glaive.scan.snapshot import Snapshot
@@ -42,6 +43,8 @@ def create_fragment(
     if number is not None and (not isinstance(number, int) or number < 0):
         raise OptionError(f"fragment_id: expected a number ≥ 0, found {number!r}")
     given = {key: value for key, value in options.items() if value is not None}
+    if isinstance(progress := given.get("progress"), FragmentWriteProgress):
+        given["progress"] = NumberedProgress(progress, fragment_id or 0)
     made: Any = write_fragments(
         data,
         place,

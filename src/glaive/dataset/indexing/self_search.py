@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from glaive.arrow.chunked import one_array
-from glaive.errors import GlaiveError
+from glaive.errors import OptionError, TrainingError
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -42,12 +43,16 @@ def validate_vector_index(
 
     Raises
     ------
-    GlaiveError
+    TrainingError
         Fewer were found.
+    OptionError
+        The column has no vectors.
     """
     count = dataset.count_rows() if sample_size is None else sample_size
     rows = dataset.sample(count, columns=[column])
     lists: Any = one_array(rows[column]).drop_null()
+    if not pa.types.is_fixed_size_list(lists.type):
+        raise OptionError(f"column: expected a column of vectors, found {lists.type} {column!r}")
     flat = lists.flatten().to_numpy(zero_copy_only=False)
     vectors = flat.reshape(-1, lists.type.list_size)
     vectors = vectors[np.isfinite(vectors).all(axis=1)]
@@ -59,7 +64,7 @@ def validate_vector_index(
         distances = dataset.to_table(columns=["_distance"], nearest=search)["_distance"]
         found += len(distances) > 0 and abs(distances[0].as_py()) < _NEAR
     if len(vectors) and found / len(vectors) < pass_threshold:
-        raise GlaiveError(
-            f"the vector index of column {column!r} found {found} of {len(vectors)} vectors. Build"
-            " it again"
+        raise TrainingError(
+            f"Vector index failed sanity check, only {found}/{len(vectors)} passed: build the "
+            f"index of column {column!r} again"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from glaive.dataset.fragments.metadata import FragmentMetadata
@@ -16,6 +17,7 @@ __all__ = [
     "FileSystemFragmentWriteProgress",
     "FragmentWriteProgress",
     "NoopFragmentWriteProgress",
+    "NumberedProgress",
 ]
 
 
@@ -24,11 +26,11 @@ class FragmentWriteProgress(ABC):
 
     @abstractmethod
     def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """A file is started; the fragment has no files yet."""
+        """A file is started; of ``LanceFragment.create``, the fragment has its name and the id."""
 
     @abstractmethod
     def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """A file is finished; the fragment has it, but no id yet."""
+        """A file is finished; the fragment has it."""
 
 
 class NoopFragmentWriteProgress(FragmentWriteProgress):
@@ -39,6 +41,21 @@ class NoopFragmentWriteProgress(FragmentWriteProgress):
 
     def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
         """Do nothing."""
+
+
+class NumberedProgress(FragmentWriteProgress):
+    """Tells another one of the only fragment of a write, whose id is known."""
+
+    def __init__(self, inner: FragmentWriteProgress, number: int) -> None:
+        self._inner, self._number = inner, number
+
+    def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
+        """Tell that the file is started."""
+        self._inner.begin(replace(fragment, id=self._number), **kwargs)
+
+    def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
+        """Tell that the file is finished."""
+        self._inner.complete(replace(fragment, id=self._number), **kwargs)
 
 
 class FileSystemFragmentWriteProgress(FragmentWriteProgress):

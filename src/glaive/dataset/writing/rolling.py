@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from glaive.dataset.fragments.data_files import DataFile
 from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.progress_line import note_rows
 from glaive.dataset.writing.plan import WritePlan
+from glaive.dataset.writing.progress import NumberedProgress
 from glaive.dataset.writing.source import Rows
 from glaive.errors import StoreError, UnsupportedFeatureError
 from glaive.events import FILES, emit
 from glaive.file.open import create_writer
 from glaive.file.protocol import FileWriter, WrittenFile
 from glaive.forks import Origin
+from glaive.format import fragment as stored
 from glaive.format.blobs import has_blobs_v2
-from glaive.format.fragment import DataFile, Fragment
+from glaive.format.fragment import Fragment
 from glaive.format.names import is_blob_file_name
 from glaive.format.paths import blob_folder, new_data_file_name
 from glaive.io.new_files import NewFiles
@@ -86,8 +89,16 @@ class RollingWriter:
         )
         self._rows = 0
         if self.options.progress is not None:
-            self.options.progress.begin(FragmentMetadata(0, [], 0))
+            self.options.progress.begin(self._begun(self.options.progress))
         return writer
+
+    def _begun(self, progress: object) -> FragmentMetadata:
+        """The fragment of a started file, which is named where the fragment has an id."""
+        begun = FragmentMetadata(0, [], None)  # type: ignore[arg-type]  # not known, as in pylance
+        if isinstance(progress, NumberedProgress):
+            version = map(int, self.plan.version.split("."))
+            begun.files.append(DataFile(self._name, [], [], *version))
+        return begun
 
     @property
     def _max_rows(self) -> int:
@@ -147,7 +158,7 @@ def blob_files(store: ObjectStore, data_files: Iterable[str]) -> list[str]:
 
 
 def _fragment(name: str, written: WrittenFile, base_id: int | None) -> Fragment:
-    file = DataFile(
+    file = stored.DataFile(
         path=name,
         fields=tuple(written.fields),
         column_indices=tuple(written.column_indices),

@@ -191,10 +191,8 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
         )
     graph = _graph(reader) if "HNSW" in kind else None
     version = str(reader.take("index_file_version", "V3"))
-    if version.upper() != "V3":
-        raise OptionError(
-            f"index_file_version: only V3 is written, found {version!r}. Leave it out"
-        )
+    if version.upper() not in ("V3", "LEGACY"):  # pylance reads V3 wherever it reads the other
+        raise OptionError(f"index_file_version: expected V3 or Legacy, found {version!r}")
     rotation = str(reader.take("rotation_type", "fast")).lower()
     if rotation not in ("fast", "matrix"):
         raise OptionError(f"rotation_type: expected fast or matrix, found {rotation!r}")

@@ -223,13 +223,15 @@ class StoredIndex:
         sizes = np.diff(self.storage.partitions.bounds).tolist()
         metric, made = self.storage.metric, self._first_graph()
         index_type = "HNSW" if made else self.kind.rpartition("_")[2]
+        # Product codes are those of normalized vectors.
+        compared = "l2" if metric == "cosine" and self.kind.endswith("PQ") else metric
         made |= {key: it for key, it in self.storage.details.items() if key not in _OF_CODEBOOKS}
         return {
             "index_type": self.kind,
             "uri": self._index.path,
             "metric_type": metric,
             "num_partitions": len(sizes),
-            "sub_index": {**made, "index_type": index_type, "metric_type": metric},
+            "sub_index": {**made, "index_type": index_type, "metric_type": compared},
             "partitions": [{"size": size} for size in sizes],
             "centroids": self._centroids.tolist(),
             "loss": self.loss,
