@@ -131,7 +131,7 @@ class TestReading:
         assert scanner.projected_schema.names == ["id"]
         assert scanner.dataset_schema == TABLE.schema
         assert sum(batch.num_rows for batch in scanner.scan_batches()) == 120
-        assert "scan: 120 rows of 2 fragments" in scanner.explain_plan()
+        assert "120 rows of 2 fragments" in scanner.explain_plan()
         assert "fragment 1: rows 0..20" in scanner.explain_plan(True)
 
     def test_filters_pick_rows_and_count_them(self, dataset: LanceDataset) -> None:

@@ -118,7 +118,7 @@ def test_histories(tmp_path: Path, builder: ModuleType, kind: Any) -> None:
     assert same_answers(uri) > 60
     query = MinHashQuery(TEXT, "t")
     plan = glaive.dataset(uri).scanner(nearest=query, filter="id > 3").explain_plan()
-    assert "index t_idx: 1 segments of 3 fragments [MinHashSearch]" in plan
+    assert "MinHashSearch: column=t, k=10, index t_idx: 1 segments of 3 fragments" in plan
     assert "texts read: 2 fragments" in plan or "texts read: 1 fragments" in plan
     glaive.dataset(uri).optimize.optimize_indices(num_indices_to_merge=0)
     assert glaive.dataset(uri).stats.index_stats("t_idx")["num_unindexed_rows"] == 0

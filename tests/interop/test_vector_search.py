@@ -285,7 +285,7 @@ def test_the_distance_of_the_index_is_the_default(tmp_path: Path) -> None:
     both = made(tmp_path / "d.lance", "IVF_FLAT", "cosine")
     same(both, nprobes=PARTITIONS)
     assert (
-        "by cosine"
+        "metric=Cosine"
         in both[1].scanner(nearest={"column": "v", "q": vectors(1, 1)[0]}).explain_plan()
     )
 
@@ -336,8 +336,8 @@ def test_plans_name_index_and_partitions(tmp_path: Path) -> None:
         ["id"], nearest={"column": "v", "q": vectors(1, 1)[0], "nprobes": 2}
     )
     plan = scanner.explain_plan()
-    assert f"2 of {PARTITIONS} partitions" in plan
-    assert "exact search: v, 100 rows of 1 fragments" in plan
+    assert f"maximum_nprobes=Some(2), deltas=1, {PARTITIONS} partitions" in plan
+    assert "exact search: 100 rows of 1 fragments" in plan
     assert "true distances" in plan
     assert "partitions searched: 2" in scanner.analyze_plan()
 

@@ -314,8 +314,9 @@ def test_errors_of_the_callback_do_not_end_the_scan(
 def test_plans_are_explained_and_measured(dataset: LanceDataset) -> None:
     scanner = dataset.scanner(["name"], "few = 7 and id % 2 = 0", 5, order_by=["score"])
     plan = scanner.explain_plan(verbose=True)
-    for line in ("columns: name", "sort: score ASC NULLS LAST, first 5", "limit: 5", "filter:"):
-        assert line in plan
+    assert "SortExec: TopK(fetch=5), expr=[score@1 ASC NULLS LAST]" in plan
+    assert "projection=[name, score], num_fragments=" in plan
+    assert "full_filter=few = 7 AND id % 2 = 0, refine_filter=few" in plan
     assert "encoded form: few" in plan
     assert "decoded and evaluated: id" in plan
     assert "fragment 0: rows 0.." in plan

@@ -117,8 +117,8 @@ def test_an_operand_that_finds_many_rows_is_tested_on_the_others(tmp_path: Path)
 def test_the_plan_names_indices_and_what_is_scanned(dataset: glaive.LanceDataset) -> None:
     scanner = dataset.scanner(filter="n = 5 and p = 2", use_scalar_index=True)
     (line,) = [line.strip() for line in scanner.explain_plan().splitlines() if "by index" in line]
-    assert line.startswith("by index n_idx: about ")
-    assert line.endswith("fragments; 1 fragments scanned [ScalarIndexQuery]")
+    assert line.startswith("ScalarIndexQuery: query=[n = 5]@n_idx(BTree), by index n_idx: about ")
+    assert line.endswith("fragments; 1 fragments scanned")
     analyzed = scanner.analyze_plan()
     assert "index rows found: " in analyzed
     assert "search indices: " in analyzed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -17,6 +18,7 @@ from glaive.dataset.interop import ArrowDataset, ScannedDataset
 from glaive.dataset.query_columns import for_duckdb
 from glaive.dataset.query_names import ResultColumn, named_columns, with_columns
 from glaive.dataset.query_types import with_declared_types
+from glaive.dataset.scanner import Scanner
 from glaive.entropy import random_bytes
 from glaive.errors import GlaiveError, MissingDependencyError, OptionError
 
@@ -35,6 +37,8 @@ those that are not. A query may also have them write a log, whatever the setting
 
 _SMALL_ROWS: Final = 100_000
 """Rows of a table up to which a query does without threads and temporary files."""
+
+_EXPLAIN: Final = re.compile(r"\s*explain(\s+analyze)?(\s+verbose)?\s", re.IGNORECASE)
 
 _TRACE: Final = "\n\nStack Trace:"
 """What begins in errors of DuckDB that it takes for its own fault."""
@@ -134,6 +138,9 @@ class SqlQuery:
         DataFileMissingError, CorruptFileError, NotLanceError
             A table cannot be read; also while the result is read.
         """
+        asked = _EXPLAIN.match(self._sql) if self._as_pylance else None
+        if asked is not None:
+            return self._explained(self._sql[asked.end() :], analyzed=asked[1] is not None)
         try:
             import duckdb
         except ImportError as error:
@@ -176,6 +183,36 @@ class SqlQuery:
                 folder.remove()
 
         return pa.RecordBatchReader.from_batches(reader.schema, rows())
+
+    def _explained(self, sql: str, *, analyzed: bool) -> pa.RecordBatchReader:
+        """The plans of a query: those of its scans, and DuckDB's, in the columns of pylance."""
+        plans: list[str] = []
+        tables = {
+            name: _ExplainedDataset(table, plans, analyzed=analyzed)
+            for name, table in self._tables.items()
+            if isinstance(table, ArrowDataset)
+        }
+        SqlQuery(sql, tables, self._batch_size).to_batch_records()
+        text = f"EXPLAIN {'ANALYZE ' * analyzed}{sql}"
+        whole = SqlQuery(text, self._tables, self._batch_size).to_stream_reader().read_all()
+        steps, scans = "\n".join(whole[1].to_pylist()), "\n".join(plans)
+        kinds = ["Plan with Metrics"] if analyzed else ["logical_plan", "physical_plan"]
+        plans = [f"{scans}\n{steps}"] if analyzed else [steps, scans]
+        return pa.table({"plan_type": kinds, "plan": plans}).to_reader()
+
+
+class _ExplainedDataset(ArrowDataset):
+    """A table of a query that is explained: it notes the plans of its scans, which find nothing."""
+
+    def __init__(self, table: ArrowDataset, plans: list[str], *, analyzed: bool) -> None:
+        self._table, self._plans, self._analyzed = table, plans, analyzed
+        super().__init__(*table.__reduce__()[1])
+
+    def scanner(self, *args: Any, **options: Any) -> Scanner:
+        """Describe a scan; arguments as for the dataset."""
+        scan = self._table.scanner(*args, **options)
+        self._plans.append(scan.analyze_plan() if self._analyzed else scan.explain_plan())
+        return self._table.scanner(*args, **options, limit=0)
 
 
 def _connected(config: dict[str, Any]) -> Any:

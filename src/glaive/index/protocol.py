@@ -144,6 +144,10 @@ class ScalarIndex(OpenedIndex):
     def estimate(self, query: IndexQuery) -> int:
         """Rows that :meth:`search` is going to return, about. Reads nothing."""
 
+    def compared(self, query: IndexQuery) -> int:
+        """Entries of the index that are compared with a query, or looked up for it, about."""
+        return 1
+
     @abstractmethod
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
         """Find rows; numbers are what the segment stores: addresses or stable row ids.

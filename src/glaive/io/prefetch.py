@@ -8,17 +8,19 @@ map is faster.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from glaive.io.failures import beyond_end
 from glaive.io.mapped import MappedReader
+from glaive.io.mapping import Advice
 from glaive.io.ranges import coalesce
-from glaive.io.store import RangeReader
+from glaive.io.store import ObjectStore, RangeReader
 from glaive.io.wrapped import WrappedReader, WrappedStore
 from glaive.types import ByteRange
 
-__all__ = ["PrefetchingReader", "PrefetchingStore"]
+__all__ = ["HeldStore", "PrefetchingReader", "PrefetchingStore"]
 
 _GAP = 16 * 1024
 """Gap in bytes up to which two ranges are read as one: on a disk that is faster."""
@@ -50,3 +52,50 @@ class PrefetchingStore(WrappedStore):
         """Open; ranges of a mapped file are prefetched."""
         reader = super().open(path, size=size)
         return PrefetchingReader(reader) if isinstance(reader, MappedReader) else reader
+
+
+class HeldStore(WrappedStore):
+    """A store of which some objects are in memory, by their paths. Counts no reads of these."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, inner: ObjectStore, held: Mapping[str, pa.Buffer]) -> None:
+        super().__init__(inner)
+        self._held = held
+
+    def open(self, path: str, *, size: int | None = None) -> RangeReader:
+        """Open; what is in memory is read there."""
+        held = self._held.get(path)
+        return super().open(path, size=size) if held is None else _HeldReader(self.full(path), held)
+
+    def get(self, path: str) -> pa.Buffer:
+        """Return a whole object."""
+        held = self._held.get(path)
+        return super().get(path) if held is None else held
+
+
+class _HeldReader:
+    """An object in memory."""
+
+    __slots__ = ("_data", "mapped", "path", "size")
+
+    def __init__(self, path: str, data: pa.Buffer) -> None:
+        self.path, self._data, self.size, self.mapped = path, data, data.size, True
+
+    def tail(self, size: int) -> pa.Buffer:
+        return self._data.slice(max(0, self.size - size))
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
+        for one in ranges:
+            if one.offset < 0 or one.size < 0 or one.offset + one.size > self.size:
+                raise beyond_end(self.path, one, self.size)
+        return [self._data.slice(*one) for one in ranges]
+
+    def advise(self, ranges: Sequence[ByteRange], advice: Advice) -> None:
+        """Nothing to advise."""
+
+    def advise_pattern(self, pattern: Advice) -> None:
+        """Nothing to advise."""
+
+    def close(self) -> None:
+        """Leave the memory to those who hold it."""

@@ -76,6 +76,11 @@ class IoCounters:
             self._writes += operations
             self._bytes_written += size
 
+    @property
+    def reads(self) -> int:
+        """Operations so far."""
+        return self._reads
+
     def snapshot(self) -> IOStats:
         """The current figures."""
         with self._lock:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
-from glaive.scan.indexed.steps import index_steps
-from glaive.scan.metrics import Meter
+from glaive.scan.indexed.steps import (
+    PlanStep,
+    filter_text,
+    index_steps,
+    listed,
+    projection_step,
+    read_step,
+)
+from glaive.scan.metrics import Figures, Meter, ScanStatistics
 from glaive.scan.options import ScanOptions
-from glaive.scan.plan import plan_scan, plan_searched
+from glaive.scan.plan import FragmentRows, plan_scan, plan_searched
 from glaive.scan.query import Query
 from glaive.scan.ready import ready_scan
-from glaive.scan.reporting import statistics
+from glaive.scan.reporting import Reading, statistics
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
@@ -33,70 +40,104 @@ _STEPS = {
 }
 """What the times of a meter are called."""
 
-_SCANNED = ("fragments_scanned", "rows_scanned")
-"""Counts of a meter that programs look for by the names of pylance."""
+_METRICS = ("output_rows", "rows_scanned", "bytes_read", "iops", "index_comparisons")
+"""What is said of each step, by the names of pylance: programs look for them."""
 
 
 def explain(query: Query | RankedScan, *, verbose: bool = False) -> str:
     """The steps of a scan, the last one first, as in a tree.
 
-    Where pylance has a step of the same meaning, its name stands behind in brackets: programs look
-    for it. With ``verbose`` the rows of each fragment as well.
+    Lines begin as pylance's: programs look for its words. With ``verbose`` the rows of each
+    fragment as well.
     """
-    steps = _lines(query) if isinstance(query, Query) else query.steps()
-    lines = [f"{'  ' * depth}{line}" for depth, line in enumerate(steps)]
+    lines = _indented(_query_steps(query))
     if verbose and isinstance(query, Query):
-        options, snapshot = query.options, query.source.snapshot
-        every = query.is_searched
-        plan = plan_searched(snapshot, options) if every else plan_scan(snapshot, options).ranges
-        ids = snapshot.manifest.fragment_ids
-        indent = "  " * len(lines)
-        lines += [f"{indent}fragment {ids[at]}: rows {start}..{stop}" for at, start, stop in plan]
+        ids, indent = query.source.snapshot.manifest.fragment_ids, "  " * len(lines)
+        lines += [
+            f"{indent}fragment {ids[at]}: rows {start}..{stop}"
+            for at, start, stop in _ranges(query)
+        ]
     return "\n".join(lines)
 
 
-def _lines(query: Query) -> list[str]:
-    options, snapshot = query.options, query.source.snapshot
-    lines = [f"columns: {', '.join(query.source.schema.names) or 'none'}"]
-    if options.order_by:
-        how = ", ".join(
-            f"{order.column_name} {'ASC' if order.ascending else 'DESC'} NULLS "
-            f"{'FIRST' if order.nulls_first else 'LAST'}"
-            for order in options.order_by
-        )
-        top = "" if options.limit is None else f", first {options.offset + options.limit} rows"
-        lines.append(f"sort: {how}{top} [SortExec]")
-    if options.limit is not None or options.offset:
-        limit = "none" if options.limit is None else options.limit
-        lines.append(f"limit: {limit}, offset: {options.offset}")
-    if query.filter is not None:
-        lines.append(f"filter: {query.filter.text}")
-        lines += _terms(query.filter)
-        lines += index_steps(snapshot, options, query.filter)
-    if not query.is_searched:
-        plan = plan_scan(snapshot, options)
-        lines.append(f"scan: {plan.rows} rows of {len(plan.ranges)} fragments [LanceRead]")
-        return lines
-    ranges = plan_searched(snapshot, options)
+def _query_steps(query: Query | RankedScan) -> list[PlanStep]:
+    """The steps of a scan, the last one first."""
+    if not isinstance(query, Query):
+        return query.steps()
+    options, snapshot, condition = query.options, query.source.snapshot, query.filter
+    projection = query.source.projection
+    steps = projection_step(options)
+    names = [field.name for field in projection.without_inputs.fields]
+    orders, limit, offset = options.order_by, options.limit, options.offset
+    names += [order.column_name for order in orders if order.column_name not in names]
+    if orders:
+        if offset:
+            fetch = "None" if limit is None else limit
+            steps.append(PlanStep("GlobalLimitExec", f"skip={offset}, fetch={fetch}"))
+        keys = [
+            f"{order.column_name}@{names.index(order.column_name)} "
+            f"{'ASC' if order.ascending else 'DESC'} "
+            f"NULLS {'FIRST' if order.nulls_first else 'LAST'}"
+            for order in orders
+        ]
+        top = "" if limit is None else f"TopK(fetch={offset + limit}), "
+        said = f"{top}expr={listed(keys)}, preserve_partitioning=[false]"
+        steps.append(PlanStep("SortExec", said))
+    ranges = _ranges(query)
     rows = sum(stop - start for _, start, stop in ranges)
-    deleted = "deleted rows included" if options.include_deleted_rows else "deleted rows left out"
-    lines.append(f"scan: {rows} rows of {len(ranges)} fragments, {deleted} [LanceRead]")
-    return lines
-
-
-def _terms(condition: Filter) -> list[str]:
-    if condition.never:
-        return ["never true: nothing is read"]
-    lines = []
-    direct = [term.condition[0] for term in condition.terms if term.condition is not None]
-    other = sorted(
-        {path for term in condition.terms if term.condition is None for path in term.columns}
+    before, after = options.range_before, None
+    if not orders and (limit is not None or offset):
+        first, last = before or (0, snapshot.num_rows)
+        cut = range(first, last)[offset : None if limit is None else offset + limit]
+        if condition is None:
+            before = cut.start, cut.stop
+        else:
+            after = offset, offset + (len(cut) if limit is None else limit)
+    steps.append(
+        read_step(
+            snapshot,
+            names,
+            f"num_fragments={len(snapshot.positions_of(options.fragments))}, "
+            f"range_before={_range(before)}, range_after={_range(after)}, "
+            f"row_id={str(options.with_row_id).lower()}, "
+            f"row_addr={str(options.with_row_address).lower()}, "
+            f"{filter_text(snapshot, options, condition)}, "
+            f"{rows} rows of {len(ranges)} fragments, deleted rows "
+            f"{'included' if options.include_deleted_rows else 'left out'}{_terms(condition)}",
+            "read",
+        )
     )
-    if direct:
-        lines.append(f"by statistics and in encoded form: {', '.join(dict.fromkeys(direct))}")
-    if other:
-        lines.append(f"decoded and evaluated: {', '.join(other)}")
-    return lines
+    return steps + ([] if condition is None else index_steps(snapshot, options, condition))
+
+
+def _indented(steps: Iterable[object]) -> list[str]:
+    return [f"{'  ' * depth}{step}" for depth, step in enumerate(steps)]
+
+
+def _ranges(query: Query) -> Sequence[FragmentRows]:
+    """The rows that are read, or looked at."""
+    options, snapshot = query.options, query.source.snapshot
+    if query.is_searched:
+        return plan_searched(snapshot, options)
+    return plan_scan(snapshot, options).ranges
+
+
+def _terms(condition: Filter | None) -> str:
+    """How the terms of a filter are evaluated."""
+    if condition is None:
+        return ""
+    if condition.never:
+        return ", never true: nothing is read"
+    terms = condition.terms
+    direct = dict.fromkeys(term.condition[0] for term in terms if term.condition is not None)
+    other = {path for term in terms if term.condition is None for path in term.columns}
+    said = f", by statistics and in encoded form: {', '.join(direct)}" if direct else ""
+    return said + (f", decoded and evaluated: {', '.join(sorted(other))}" if other else "")
+
+
+def _range(bounds: tuple[int, int | None] | None) -> str:
+    """A range as pylance writes it."""
+    return "None" if bounds is None else f"Some({bounds[0]}..{bounds[1]})"
 
 
 def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> str:
@@ -106,30 +147,62 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
     """
     apart = Views(views.snapshot.apart())  # what is kept would not be read again
     query = ready_scan(apart, options, counting=counting)
-    counters, meter = apart.snapshot.store.counters, Meter()
-    before, wall, cpu = counters.snapshot(), perf_counter(), process_time()
+    meter = Meter()
+    steps = _query_steps(query)
+    before, wall, cpu = Reading.of(apart.snapshot), perf_counter(), process_time()
     rows = query.count(meter) if counting else query.table(meter).num_rows
     wall, cpu = perf_counter() - wall, process_time() - cpu
-    read = statistics(meter, before, counters.snapshot())
-    counts = dict(meter.counts)
+    read = statistics(meter, before, Reading.of(apart.snapshot))
+    counts = Figures(meter.counts)
     if isinstance(query, Query) and not query.is_searched:  # all of what is planned was read
         plan = plan_scan(query.source.snapshot, options)
         counts |= {"fragments_scanned": len(plan.ranges), "rows_scanned": plan.rows}
-    scanned = "".join(f", {name}={counts[name]}" for name in _SCANNED if name in counts)
-    lines = [
-        (
-            f"total: {rows} rows in {_time(wall)}, {_time(cpu)} of processor time "
-            f"[AnalyzeExec verbose=true, output_rows={rows}]"
-        ),
-        (
-            f"read: {read.bytes_read} bytes in {read.requests} requests "
-            f"[bytes_read={read.bytes_read}, iops={read.requests}, requests={read.requests}"
-            f"{scanned}]"
-        ),
-    ]
+    figures = _figures(rows, counts, meter, read)
+    lines = [f"AnalyzeExec verbose=true, elapsed={_time(wall)}, {_metrics(figures['whole'])}"]
+    lines += [f"{step}, {_metrics(figures[step.part])}" for step in steps]
+    lines = _indented(lines)
+    lines += ["", f"total: {rows} rows in {_time(wall)}, {_time(cpu)} of processor time"]
+    lines.append(f"read: {read.bytes_read} bytes in {read.requests} requests")
     lines += [f"{name.replace('_', ' ')}: {count}" for name, count in sorted(meter.counts.items())]
     lines += _times(meter.times)
-    return "\n".join([explain(query), "", *lines])
+    return "\n".join(lines)
+
+
+def _figures(
+    rows: int, counts: Figures, meter: Meter, read: ScanStatistics
+) -> dict[str, dict[str, int]]:
+    """What each part of a scan did: the question for indices, a search, the reading of columns."""
+    index, search = (
+        {
+            "bytes_read": meter.reads.get((part, "bytes"), 0),
+            "iops": meter.reads.get((part, "iops"), 0),
+        }
+        for part in ("index", "search")
+    )
+    whole = {"bytes_read": read.bytes_read, "iops": read.iops}
+    before = search if meter.times["search"] else index
+    rest = {name: number - before[name] for name, number in whole.items()}
+    own = {name: number - index[name] for name, number in search.items()}
+    scanned = {"rows_scanned": max(counts["rows_scanned"], counts["rows_taken_by_index"])}
+    fragments = {"fragments_scanned": counts["fragments_scanned"]}
+    asked = {"index_comparisons": counts["index_comparisons"]}
+    compared = {"index_comparisons": counts["rows_compared"]}
+    found = {"output_rows": counts["index_rows_found"], **index, **asked}
+    result = {"output_rows": rows}
+    return {
+        "": result,
+        "whole": {**result, **scanned, **whole, "index_comparisons": read.index_comparisons},
+        "index": found,
+        "search": {"output_rows": counts["rows_found"], **scanned, **own, **compared},
+        "columns": {**result, "rows_scanned": rows, **rest},
+        "read": {"output_rows": counts.get("rows_sorted", rows), **fragments, **scanned, **rest},
+    }
+
+
+def _metrics(figures: Mapping[str, int]) -> str:
+    """Figures as pylance writes them."""
+    known = {**dict.fromkeys(_METRICS, 0), **figures}
+    return f"metrics={listed(f'{name}={number}' for name, number in known.items())}"
 
 
 def _times(times: Mapping[str, int]) -> list[str]:

@@ -6,7 +6,8 @@ Specification: "Searching" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -44,7 +45,7 @@ FragmentIds: TypeAlias = frozenset[int]
 _PartitionKeys: TypeAlias = dict[int, tuple[Hashable, Hashable]]
 
 _SHIFT = np.uint64(32)
-_MEMO = "indices"
+_MEMO, _TEXTS, _HELD = "indices", "inverted", "files"
 _LOG = logging.getLogger(__name__)
 
 
@@ -256,14 +257,37 @@ class SnapshotIndices:
         snapshot, manifest = self.snapshot, self.snapshot.manifest
         return repr((manifest.where, *snapshot.kept_under(), manifest.identity))
 
-    def _open(self, segment: IndexedSegment, name: tuple[str, bytes]) -> OpenedIndex:
-        """Open a segment, and keep it under a name."""
-        snapshot = self.snapshot
+    def prewarm(self, segment: IndexedSegment) -> None:
+        """Open a segment, and read what searches read of it; its files, if they may be kept."""
+        name, cache = self.name_of(segment), self.snapshot.session.index_cache
+        opened = self.open(segment)
+        found = Segment.of(self.snapshot.store, self.snapshot.manifest, segment.entry)
+        sizes = found.sizes()
+        if type(opened).prewarm is not OpenedIndex.prewarm or sum(sizes.values()) > cache.budget:
+            opened.prewarm()
+        elif cache.get((*name, _HELD)) is not opened:
+            files = {f"{found.folder}/{file}": found.get(file) for file in sizes}
+            cache.discard(lambda key: isinstance(key, tuple) and key[:2] == name)
+            cache.put((*name, _HELD), self._open(segment, name, files), 0)
+
+    def _open(
+        self,
+        segment: IndexedSegment,
+        name: tuple[str, bytes],
+        files: Mapping[str, Any] | None = None,
+    ) -> OpenedIndex:
+        """Open a segment, and keep it under a name; ``files`` are those that are in memory."""
+        snapshot, cache = self.snapshot, self.snapshot.session.index_cache
+        counters = snapshot.store.counters
 
         def keep(key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
-            return snapshot.session.keep_index((*name, key), load)
+            return cache.part((*name, key), load, counters)
 
         found = Segment.of(snapshot.store, snapshot.manifest, segment.entry, keep)
+        if files:
+            from glaive.io.prefetch import HeldStore
+
+            found = replace(found, store=HeldStore(found.store, files))
         try:
             opened = segment.kind.open(found)
         except UnsupportedFeatureError as error:
@@ -276,10 +300,12 @@ class SnapshotIndices:
 
             keep("left aside", tell)  # once in a session
             raise
+        cache.opened += 1
         vector, uuid = segment.kind.name == "vector", UUID(bytes=segment.uuid)
         what = "open_vector_index" if vector else "open_scalar_index"
         emit(OF_INDICES, type=what, index_type=segment.kind.name, index_uuid=uuid)
-        snapshot.session.index_cache.put(name, opened, opened.nbytes)
+        held = sum(file.size for file in (files or {}).values())
+        cache.put(name, opened, opened.nbytes + held)
         return opened
 
     # ------------------------------------------------------------------ where rows are

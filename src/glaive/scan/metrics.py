@@ -8,6 +8,7 @@ from time import perf_counter_ns
 from typing import Final
 
 from glaive.dataclass import dataclass
+from glaive.io.stats import IoCounters, IOStats
 
 __all__ = ["NOBODY", "Figures", "Meter", "ScanStatistics", "Step", "UnreadMeter"]
 
@@ -22,8 +23,13 @@ class ScanStatistics:
         Reads before and after near ones were joined; both count joined ones here.
     bytes_read
         Bytes requested.
-    indices_loaded, parts_loaded, index_comparisons, index_cache_hits, index_cache_misses
-        0 for scans without an index.
+    indices_loaded, parts_loaded
+        Indices that were opened, also to ask what they would find, and parts of them that were
+        read; 0 where they were kept from another search, or by ``prewarm_index``.
+    index_comparisons
+        Entries of indices that were compared with the filter or the query.
+    index_cache_hits, index_cache_misses
+        Lookups in the session's cache of indices.
     all_counts
         Rows and fragments per step; and ``fallbacks``, how often a quicker way was tried and
         given up, in all and by reason.
@@ -43,6 +49,9 @@ class ScanStatistics:
     all_times: dict[str, int] = field(default_factory=dict)
 
 
+_NOTHING: Final = IOStats()
+
+
 class Figures(dict[str, int]):
     """Figures by name, 0 where there is none: a ``Counter`` takes longer to make than to use."""
 
@@ -55,10 +64,11 @@ class Figures(dict[str, int]):
 class Meter:
     """Sums up figures by name. Threads may share one."""
 
-    __slots__ = ("_lock", "counts", "times")
+    __slots__ = ("_lock", "counts", "reads", "times")
 
     def __init__(self) -> None:
         self.counts, self.times = Figures(), Figures()
+        self.reads: dict[tuple[str, str], int] = {}
         self._lock = Lock()
 
     def count(self, name: str, number: int) -> None:
@@ -83,29 +93,36 @@ class Meter:
             self.counts[f"fallbacks, {path}: {reason}"] += 1
         _log_fallback(path, reason, error)
 
-    def step(self, name: str) -> Step:
-        """Add the time that a block takes."""
-        return Step(self, name)
+    def step(self, name: str, counters: IoCounters | None = None) -> Step:
+        """Add the time that a block takes, and what is read of a store meanwhile."""
+        return Step(self, name, counters)
 
-    def spend(self, name: str, nanoseconds: int) -> None:
-        """Add to the time of a step."""
+    def spend(self, name: str, nanoseconds: int, iops: int = 0, size: int = 0) -> None:
+        """Add to the time of a step, and to its reads."""
         with self._lock:
             self.times[name] += nanoseconds
+            if iops:
+                for kind, number in (("iops", iops), ("bytes", size)):
+                    self.reads[name, kind] = self.reads.get((name, kind), 0) + number
 
 
 class Step:
     """A block whose time is added to that of a step. Used once."""
 
-    __slots__ = ("_meter", "_name", "_started")
+    __slots__ = ("_before", "_counters", "_meter", "_name", "_started")
 
-    def __init__(self, meter: Meter, name: str) -> None:
-        self._meter, self._name = meter, name
+    def __init__(self, meter: Meter, name: str, counters: IoCounters | None = None) -> None:
+        self._meter, self._name, self._counters = meter, name, counters
 
     def __enter__(self) -> None:
+        self._before = _NOTHING if self._counters is None else self._counters.snapshot()
         self._started = perf_counter_ns()
 
     def __exit__(self, *_error: object) -> None:
-        self._meter.spend(self._name, perf_counter_ns() - self._started)
+        spent, before = perf_counter_ns() - self._started, self._before
+        after = before if self._counters is None else self._counters.snapshot()
+        size = after.read_bytes - before.read_bytes
+        self._meter.spend(self._name, spent, after.read_iops - before.read_iops, size)
 
 
 class _NoStep(Step):
@@ -132,10 +149,10 @@ class UnreadMeter(Meter):
     def count(self, name: str, number: int) -> None:
         """Add nothing."""
 
-    def spend(self, name: str, nanoseconds: int) -> None:
+    def spend(self, name: str, nanoseconds: int, iops: int = 0, size: int = 0) -> None:
         """Add nothing."""
 
-    def step(self, name: str) -> Step:
+    def step(self, name: str, counters: IoCounters | None = None) -> Step:
         """A block that is not timed."""
         return self._step
 

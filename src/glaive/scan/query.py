@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches
 from glaive.dataclass import dataclass
-from glaive.io.stats import IOStats
 from glaive.scan.metrics import Meter
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.plan import plan_scan
-from glaive.scan.reporting import counters_before, meter_for, report
+from glaive.scan.reporting import Reading, counters_before, meter_for, report
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.run.stream import rebatch, stream, tables
 from glaive.scan.run.table import read_table
@@ -124,10 +123,10 @@ class Query:
             batches = (bare_batch(len(chunk[0])) for chunk in scan.chunks(stream=True))
         return rebatch(batches, self.options)
 
-    def _counters(self) -> IOStats:
+    def _counters(self) -> Reading:
         return counters_before(self.source.snapshot, self.options)
 
-    def _report(self, run: ScanRun, before: IOStats, rows: int) -> None:
+    def _report(self, run: ScanRun, before: Reading, rows: int) -> None:
         report(self.source.snapshot, self.options, run.meter, before, rows)
 
 
@@ -144,7 +143,9 @@ def make_query(views: Views, options: ScanOptions, *, counting: bool = False) ->
         The filter, or an expression, cannot be understood.
     """
     if not options.use_cache or options.scan_stats_callback is not None:
-        views = Views(views.snapshot.apart(comparing=options.blob_handling == TO_WRITE_AGAIN))
+        comparing = options.blob_handling == TO_WRITE_AGAIN
+        apart = views.snapshot.apart(comparing=comparing, shares_indices=options.use_cache)
+        views = Views(apart)
     condition = None if options.filter is None else views.filter(options.filter)
     inputs = [] if condition is None else list(condition.columns)
     if not counting:

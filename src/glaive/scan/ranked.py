@@ -16,6 +16,13 @@ import pyarrow as pa
 from glaive.arrow.chunked import as_numpy
 from glaive.dataclass import dataclass
 from glaive.scan.found_columns import AddedColumns, FoundColumns, FoundRows, FoundValues
+from glaive.scan.indexed.steps import (
+    PlanStep,
+    index_steps,
+    listed,
+    projection_step,
+    read_step,
+)
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.reporting import counters_before, meter_for, report
@@ -60,7 +67,7 @@ class RankedScan(ABC):
     postfilter: Filter | None
 
     @abstractmethod
-    def steps(self) -> list[str]:
+    def steps(self) -> list[PlanStep]:
         """What is going to be done, the last step first."""
 
     @abstractmethod
@@ -93,23 +100,34 @@ class RankedScan(ABC):
         """Rows of the result."""
         return self._found(meter or meter_for(self.options)).size
 
-    def _result_steps(self) -> list[str]:
+    def _result_steps(self) -> list[PlanStep]:
         """What becomes of the rows that are found, the last step first."""
-        options = self.options
-        lines = [f"columns: {', '.join(self.schema.names) or 'none'}"]
+        options, steps = self.options, projection_step(self.options)
+        names = [
+            path for path in self.columns.plain if path and path not in self.columns.added.types
+        ]
+        steps.append(read_step(self.views.snapshot, names))
         if options.limit is not None or options.offset:
-            limit = "none" if options.limit is None else options.limit
-            lines.append(f"limit: {limit}, offset: {options.offset}")
+            fetch = "None" if options.limit is None else options.limit
+            steps.append(PlanStep("GlobalLimitExec", f"skip={options.offset}, fetch={fetch}"))
         if options.order_by:
-            lines.append(f"sort: {', '.join(order.column_name for order in options.order_by)}")
+            keys = listed(order.column_name for order in options.order_by)
+            steps.append(PlanStep("SortExec", f"expr={keys}, preserve_partitioning=[false]"))
         if self.postfilter is not None:
-            lines.append(f"filter of the rows found: {self.postfilter.text} [FilterExec]")
-        return lines
+            steps.append(PlanStep("FilterExec", self.postfilter.text))
+        return steps
+
+    def _prefilter_steps(self) -> list[PlanStep]:
+        """How the rows are found that pass a filter before they are searched."""
+        if self.prefilter is None:
+            return []
+        steps = index_steps(self.views.snapshot, self.options, self.prefilter)
+        return [PlanStep("FilterExec", self.prefilter.text, "search"), *steps]
 
     def _found(self, meter: Meter) -> RankedRows:
         """The rows of the result, in its order."""
         options = self.options
-        with meter.step("search"):
+        with meter.step("search", self.views.snapshot.store.counters):
             found = self._search(meter)
         meter.count("rows_found", found.size)
         if self.postfilter is not None and found.size:

@@ -32,9 +32,10 @@ from glaive.file.open import open_reader
 from glaive.file.protocol import FileReader
 from glaive.io.cache import ByteCache
 from glaive.io.checksums import Verification, verification
+from glaive.io.stats import IoCounters
 from glaive.io.store import ObjectStore
 
-__all__ = ["METADATA_CACHE_BYTES", "Session"]
+__all__ = ["METADATA_CACHE_BYTES", "IndexCache", "Session"]
 
 METADATA_CACHE_BYTES = 256 * 1024 * 1024
 """Default budget of a session."""
@@ -50,6 +51,24 @@ _ENTRIES_OF_A_MOVE = 16
 
 _MORE = 1.5
 """All are looked at, too, where there are so many times as many as there were left before."""
+
+
+class IndexCache(ByteCache[Hashable, Any]):
+    """Opened indices, and parts of them; counts those that were read."""
+
+    __slots__ = ("loaded", "opened")
+
+    def __init__(self, budget: int) -> None:
+        super().__init__(budget)
+        self.opened = self.loaded = 0
+
+    def part(self, key: Hashable, load: Callable[[], tuple[Any, int]], counters: IoCounters) -> Any:
+        """What is kept of an index; a part is loaded where reads were counted meanwhile."""
+        before = counters.reads
+
+        found = self.get_or_load(key, load)
+        self.loaded += counters.reads != before
+        return found
 
 
 class Session:
@@ -105,9 +124,7 @@ class Session:
         self._left = self._moves = 0
         self.comparing = False
         for_indices = index_cache_size_bytes
-        self.index_cache: ByteCache[Hashable, Any] = ByteCache(
-            INDEX_CACHE_BYTES if for_indices is None else for_indices
-        )
+        self.index_cache = IndexCache(INDEX_CACHE_BYTES if for_indices is None else for_indices)
 
     def __repr__(self) -> str:
         cache = self.cache
@@ -148,14 +165,16 @@ class Session:
 
     # ------------------------------------------------------------------ contents
 
-    def apart(self, *, comparing: bool = False) -> Session:
-        """A small session for one scan, which leaves this one as it is.
+    def apart(self, *, comparing: bool = False, shares_indices: bool = True) -> Session:
+        """A small session for one scan, which leaves this one as it is, except for its indices.
 
         One that is ``comparing`` compares all files that have checksums, if nobody said otherwise:
         what is read to be written again gets new ones, which damage would agree with.
         """
         session = Session(APART_BYTES, APART_BYTES)
         session.comparing = comparing
+        if shares_indices:
+            session.index_cache = self.index_cache
         return session
 
     def verification(self, store: ObjectStore, unasked: Verification) -> Verification:

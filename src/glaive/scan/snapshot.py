@@ -56,9 +56,10 @@ class Snapshot:
         self.memo: dict[Hashable, Any] = {}
         self._position_of: dict[int, int] = {}  # of fragments that single rows were in
 
-    def apart(self, *, comparing: bool = False) -> Snapshot:
+    def apart(self, *, comparing: bool = False, shares_indices: bool = True) -> Snapshot:
         """The same version with a session of its own; see :meth:`Session.apart`."""
-        return Snapshot(self.store, self.manifest, self.session.apart(comparing=comparing))
+        session = self.session.apart(comparing=comparing, shares_indices=shares_indices)
+        return Snapshot(self.store, self.manifest, session)
 
     def kept_under(self, base_id: int | None = None) -> tuple[str, bytes]:
         """Where the root or a base path is, what it is reached by, and what is compared there.

@@ -128,7 +128,7 @@ def test_scans_count_and_stream_and_explain_what_they_find(dataset: Any) -> None
     assert [batch.num_rows for batch in scanner.to_batches()] == [1, 1]
     assert scanner.to_table()["id"].to_pylist() == [2, 0]
     plan = scanner.explain_plan()
-    assert "full-text search: 'apple'" in plan
+    assert "MatchQuery: column=text, query=[apple], all rows" in plan
     assert "index text_idx of 1 fragments; 0 fragments read" in plan
     assert "rows found: 2" in scanner.analyze_plan()
 

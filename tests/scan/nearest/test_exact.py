@@ -330,9 +330,9 @@ def test_a_plan_says_what_is_searched_and_a_run_what_was(dataset: glaive.LanceDa
     nearest = {"column": "v", "q": QUERY, "k": 3}
     scanner = dataset.scanner(nearest=nearest, filter="id > 3", limit=2)
     plan = scanner.explain_plan()
-    assert "nearest: 3 rows by l2" in plan
-    assert "exact search: v, 500 rows of 3 fragments" in plan
-    assert "filter of the rows found: id > 3" in plan
+    assert "SortExec: TopK(fetch=3), expr=[_distance@0 ASC" in plan
+    assert "KNNVectorDistance: metric=l2, exact search: 500 rows of 3 fragments" in plan
+    assert "FilterExec: id > 3" in plan
     assert "vectors compared: 500" in scanner.analyze_plan()
 
 

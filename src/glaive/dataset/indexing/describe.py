@@ -304,7 +304,7 @@ def prewarm_index(
                 )
             for segment in index.segments:
                 if UUID(bytes=segment.entry.uuid.uuid) in wanted:
-                    indices.open(segment).prewarm()
+                    indices.prewarm(segment)
 
 
 def uuid_of(name: str, value: object) -> UUID:

@@ -46,6 +46,11 @@ class OpenedBitmap(ScalarIndex):
         condition: Any = query
         return self._keys.estimate(self._keys.select(condition))
 
+    def compared(self, query: IndexQuery) -> int:
+        """Keys whose rows are joined."""
+        condition: Any = query
+        return len(self._keys.select(condition))
+
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
         """Find rows, exactly unless nulls are unknown. One read of the sets at most."""
         condition: Any = query

@@ -87,6 +87,10 @@ class OpenedBloomFilter(ScalarIndex):
         share = min(1.0, len(values) / max(1, count))
         return int(self._zones.count(self._zones.every) * share)
 
+    def compared(self, query: IndexQuery) -> int:
+        """All zones."""
+        return len(self._has_null)
+
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
         """Find zones that may have a value; nulls are known exactly."""
         known = self._zones.nulls

@@ -92,6 +92,12 @@ class OpenedBTree(ScalarIndex):
             return self._bounds.rows_of_values(condition)
         return self._bounds.estimate(condition, self._select(condition))
 
+    def compared(self, query: IndexQuery) -> int:
+        """Bounds of pages, and the values of pages that have to be tested."""
+        condition: Any = query
+        pages = len(self._bounds.rows)
+        return pages + min(len(self._select(condition)[1]) * self._per_page, self._pages.num_rows)
+
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
         """Find rows, exactly.
 

@@ -112,7 +112,12 @@ class KeySets:
         if not is_sortable(kind):
             raise UnsupportedFeatureError(f"{file.path}: keys of type {kind} are not searched")
         resident = file.size <= _RESIDENT_BYTES
-        rows = file.read(["keys", "bitmaps"] if resident else ["keys"])
+
+        def load() -> tuple[pa.Table, int]:
+            rows = file.read(["keys", "bitmaps"] if resident else ["keys"])
+            return rows, rows.nbytes
+
+        rows: pa.Table = keep("keys", load)
         keys: Any = rows["keys"].combine_chunks()
         sets = rows["bitmaps"].combine_chunks() if resident else None
         nulls = int(keys.null_count)
@@ -135,10 +140,9 @@ class KeySets:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it holds, about."""
+        """Bytes of memory that it holds, about, beside keys and sets that are kept."""
         objects = 33 * len(self.present) if self.present.dtype == np.object_ else 0
-        sets = 0 if self.sets is None else self.sets.nbytes
-        return int(self.file.nbytes + self.keys.nbytes + self.present.nbytes + objects + sets)
+        return int(self.file.nbytes + self.present.nbytes + objects)
 
     def accepts(self, query: object) -> bool:
         """Whether keys can be selected for a query."""

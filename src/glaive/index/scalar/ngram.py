@@ -71,7 +71,7 @@ class NGram(IndexKind):
     def open(self, segment: Segment) -> OpenedNGram:
         """Read the tokens."""
         file = segment.open(POSTINGS)
-        return OpenedNGram(file, _tokens_of(file))
+        return OpenedNGram(file, _tokens_of(file), segment.keep)
 
     def build(
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter

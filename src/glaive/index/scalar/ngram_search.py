@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from glaive.arrow.conditions import HasText
+from glaive.index.keeping import Keep, keep_nothing
 from glaive.index.protocol import Candidates, ScalarIndex
 from glaive.index.queries import IndexQuery, MatchesPattern
 from glaive.index.row_set import RowSet
@@ -40,10 +41,12 @@ class OpenedNGram(ScalarIndex):
         The file.
     tokens
         Ascending.
+    keep
+        Keeps the sets that were read.
     """
 
-    def __init__(self, file: IndexFile, tokens: UInt32s) -> None:
-        self._file, self._tokens = file, tokens
+    def __init__(self, file: IndexFile, tokens: UInt32s, keep: Keep = keep_nothing) -> None:
+        self._file, self._tokens, self._keep = file, tokens, keep
 
     @property
     def nbytes(self) -> int:
@@ -57,6 +60,10 @@ class OpenedNGram(ScalarIndex):
     def estimate(self, query: IndexQuery) -> int:
         """Rows of a token, on average."""
         return self._file.size // _BYTES_PER_ROW // max(1, len(self._tokens))
+
+    def compared(self, query: IndexQuery) -> int:
+        """Tokens whose rows are joined."""
+        return sum(map(len, _wanted(query)))
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
         """Find rows that have all trigrams. One read of the sets of these."""
@@ -73,8 +80,13 @@ class OpenedNGram(ScalarIndex):
         at = at[np.isin(self._tokens[at], tokens)]
         if len(at) < len(tokens) or not len(at):
             return _NO_ROWS
-        stored: Any = self._file.take(["posting_list"], at)[0]
-        self._file.check_present(stored)
+
+        def load() -> tuple[Any, int]:
+            lists: Any = self._file.take(["posting_list"], at)[0]
+            self._file.check_present(lists)
+            return lists, lists.nbytes
+
+        stored = self._keep(("lists", at.tobytes()), load)
         sets = [decode_treemap(data, self._file.path) for data in stored.to_pylist()]
         rows = reduce(lambda first, second: first & second, sorted(sets, key=len))
         return rows_of_treemap(rows, self._file.path, self._file.size)

@@ -70,6 +70,10 @@ class OpenedZoneMap(ScalarIndex):
             return self._zones.nulls.count
         return self._zones.count(self._select(query))
 
+    def compared(self, query: IndexQuery) -> int:
+        """All zones."""
+        return len(self._low)
+
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
         """Find zones whose rows may pass; nulls are known exactly. Reads nothing."""
         if isinstance(query, IsNull) and self._zones.nulls is not None:

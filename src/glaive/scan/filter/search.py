@@ -371,7 +371,7 @@ def answers_of(run: ScanRun, terms: Sequence[Term]) -> Mapping[int, IndexAnswer]
         return {}
     from glaive.scan.indexed.choice import answer_terms, choose
 
-    with run.meter.step("index"):
+    with run.meter.step("index", snapshot.store.counters):
         chosen = choose(snapshot, run.options, terms, run.meter)
         return answer_terms(snapshot, chosen, run.meter)
 

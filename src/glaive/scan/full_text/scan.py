@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from glaive.dataclass import dataclass
 from glaive.scan.found_columns import FoundColumns
 from glaive.scan.full_text.column import TextColumn
@@ -11,7 +9,7 @@ from glaive.scan.full_text.queries import FullTextQuery, MatchQuery, PhraseQuery
 from glaive.scan.full_text.result import ADDED, SCORE, ScoredRows
 from glaive.scan.full_text.search import TextSearch
 from glaive.scan.full_text.text_query import TextQuery
-from glaive.scan.indexed.steps import index_steps
+from glaive.scan.indexed.steps import PlanStep
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.ranked import RankedScan, filters_of
@@ -51,31 +49,34 @@ class FullTextScan(RankedScan):
             prefilter=prefilter, postfilter=postfilter, query=query,
         )  # fmt: skip
 
-    def steps(self) -> list[str]:
+    def steps(self) -> list[PlanStep]:
         """What is going to be done, the last step first."""
-        lines = self._result_steps()
-        best = "all rows" if self._most is None else f"the best {self._most} rows"
-        kind = MatchQuery if isinstance(self.query, TextQuery) else type(self.query)
-        lines.append(f"full-text search: {self.query!r}, {best} by {SCORE} [{kind.__name__}]")
-        lines += self._column_steps()
-        if self.prefilter is not None:
-            lines.append(f"filter of the rows searched: {self.prefilter.text}")
-            lines += index_steps(self.views.snapshot, self.options, self.prefilter)
-        return lines
-
-    def _column_steps(self) -> Iterator[str]:
-        """By which index each column is searched, and for how many fragments there is none."""
+        steps, query = self._result_steps(), self.query
         search = TextSearch(self.views, self.options, None, Meter())
-        for path in _columns_of(self.query, search):
-            column = search.column(path)
-            fragments = self.views.snapshot.manifest.num_fragments
-            name = "no index" if column.index is None else f"index {column.index.name}"
-            covered = len(column.covered)
-            rest = "left out" if self.options.fast_search else "read"
-            yield (
-                f"column {path}: {name} of {covered} fragments; "
-                f"{fragments - covered} fragments {rest}"
-            )
+        of_one = isinstance(query, TextQuery | MatchQuery | PhraseQuery)
+        if not of_one:
+            steps.append(PlanStep(type(query).__name__, repr(query), "search"))
+        fragments = self.views.snapshot.manifest.num_fragments
+        best = "all rows" if self._most is None else f"the best {self._most} rows"
+        rest = "left out" if self.options.fast_search else "read"
+        leaves = (
+            query.on(search.columns_of(query)) if isinstance(query, TextQuery) else query.leaves()
+        )
+        for leaf in leaves:
+            is_phrase = isinstance(leaf, PhraseQuery)
+            for path in (leaf.column,) if of_one or hasattr(leaf, "column") else leaf.columns:
+                column = search.column(path)
+                name = "no index" if column.index is None else f"index {column.index.name}"
+                left = fragments - len(column.covered)
+                asked = leaf.query if is_phrase else f"[{leaf.query}]"
+                said = f"column={path}, query={asked}, {best} by {SCORE}, {name} of "
+                said += f"{len(column.covered)} fragments; {left} fragments {rest}"
+                kind = "PhraseQuery" if is_phrase else "MatchQuery"
+                steps.append(PlanStep(kind, said, "search"))
+                if left and not self.options.fast_search:
+                    said = f"column={path}, query={leaf.query}"
+                    steps.append(PlanStep("FlatMatchQuery", said, "search"))
+        return steps + self._prefilter_steps()
 
     @property
     def _most(self) -> int | None:

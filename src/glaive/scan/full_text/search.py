@@ -260,6 +260,7 @@ class TextSearch:
             both = [column.statistics, *(one.statistics for one in beside)]
             parts.append(search_terms(searched, once, TextStatistics.sum_of(both), most, beside))
             self.meter.count("documents_indexed", column.statistics.documents)
+            self.meter.count("index_comparisons", len(terms.tokens) + len(parts[-1].rows))
         if texts is not None:
             parts.append(_unindexed(column, texts, plain, most))
         found = Hits.joined(parts)

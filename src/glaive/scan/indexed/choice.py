@@ -6,7 +6,7 @@ Specification: "Searching" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from glaive.arrow.widths import value_bytes
@@ -38,7 +38,7 @@ from glaive.scan.snapshot import Snapshot
 if TYPE_CHECKING:
     from glaive.expr.filters import Term
 
-__all__ = ["ChosenTerm", "answer_terms", "choose"]
+__all__ = ["ChosenTerm", "answer_terms", "choose", "weigh"]
 
 _log = logging.getLogger("glaive.scan")
 _WIDTH = "width"
@@ -79,6 +79,8 @@ class ChosenTerm:
         Ids of the fragments that all of them answer for.
     estimate
         Rows that they are going to find, about.
+    all
+        The whole term, with operands of AND that find many more rows than others.
     """
 
     number: int
@@ -86,6 +88,7 @@ class ChosenTerm:
     indices: Mapping[Leaf, Searched]
     fragments: FragmentIds
     estimate: int
+    all: tuple[Predicate, Mapping[Leaf, Searched]]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,17 +108,14 @@ def choose(
     CorruptFileError, DataFileMissingError
         An index is damaged; the message names the file and the remedy.
     """
-    indices = SnapshotIndices.of(snapshot)
-    # Deleted rows may not be in an index.
-    if options.use_scalar_index is False or options.include_deleted_rows or not indices.all:
+    if options.include_deleted_rows:  # they may not be in an index
         return []
-    known = []
-    for number, term in enumerate(terms):
-        predicate = predicate_of(term.expression, term.condition)
-        chosen = None if predicate is None else _chosen(indices, number, predicate, meter)
-        wanted = options.use_scalar_index or options.fast_search
-        if chosen is not None and (wanted or _pays(snapshot, chosen)):
-            known.append(chosen)
+    wanted = options.use_scalar_index or options.fast_search
+    known = [
+        chosen
+        for chosen in weigh(snapshot, options, terms, meter)
+        if wanted or _pays(snapshot, chosen)
+    ]
     if len(known) < 2:
         return known
     known.sort(key=lambda chosen: chosen.estimate)
@@ -126,6 +126,20 @@ def choose(
         or known[0].estimate > _FEW_ROWS
         or chosen.fragments != known[0].fragments
     ]
+
+
+def weigh(
+    snapshot: Snapshot, options: ScanOptions, terms: Sequence[Term], meter: Meter
+) -> Iterator[ChosenTerm]:
+    """The terms that indices could answer, whether that is quicker or not; see :func:`choose`."""
+    indices = SnapshotIndices.of(snapshot)
+    if options.use_scalar_index is False or not indices.all:
+        return
+    for number, term in enumerate(terms):
+        predicate = predicate_of(term.expression, term.condition)
+        chosen = None if predicate is None else _chosen(indices, number, predicate, meter)
+        if chosen is not None:
+            yield chosen
 
 
 def answer_terms(
@@ -160,7 +174,9 @@ def _chosen(
     if worth_it is not predicate:
         kept = {leaf: searched[leaf] for leaf in leaves(worth_it)}
     fragments = common_fragments(kept)
-    return ChosenTerm(number, worth_it, kept, fragments, found) if fragments else None
+    if not fragments:
+        return None
+    return ChosenTerm(number, worth_it, kept, fragments, found, (predicate, searched))
 
 
 def _worth_it(predicate: Predicate, searched: Mapping[Leaf, Searched]) -> tuple[Predicate, int]:
@@ -206,6 +222,7 @@ def _searched(
         if isinstance(opened, ScalarIndex) and opened.answers(leaf.query):
             segments.append(OpenedSegment(segment, opened))
             estimate += opened.estimate(leaf.query)
+            meter.count("index_comparisons", opened.compared(leaf.query))
     if not segments:
         return None
     whole = len(segments) == len(index.segments)

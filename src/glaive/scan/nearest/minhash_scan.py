@@ -19,7 +19,7 @@ from glaive.index.scalar.signatures import TextSigner, band_keys
 from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.search import Search
 from glaive.scan.found_columns import FoundColumns
-from glaive.scan.indexed.steps import index_steps
+from glaive.scan.indexed.steps import PlanStep
 from glaive.scan.indices import LogicalIndex, SnapshotIndices
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.minhash_query import MinHashQuery
@@ -82,21 +82,16 @@ class MinHashScan(RankedScan):
             prefilter=prefilter, postfilter=postfilter, query=query, index=known[0],
         )  # fmt: skip
 
-    def steps(self) -> list[str]:
+    def steps(self) -> list[PlanStep]:
         """What is going to be done, the last step first."""
-        lines = self._result_steps()
-        lines.append(f"most similar: {self._count} rows by {self.query.column}")
-        segments, covered = len(self.index.segments), len(self._covered)
-        lines.append(
-            f"index {self.index.name}: {segments} segments of {covered} fragments [MinHashSearch]"
-        )
-        rest = self._rest
+        segments, covered, rest = len(self.index.segments), len(self._covered), self._rest
+        said = f"column={self.query.column}, k={self._count}, index {self.index.name}: "
+        said += f"{segments} segments of {covered} fragments"
+        steps = [*self._result_steps(), PlanStep("MinHashSearch", said, "search")]
         if rest:
-            lines.append(f"texts read: {len(rest)} fragments [MinHashFlatSearch]")
-        if self.prefilter is not None:
-            lines.append(f"filter of the rows searched: {self.prefilter.text}")
-            lines += index_steps(self.views.snapshot, self.options, self.prefilter)
-        return lines
+            said = f"texts read: {len(rest)} fragments"
+            steps.append(PlanStep("MinHashFlatSearch", said, "search"))
+        return steps + self._prefilter_steps()
 
     @property
     def _count(self) -> int:

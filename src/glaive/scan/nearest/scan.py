@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
 from glaive.scan.found_columns import FoundColumns
-from glaive.scan.indexed.steps import index_steps
+from glaive.scan.indexed.steps import PlanStep, read_step
 from glaive.scan.indices import FragmentIds, SnapshotIndices
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.allowed import AllowedRows
@@ -134,43 +134,41 @@ class NearestScan(RankedScan):
             query=query, index=index, rest=self.rest,
         )  # fmt: skip
 
-    def steps(self) -> list[str]:
+    def steps(self) -> list[PlanStep]:
         """What is going to be done, the last step first."""
-        options, query = self.options, self.query
-        lines = self._result_steps()
-        several = f" for each of {query.answers} queries" if query.answers > 1 else ""
-        lines.append(f"nearest: {query.count} rows{several} by {query.metric}")
-        lines += self._search_steps()
-        if self.prefilter is not None:
-            lines.append(f"filter of the rows searched: {self.prefilter.text}")
-            lines += index_steps(self.views.snapshot, options, self.prefilter)
-        return lines
-
-    def _search_steps(self) -> list[str]:
-        lines = []
+        query, snapshot = self.query, self.views.snapshot
+        several = f", for each of {query.answers} queries" if query.answers > 1 else ""
+        order = "[_distance@0 ASC NULLS LAST, _rowid@1 ASC NULLS LAST]"
+        said = f"TopK(fetch={query.count}), expr={order}, preserve_partitioning=[false]{several}"
+        steps = [*self._result_steps(), PlanStep("SortExec", said)]
         options: ScanOptions | None = self.options
         if self.index is not None:
             options = self.rest
             if self._rescores:
-                lines.append(f"true distances: {self._candidates} rows found by the index")
+                said = (
+                    f"metric={query.metric}, true distances: {self._candidates} rows of the index"
+                )
+                steps.append(PlanStep("KNNVectorDistance", said, "search"))
+            metric = "L2" if query.metric == "l2" else query.metric.capitalize()
+            deltas = len(self.index.segments)
+            said = f"name={self.index.name}, k={self._candidates}, deltas={deltas}, metric={metric}"
+            steps.append(PlanStep("ANNSubIndex", said, "search"))
             for segment, opened in self.index.segments:
                 count = len(opened.partitions)
                 effort = effort_of(self.nearest, self.query.count, None, opened.metric, count)
-                first = "" if effort.first == effort.most else f"about {effort.first} to "
-                lines.append(
-                    f"index {self.index.name}: segment {UUID(bytes=segment.entry.uuid.uuid)}, "
-                    f"{first}{effort.most} of {count} partitions, "
-                    f"{opened.num_rows} rows [ANNSubIndex, ANNIvfPartition]"
+                said = (
+                    f"uuid={UUID(bytes=segment.entry.uuid.uuid)}, minimum_nprobes={effort.first}, "
                 )
+                said += f"maximum_nprobes=Some({effort.most}), deltas={deltas}, "
+                said += f"{count} partitions of {opened.num_rows} rows by index {self.index.name}"
+                steps.append(PlanStep("ANNIvfPartition", said, "search"))
         if options is not None and not (self.index is None and options.fast_search):
-            ranges = plan_searched(self.views.snapshot, options)
-            rows = sum(stop - start for _, start, stop in ranges)
-            column = self.nearest.column
-            lines.append(
-                f"exact search: {column}, {rows} rows of {len(ranges)} fragments "
-                "[KNNVectorDistance]"
-            )
-        return lines
+            ranges = plan_searched(snapshot, options)
+            rows, column = sum(stop - start for _, start, stop in ranges), self.nearest.column
+            said = f"metric={query.metric}, exact search: {rows} rows of {len(ranges)} fragments"
+            steps.append(PlanStep("KNNVectorDistance", said, "search"))
+            steps.append(read_step(snapshot, (column,), f"num_fragments={len(ranges)}", "search"))
+        return steps + self._prefilter_steps()
 
     def _search(self, meter: Meter) -> Found:
         if self.index is None:

@@ -68,7 +68,9 @@ def _sorted(scan: FilteredScan) -> pa.Table:
         columns = [
             join_large([chunk[at] for chunk in chunks]) for at in range(count, count + len(keys))
         ]
-        order = sorted_rows(columns, options.order_by)[options.offset :]
+        order = sorted_rows(columns, options.order_by)
+    scan.run.meter.count("rows_sorted", len(order))
+    order = order[options.offset :]
     if not count:
         return source.rows_alone(len(order))
     unsorted: list[Any] = [
@@ -141,6 +143,7 @@ class _First:
 
     def _candidates(self, selection: FragmentSelection) -> _Candidates:
         source, meter = self.scan.run.source, self.scan.run.meter
+        meter.count("rows_sorted", selection.count)
         outputs = [source.projection.inputs[order.column_name] for order in self._order]
         with meter.step("decode"):
             keys = selection.columns(outputs, late=self.scan.late)
