@@ -112,8 +112,8 @@ class _Inner:
     def index_cache_hit_rate(self) -> float:
         """Share of reads of indices that found something in the session; 0 before the first."""
         cache = self._dataset.session().index_cache
-        hits: int = cache.hits
-        return hits / max(1, hits + cache.misses)
+        rate: float = cache.hits / max(1, cache.hits + cache.misses)
+        return rate
 
     def take_rows(
         self, row_ids: Iterable[int], columns: Sequence[str] | Mapping[str, str] | None = None

@@ -195,7 +195,7 @@ class SqlQuery:
         SqlQuery(sql, tables, self._batch_size).to_batch_records()
         text = f"EXPLAIN {'ANALYZE ' * analyzed}{sql}"
         whole = SqlQuery(text, self._tables, self._batch_size).to_stream_reader().read_all()
-        steps, scans = "\n".join(whole[1].to_pylist()), "\n".join(plans)
+        steps, scans = "\n".join(map(str, whole[1].to_pylist())), "\n".join(plans)
         kinds = ["Plan with Metrics"] if analyzed else ["logical_plan", "physical_plan"]
         plans = [f"{scans}\n{steps}"] if analyzed else [steps, scans]
         return pa.table({"plan_type": kinds, "plan": plans}).to_reader()
@@ -206,9 +206,12 @@ class _ExplainedDataset(ArrowDataset):
 
     def __init__(self, table: ArrowDataset, plans: list[str], *, analyzed: bool) -> None:
         self._table, self._plans, self._analyzed = table, plans, analyzed
-        super().__init__(*table.__reduce__()[1])
+        made: Any = table.__reduce__()[1]
+        super().__init__(*made)
 
-    def scanner(self, *args: Any, **options: Any) -> Scanner:
+    def scanner(  # type: ignore[override]  # arguments are handed on
+        self, *args: Any, **options: Any
+    ) -> Scanner:
         """Describe a scan; arguments as for the dataset."""
         scan = self._table.scanner(*args, **options)
         self._plans.append(scan.analyze_plan() if self._analyzed else scan.explain_plan())

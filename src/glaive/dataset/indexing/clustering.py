@@ -128,8 +128,9 @@ class KMeans:
 
 def _matrix(data: Any) -> Float32s:
     if isinstance(data, pa.FixedShapeTensorArray):
-        if len(data.type.shape) != 1:
-            found = f"got {len(data.type.shape)}-D"
+        kind: Any = data.type
+        if len(kind.shape) != 1:
+            found = f"got {len(kind.shape)}-D"
             raise OptionError(f"data: Fixed shape tensor array must be a 1-D array, {found}")
         data = data.storage
     if isinstance(data, pa.FixedSizeListArray):

@@ -64,7 +64,9 @@ class FullTextScan(RankedScan):
         )
         for leaf in leaves:
             is_phrase = isinstance(leaf, PhraseQuery)
-            for path in (leaf.column,) if of_one or hasattr(leaf, "column") else leaf.columns:
+            for path in (
+                (leaf.column,) if isinstance(leaf, MatchQuery | PhraseQuery) else leaf.columns
+            ):
                 column = search.column(path)
                 name = "no index" if column.index is None else f"index {column.index.name}"
                 left = fragments - len(column.covered)
