@@ -11,7 +11,6 @@ Decision and figures: ``docs/adr/0002-kernels.md``.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from functools import cache
@@ -76,8 +75,6 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import xxh64 as xxh64
 
 __all__ = ["is_kept", "is_loaded"]
-
-_LOG = logging.getLogger(__name__)
 
 _LOCK = RLock()
 
@@ -153,11 +150,13 @@ def _linked(module: str, name: str) -> Any:
 @cache
 def _say_once() -> None:
     """Tell users why the first calls on a machine take seconds."""
+    import logging
+
     text = (
         "glaive compiles kernels for this machine, once: some seconds for each new kind of call. "
         "`glaive warmup` compiles all."
     )
-    _LOG.info(text)
+    logging.getLogger(__name__).info(text)
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write(f"{text}\n")
 
