@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf import any_pb2
 
+import glaive
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth, Variable
 from glaive.encodings.leaf import Leaf, Slots
 from glaive.encodings.protocol import PageBytes, PageReader
@@ -158,3 +159,37 @@ def test_a_page_that_pylance_wrote_is_read_in_ranges_and_taken_from(
             assert isinstance(taken, Leaf)
             assert rows_of(taken) == [expected[row] for row in picked.tolist()]
     assert first == ROWS
+
+
+FEW = {
+    "lists": pa.array([[1, 2], None, [], [None, 5]] * 20),
+    "lists without nulls": pa.array([[1, 2]] * 10),
+    "lists of one value": pa.array([[7], [7, 7]] * 3),
+    "lists of flags": pa.array([[True, None], [], [False]] * 5),
+    "lists of texts": pa.array([["a", None, ""], None, ["long" * 20]] * 4),
+    "lists of lists": pa.array([[[1], []], None, [None, [2, None]], []] * 6),
+    "vectors": pa.array([[1.0, 2.0], None, [3.0, 4.0]] * 4, pa.list_(pa.float32(), 2)),
+    "vectors without nulls": pa.array([[n / 7, 2.0] for n in range(9)], pa.list_(pa.float32(), 2)),
+    "lists of vectors": pa.array([[[1.0, 2.0]], [], None], pa.list_(pa.list_(pa.float32(), 2))),
+    "dictionary": pa.array(["a", "b", None, ""] * 9).dictionary_encode(),
+    "dictionary of numbers": pa.array([5, None, 7] * 30).dictionary_encode(),
+    "dictionaries in lists": pa.array([["x"], None, ["y", "x"]], pa.list_(pa.string())),
+    "structs of lists": pa.array([{"a": [1], "b": "x"}, None, {"a": None, "b": None}] * 7),
+    "numbers": pa.array([None if n % 2 else n * 2**40 for n in range(120)]),
+    "large texts": pa.array([f"s{n % 7}" for n in range(90)], pa.large_string()),
+}
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
+def test_pages_of_a_few_values_are_those_of_pylance(tmp_path: Path, version: str) -> None:
+    for name, column in FEW.items():
+        rows = pa.table({"n": range(len(column)), "it": column})
+        place = str(tmp_path / name)
+        mine = glaive.write_dataset(rows, place, data_storage_version=version)
+        theirs = lance.dataset(place)
+        some = [len(rows) - 1, 0, len(rows) // 2, 1]
+        for dataset in (mine, theirs):
+            assert dataset.to_table().to_pydict() == rows.to_pydict(), name
+            assert dataset.take(some).to_pydict() == rows.take(some).to_pydict(), name
+            found = dataset.to_table(filter="n % 3 = 1")
+            assert found.to_pydict() == rows.filter(np.arange(len(rows)) % 3 == 1).to_pydict(), name

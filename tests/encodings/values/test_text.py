@@ -184,7 +184,14 @@ def repeated(count: int, distinct: int) -> blocks.Variable:
 
 @pytest.mark.parametrize(
     ("count", "distinct", "pays"),
-    [(99, 10, False), (100, 10, True), (1000, 500, True), (1000, 501, False), (5000, 4990, False)],
+    [
+        (99, 10, False),
+        (100, 10, False),
+        (200, 10, True),
+        (1000, 500, True),
+        (1000, 501, False),
+        (5000, 4990, False),
+    ],
 )
 def test_a_dictionary_needs_repetition(count: int, distinct: int, *, pays: bool) -> None:
     block = repeated(count, distinct)

@@ -1,8 +1,8 @@
-"""Pages of a few values, written without choosing an encoding.
+"""Write pages of a few values without choosing an encoding.
 
-Buffers of a page begin on 64-byte offsets, so no encoding makes such a page smaller, and
-choosing one would be most of the cost of appending a few rows. Values of a fixed width are
-stored as in memory; single bits, text and values with nulls become one chunk.
+Choosing one would be most of the cost of appending a few rows, and saves less than a kilobyte.
+Values of a fixed width are stored as in memory. Single bits, text, vectors, lists, dictionaries
+and values with nulls become one chunk.
 
 Specification: "Writer choices" in ``docs/format/pages.md``.
 """
@@ -12,20 +12,25 @@ from __future__ import annotations
 from functools import lru_cache
 from operator import sub
 from struct import Struct
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import Block, FixedWidth, Variable
+from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Variable
 from glaive.arrow.build import block_from_array, leaf_bits, validity_flags
 from glaive.encodings.leaf import Layer
+from glaive.encodings.levels.layers import level_limits
 from glaive.encodings.levels.repdef import Levels, flat_levels
+from glaive.encodings.miniblock.chunk_table import repetition_index
 from glaive.encodings.options import EncodingOptions
 from glaive.encodings.page_options import PageOptions
 from glaive.encodings.protocol import EncodedPage, ValueEncoding
+from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import UInt8s
 
 __all__ = [
     "MAX_TINY_BYTES",
@@ -40,7 +45,7 @@ __all__ = [
 MINIBLOCK_MAX_VALUE = 256
 """Bytes; wider values go to full-zip pages."""
 
-MAX_TINY_BYTES = 512
+MAX_TINY_BYTES = 1024
 """A page with more bytes is worth choosing an encoding for."""
 
 MAX_TINY_VALUES = 8 * MAX_TINY_BYTES
@@ -51,7 +56,7 @@ _MAX_TEXT_BYTES = 4096
 FSST and general compression begin above, and dictionaries at 100 values."""
 
 _MAX_TEXTS = 99
-"""Values of a page with more bytes of text than :data:`MAX_TINY_BYTES`."""
+"""Values of a page with more bytes of text than :data:`MAX_TINY_BYTES`: a dictionary may pay."""
 
 _ALL_VALID = (Layer.ALL_VALID_ITEM,)
 _LEVEL_BITS = 16
@@ -94,7 +99,7 @@ def encode_small(
 def encode_tiny_page(
     array: pa.Array, levels: Levels, rows: int, options: PageOptions, wanted: EncodingOptions
 ) -> EncodedPage | None:
-    """Encode a few values, at least one of them not null; ``None`` when there are more.
+    """Encode a few values, at least one of them not null; ``None`` where there are more.
 
     Parameters are those of :func:`glaive.encodings.writing.page.encode_page`.
     """
@@ -103,24 +108,35 @@ def encode_tiny_page(
     block = _few_values(array, levels)
     if block is None:
         return None
-    count, definition = block.count, levels.definition
+    count = block.count
     width = _LARGE_CHUNK_WORD if options.large_chunks else _CHUNK_WORD
-    values: Any
-    if isinstance(block, FixedWidth) and block.bits:
-        if count * block.bits > 8 * MAX_TINY_BYTES:
-            return None
-        values = block.values.slice(0, (count * block.bits + 7) // 8)
-        if definition is None and block.bits % 8 == 0:
-            return EncodedPage(_plain_layout(block.bits, levels.layers, rows), [values], rows)
-        raw = values.to_pybytes()
-        if definition is not None and _all_equal(raw, block.bits // 8, definition.tolist()):
-            return None
-        return _one_chunk(raw, Flat(block.bits), count, levels, rows, width)
+    encoding: ValueEncoding
     if isinstance(block, Variable):
         encoded = _strings(block, wanted)
-        if encoded is not None:
-            return _one_chunk(encoded, Plain(block.offset_bits), count, levels, rows, width)
-    return None
+        if encoded is None:
+            return None
+        return _one_chunk(encoded, Plain(block.offset_bits), count, levels, rows, width)
+    raw, items = _raw(block), None
+    if raw is None:
+        return None
+    if isinstance(block, Dictionary):
+        items, encoding = _few_items(block.items), Flat(block.indices.bits)
+        if items is None:
+            return None
+    elif isinstance(block, FixedList):
+        encoding = FixedSizeList.for_block(block)
+    else:
+        bits = cast("FixedWidth", block).bits
+        encoding = Flat(bits)
+        if levels.rep is not None:
+            if raw == raw[: bits // 8] * count:
+                return None
+        elif levels.definition is None:
+            if bits % 8 == 0:
+                return EncodedPage(_plain_layout(bits, levels.layers, rows), [raw], rows)
+        elif _all_equal(raw, bits // 8, levels.definition.tolist()):
+            return None
+    return _one_chunk(raw, encoding, count, levels, rows, width, items)
 
 
 def _is_unspecified(wanted: EncodingOptions) -> bool:
@@ -157,15 +173,49 @@ def whole_bytes(kind: pa.DataType) -> int:
 
 
 def _few_values(array: pa.Array, levels: Levels) -> Block | None:
-    """The values, if they are few, not nested and not dictionary-encoded."""
-    count, kind, definition = len(array), array.type, levels.definition
-    if not 0 < count <= MAX_TINY_VALUES or levels.rep is not None or array.null_count == count:
+    """The values, if they and their levels are few, and they are no structs."""
+    count, kind, rep, definition = len(array), array.type, levels.rep, levels.definition
+    if not 0 < count <= MAX_TINY_VALUES or array.null_count == count:
         return None
-    if definition is not None and (len(definition) != count or definition.all()):
+    if rep is not None and len(rep) > MAX_TINY_BYTES:
         return None
-    if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
+    if definition is not None and ((rep is None and len(definition) != count) or definition.all()):
+        return None
+    if pa.types.is_nested(kind) and not pa.types.is_fixed_size_list(kind):
         return None
     return block_from_array(array)
+
+
+def _raw(block: Block) -> bytes | None:
+    """Bytes of values of a fixed width, or of indices; None where they are many, or no bytes."""
+    values, each = block, 1
+    if isinstance(block, FixedList):
+        values, each = block.items, block.dimension
+        if block.validity is not None or not isinstance(values, FixedWidth) or values.bits % 8:
+            return None
+    elif isinstance(block, Dictionary):
+        values = block.indices
+    if not isinstance(values, FixedWidth) or not values.bits:
+        return None
+    bits = values.bits * each
+    if block.count * bits > 8 * MAX_TINY_BYTES or bits >= 8 * MINIBLOCK_MAX_VALUE:
+        return None
+    return values.values.slice(0, (block.count * bits + 7) // 8).to_pybytes()
+
+
+def _few_items(items: Block) -> tuple[ValueEncoding, int, UInt8s] | None:
+    """The items of a dictionary as they are, how they are encoded, and their number."""
+    encoding: ValueEncoding
+    if isinstance(items, Variable):
+        encoding = Plain(items.offset_bits)
+    elif isinstance(items, FixedWidth):
+        encoding = Flat(items.bits)
+    else:
+        return None
+    if items.count > _MAX_TEXTS:
+        return None
+    data = encoding.encode_blocks(items, np.array([items.count], np.int64)).data
+    return (encoding, items.count, data) if len(data) <= MAX_TINY_BYTES else None
 
 
 def _all_equal(raw: bytes, width: int, definition: list[int]) -> bool:
@@ -209,22 +259,35 @@ def _offsets(count: int, width: int) -> Struct:
 
 
 def _one_chunk(
-    values: bytes, encoding: ValueEncoding, count: int, levels: Levels, rows: int, width: int
+    values: bytes,
+    encoding: ValueEncoding,
+    count: int,
+    levels: Levels,
+    rows: int,
+    width: int,
+    items: tuple[ValueEncoding, int, UInt8s] | None = None,
 ) -> EncodedPage:
     """A mini-block page of one chunk, its levels flat; chunk words have ``width`` bytes."""
-    size = len(values).to_bytes(width, "little")
-    definition = levels.definition
-    if definition is None:
-        chunk = _padded(b"\x00\x00" + size)
-    else:
-        words = definition.astype("<u2").tobytes()
-        entries = count.to_bytes(2, "little")
-        chunk = _padded(entries + len(words).to_bytes(2, "little") + size) + _padded(words)
-    chunk += _padded(values)
+    rep, definition = levels.rep, levels.definition
+    streams = [one for one in (rep, definition) if one is not None]
+    words = [one.astype("<u2").tobytes() for one in streams]
+    entries = len(streams[0]) if streams else 0
+    sizes = [len(one).to_bytes(2, "little") for one in words]
+    head = b"".join([entries.to_bytes(2, "little"), *sizes, len(values).to_bytes(width, "little")])
+    chunk = b"".join(map(_padded, (head, *words, values)))
     word = ((len(chunk) >> 3) - 1) << 4
-    level_bits = 0 if definition is None else _LEVEL_BITS
-    layout = _chunk_layout(encoding, level_bits, levels.layers, count, width)
-    return EncodedPage(layout, [word.to_bytes(width, "little"), chunk], rows)
+    buffers: list[Any] = [word.to_bytes(width, "little"), chunk]
+    described = None
+    if items is not None:
+        described = items[:2]
+        buffers.append(items[2])
+    if rep is not None:
+        cuts = np.array([0, len(rep)], np.int64)
+        most = level_limits(levels.layers).max_rep
+        buffers.append(repetition_index(rep, cuts, most).view(np.uint8))
+    present = (rep is not None, definition is not None)
+    layout = _chunk_layout(encoding, present, levels.layers, count, width, described)
+    return EncodedPage(layout, buffers, rows)
 
 
 def _padded(data: bytes) -> bytes:
@@ -233,17 +296,29 @@ def _padded(data: bytes) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _chunk_layout(
-    encoding: ValueEncoding, level_bits: int, layers: tuple[Layer, ...], count: int, width: int
+    encoding: ValueEncoding,
+    levels: tuple[bool, bool],
+    layers: tuple[Layer, ...],
+    count: int,
+    width: int,
+    items: tuple[ValueEncoding, int] | None,
 ) -> pb.PageLayout:
+    """The layout of one chunk; ``levels``: whether it has repetition and definition levels."""
     layout = pb.MiniBlockLayout(
         value_compression=encoding.to_wire(),
         layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
         num_buffers=1,
+        repetition_index_depth=int(levels[0]),
         num_items=count,
         has_large_chunk=width == _LARGE_CHUNK_WORD,
     )
-    if level_bits:
-        layout.def_compression.CopyFrom(Flat(level_bits).to_wire())
+    fields = (layout.rep_compression, layout.def_compression)
+    for present, field in zip(levels, fields, strict=True):
+        if present:
+            field.CopyFrom(Flat(_LEVEL_BITS).to_wire())
+    if items is not None:
+        layout.dictionary.CopyFrom(items[0].to_wire())
+        layout.num_dictionary_items = items[1]
     return pb.PageLayout(mini_block_layout=layout)
 
 

@@ -36,6 +36,9 @@ __all__ = [
 MIN_VALUES = 100
 """With fewer values a dictionary is not tried."""
 
+MIN_BYTES = 2048
+"""In fewer bytes a dictionary is not tried: what it saves is less than what choosing costs."""
+
 MAX_ITEMS = 100_000
 """Items of a dictionary at most."""
 
@@ -171,6 +174,8 @@ def build_dictionary(
     most = min(most, count // divisor)
     if isinstance(block, FixedWidth):
         plain = count * block.bits // 8
+        if plain < MIN_BYTES:
+            return None
         words = number_words(block.values, block.bits, count, most)
         if words is None:
             return None
@@ -180,6 +185,8 @@ def build_dictionary(
         offsets = as_offsets(block.offsets, block.offset_bits)
         data_bytes = int(offsets[count]) - int(offsets[0])
         plain = data_bytes + count * block.offset_bits // 8
+        if plain < MIN_BYTES:
+            return None
         strings = Strings(block.offsets, block.offset_bits, block.data)
         numbered = number_strings(strings, count, most, int(plain * size_ratio))
         if numbered is None:
