@@ -144,8 +144,8 @@ class LanceFragment(FragmentChanges):
         )
 
     def count_rows(self, filter: object = None) -> int:
-        """Number of live rows."""
-        return self.scanner(filter=filter).count_rows()
+        """Number of live rows: from the manifest alone, or by a scan with a filter."""
+        return self._live() if filter is None else self.scanner(filter=filter).count_rows()
 
     @shows_options()
     def scanner(
