@@ -364,7 +364,14 @@ class JobError(GlaiveError, RuntimeError):
 
 
 class FilterError(GlaiveError, ValueError, OSError):
-    """A filter or a computed column cannot be understood, or not be computed."""
+    """A filter or a computed column cannot be understood, or not be computed.
+
+    The message begins with ``Invalid user input``, for which programs look in pylance's errors.
+    """
+
+    def __str__(self) -> str:
+        text, prefix = super().__str__(), "Invalid user input: "
+        return text if prefix in text else prefix + text
 
 
 class FilterColumnError(FilterError, ColumnNotFoundError):

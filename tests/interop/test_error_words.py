@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -400,3 +402,36 @@ def test_warnings_of_deprecation_have_the_words_of_pylance(
     dataset = library.dataset(place)
     with pytest.warns(DeprecationWarning, match=words):
         WARNINGS[words](library, dataset)
+
+
+def test_programs_find_the_words_of_pylance_in_errors(tmp_path: Path) -> None:
+    """Words that public programs look for, with an error of both libraries each."""
+    rows = pa.table(
+        {"k": range(9), "t": ["w"] * 9, "v": pa.array([[1.0, 2.0]] * 9, pa.list_(pa.float32(), 2))}
+    )
+    deleted = {"include_deleted_rows": True, "with_row_id": True}
+    text = {"columns": ["t"], "query": "w"}
+    for lib in (lance, glaive):
+        place = str(tmp_path / lib.__name__)
+        ds = lib.write_dataset(rows, place)
+        lib.write_dataset(rows, place, mode="append")
+        overwrite = lib.LanceOperation.Overwrite(ds.schema, [])
+        for words, call in (
+            ("Invalid user input", partial(ds.to_table, filter="zz > 1")),
+            ("Invalid user input", partial(ds.count_rows, "k >")),
+            ("Invalid user input", partial(ds.delete, "zz = 1")),
+            (
+                "Cannot include deleted rows in a nearest neighbor search",
+                partial(ds.to_table, nearest={"column": "v", "q": [1.0, 2.0]}, **deleted),
+            ),
+            (
+                "Cannot include deleted rows in an FTS search",
+                partial(ds.to_table, full_text_query=text, **deleted),
+            ),
+            (
+                "^Commit conflict for version 2: Failed to commit the transaction after 0 retries",
+                partial(lib.LanceDataset.commit, place, overwrite, read_version=1, max_retries=0),
+            ),
+        ):
+            with pytest.raises((ValueError, OSError), match=words):
+                call()

@@ -58,7 +58,7 @@ def check_column_texts(schema: LanceSchema, *sources: object, warn: bool = False
         frame, level = inspect.currentframe(), 1
         while frame and frame.f_globals.get("__name__", "").startswith("glaive."):
             frame, level = frame.f_back, level + 1
-        warnings.warn(str(doubt), UserWarning, stacklevel=level)
+        warnings.warn(doubt.args[0], UserWarning, stacklevel=level)
 
 
 def _column_text(source: object, schema: LanceSchema) -> FilterError | None:

@@ -204,7 +204,7 @@ _SWITCHES = (
     "fast_search",
     "disable_scoring_autoprojection",
 )
-_RANKED = ("nearest", "full_text_query")
+_RANKED = {"nearest": "a nearest neighbor search", "full_text_query": "an FTS search"}
 _NAMES = frozenset(field.name for field in fields(ScanOptions))
 _KNOWN = _NAMES.union(_REFUSED, ("substrait_filter",))
 _LEAST = {
@@ -232,9 +232,14 @@ def _check_together(kept: dict[str, Any]) -> None:
         )
     searches = [name for name in _RANKED if name in kept]
     for name in searches:
-        other = "include_deleted_rows" if kept.get("include_deleted_rows") else searches[-1]
-        if other != name:
-            raise OptionError(f"{name} and {other} cannot be combined. Leave one of them out.")
+        if kept.get("include_deleted_rows"):
+            raise OptionError(
+                f"Cannot include deleted rows in {_RANKED[name]}: {name} and "
+                "include_deleted_rows cannot be combined. Leave one of them out."
+            )
+        if name != searches[-1]:
+            both = f"{name} and {searches[-1]}"
+            raise OptionError(f"{both} cannot be combined. Leave one of them out.")
     if kept.get("include_deleted_rows") and not kept.get("with_row_id"):
         raise OptionError(
             "include_deleted_rows is set but with_row_id is false: deleted rows are marked by "

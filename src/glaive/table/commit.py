@@ -330,9 +330,14 @@ class _Commit:
                     "Append to it or overwrite it, or choose another location."
                 )
             if operation.strict_without_retries and not self.options.max_retries:
-                strict = Conflict("without retries, every concurrent commit is a conflict")
                 name = theirs.operation.wire_name if theirs is not None else None
-                raise self._conflict(manifest.version, name, strict)
+                raise CommitConflictError(
+                    f"Commit conflict for version {manifest.version}: Failed to commit the "
+                    f"transaction after 0 retries: {name or 'unknown'} was committed to "
+                    f"{self.store.uri}. Read the newest version and repeat the change.",
+                    version=manifest.version,
+                    operation=name,
+                )
             gap: ObjectNotFoundError | None = None
             if theirs is None or manifest.version > start:
                 gap = ObjectNotFoundError(f"transactions before {manifest.where} were cleaned up")

@@ -272,7 +272,9 @@ def test_nested_replacements_do_not_make_a_text_that_no_function_may_make(
     text = "s"
     for _ in range(3):
         text = call.format(text, "a" * 700)
-    with pytest.raises(FilterError, match=f"^{name} would make up to [0-9]+ bytes for one row"):
+    with pytest.raises(
+        FilterError, match=f"^Invalid user input: {name} would make up to [0-9]+ bytes for one row"
+    ):
         values(text, s=["aaaa"])
 
 
