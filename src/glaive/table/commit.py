@@ -341,8 +341,8 @@ class _Commit:
             gap: ObjectNotFoundError | None = None
             if theirs is None or manifest.version > start:
                 gap = ObjectNotFoundError(f"transactions before {manifest.where} were cleaned up")
-                changes = self._changes_since(before, start, manifest, gap)
-                if self._has_appended(changes, manifest, gap):
+                changes, is_told = self._changes_since(before, start, manifest, gap)
+                if self._has_appended(changes, manifest, gap, is_told=is_told):
                     return manifest
             else:
                 changes = [theirs.operation]
@@ -364,8 +364,10 @@ class _Commit:
 
     def _changes_since(
         self, before: Manifest | None, start: int, after: Manifest, gap: ObjectNotFoundError
-    ) -> Sequence[Operation]:
+    ) -> tuple[Sequence[Operation], bool]:
         """What became of the version before ``start``, whose successors were cleaned up.
+
+        And whether all fragments that were added since are still there.
 
         Raises
         ------
@@ -380,24 +382,34 @@ class _Commit:
         if before is not None and before.version == start - 1:
             changes = net_changes(before, after, self.transaction.operation)
             if changes is not None:
-                return changes
+                highest = before.max_fragment_id
+                added = int((after.fragment_ids > highest).sum())
+                return changes, added == after.max_fragment_id - highest
         raise self._untold(after, "what they changed") from gap
 
     def _has_appended(
-        self, changes: Sequence[Operation], after: Manifest, gap: ObjectNotFoundError
+        self,
+        changes: Sequence[Operation],
+        after: Manifest,
+        gap: ObjectNotFoundError,
+        *,
+        is_told: bool,
     ) -> bool:
         """Whether one of the transactions that were cleaned up was this append.
 
         Raises
         ------
         CommitConflictError
-            A clean-up removed the files of the new rows, maybe after they were committed.
+            A clean-up removed the files of the new rows, maybe after they were committed. Or
+            fragments were added and removed (not ``is_told``), and others may commit these files.
         """
         operation = self.transaction.operation
         if not isinstance(operation, Append):
             return False
         if not operation.files.isdisjoint(file for one in changes for file in appended_files(one)):
             return True
+        if self.once is not None and not is_told:
+            raise self._untold(after, "whether they had the new rows") from gap
         for base, name in operation.files:
             try:
                 _ = base >= 0 or self.store.head(data_file_path(name))
