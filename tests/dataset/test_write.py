@@ -218,7 +218,7 @@ class TestFiles:
             } == {expected}
 
     def test_progress_is_told_of_files(self, tmp_path: Path) -> None:
-        told: list[tuple[str, int]] = []
+        told: list[tuple[str, int | None]] = []
 
         class Progress:
             def begin(self, fragment: Any) -> None:
@@ -229,7 +229,7 @@ class TestFiles:
 
         rows = pa.table({"id": range(15)})
         glaive.write_dataset(rows, tmp_path / "t", max_rows_per_file=10, progress=Progress())
-        assert told == [("begin", 0), ("complete", 10), ("begin", 0), ("complete", 5)]
+        assert told == [("begin", None), ("complete", 10), ("begin", None), ("complete", 5)]
 
     def test_properties_and_message_are_kept(self, tmp_path: Path) -> None:
         written = glaive.write_dataset(

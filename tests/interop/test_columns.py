@@ -782,7 +782,7 @@ class TestAlter:
         (
             ({"path": "a", "name": "x"}, {"path": "x", "nullable": False}),
             ColumnNotFoundError,
-            "'x'",
+            'Column "x" does not exist',
         ),
     )
 

@@ -415,7 +415,7 @@ class TestErrors:
         for on in (None, []):
             with pytest.raises(OptionError, match="declares no primary key"):
                 dataset.merge_insert(on)
-        with pytest.raises(ColumnNotFoundError, match="'nothing'"):
+        with pytest.raises(ColumnNotFoundError, match="Column nothing does not exist"):
             dataset.merge_insert("nothing")
         with pytest.raises(OptionError, match="twice"):
             dataset.merge_insert(["id", "ID"])

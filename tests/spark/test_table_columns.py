@@ -116,7 +116,7 @@ def test_all_but_one_of_equal_rows_are_deleted(table: LanceTable, uri: str) -> N
     assert table.dropDuplicates()["num_deleted_rows"] == 0
     with pytest.raises(ColumnNotFoundError, match="m"):
         table.dropDuplicates(["m"])
-    with pytest.raises(ColumnNotFoundError, match=r"'idd' .*did you mean 'id'"):
+    with pytest.raises(ColumnNotFoundError, match=r"Column idd .*did you mean 'id'"):
         table.dropDuplicates("n", order_by="idd")
 
 

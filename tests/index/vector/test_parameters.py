@@ -98,7 +98,6 @@ def test_a_target_or_a_number_changes_that() -> None:
         ("precomputed_partitions", {"precomputed_partitions": pa.table({"row_id": [1]}),
                                     "ivf_centroids": CENTROIDS}),
         ("index_file_version", {"index_file_version": "V9"}),
-        ("only V3", {"index_file_version": "Legacy"}),
         ("rotation_type", {"rotation_type": "slow"}),
         ("accelerator", {"accelerator": "abacus"}),
     ],

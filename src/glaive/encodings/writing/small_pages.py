@@ -238,7 +238,7 @@ def _strings(block: Variable, wanted: EncodingOptions) -> bytes | None:
     first, last = offsets[0], offsets[-1]
     head = numbers.size
     longest = max(map(sub, offsets[1:], offsets))
-    most_bytes = MAX_TINY_BYTES if wanted.compression == "fsst" else _MAX_TEXT_BYTES
+    most_bytes = MAX_TINY_BYTES // 2 if wanted.compression == "fsst" else _MAX_TEXT_BYTES
     if head + last - first > most_bytes or longest >= MINIBLOCK_MAX_VALUE:
         return None
     raw = block.data.slice(first, last - first).to_pybytes()
