@@ -193,12 +193,16 @@ class TestFiles:
         assert [one.physical_rows for one in written.get_fragments()] == [14, 14, 2]
         assert written.to_table()["id"].to_pylist() == list(range(30))
 
-    def test_a_file_ends_at_its_bytes(self, tmp_path: Path) -> None:
-        rows = pa.table({"id": range(100_000)})
-        written = glaive.write_dataset(rows, tmp_path / "t", max_bytes_per_file=200_000)
-        sizes = [one.physical_rows for one in written.get_fragments()]
-        assert len(sizes) == 4
-        assert written.to_table().equals(rows)
+    @pytest.mark.parametrize(
+        ("rows", "limit", "files"), [(100_000, 1000, 1), (3_000_000, 1_000_000, 3)]
+    )
+    def test_a_file_ends_when_its_written_pages_exceed_the_limit(
+        self, tmp_path: Path, rows: int, limit: int, files: int
+    ) -> None:
+        numbers = pa.table({"id": np.random.default_rng(0).integers(0, 1 << 60, rows)})
+        written = glaive.write_dataset(numbers, tmp_path / "t", max_bytes_per_file=limit)
+        assert len(written.get_fragments()) == files
+        assert written.to_table().equals(numbers)
 
     def test_no_rows_make_no_file(self, tmp_path: Path) -> None:
         written = glaive.write_dataset(TABLE.slice(0, 0), tmp_path / "t")

@@ -374,3 +374,48 @@ def test_indices_that_are_brought_up_to_date_leave_no_empty_folders(tmp_path: Pa
     folders = list((tmp_path / "d" / "_indices").iterdir())
     assert len(folders) >= 10
     assert all(any(folder.iterdir()) for folder in folders)
+
+
+@pytest.mark.parametrize("module", ["lance", "glaive"])
+def test_what_is_no_table_of_lance_is_refused(tmp_path: Path, module: str) -> None:
+    lib, fragment = import_module(module), import_module(f"{module}.fragment")
+    schema = pa.schema([("k", pa.int64())])
+    odd = {"a": b"\x80\x81"}
+    rows = pa.table([[1]], schema=schema)
+    inner = pa.struct([pa.field("m", pa.int64(), metadata=odd)])
+    for wrong in (
+        rows.replace_schema_metadata(odd),
+        pa.table([[1]], schema=pa.schema([schema.field(0).with_metadata(odd)])),
+        pa.table([[{"m": 1}]], schema=pa.schema([pa.field("s", inner)])),
+    ):
+        with pytest.raises(ValueError, match=r"(?i)utf-?8"):
+            lib.write_dataset(wrong, str(tmp_path / "a"))
+    right = rows.replace_schema_metadata({"a": "ä"})
+    assert lib.write_dataset(right, str(tmp_path / "b")).schema.metadata == {b"a": "ä".encode()}
+    nothing = pa.table({"k": [1, 2]}).select([])
+    with pytest.raises(OSError):  # noqa: PT011  # other words
+        lib.write_dataset(nothing, str(tmp_path / "c"))
+    with pytest.raises(OSError):  # noqa: PT011  # other words
+        lib.LanceFragment.create(str(tmp_path / "d"), nothing)
+    assert len(fragment.write_fragments(nothing, str(tmp_path / "e"))) == 1
+
+
+@pytest.mark.parametrize("module", ["lance", "glaive"])
+@pytest.mark.parametrize(
+    ("expressions", "files"),
+    [
+        ({"new": "CAST(NULL AS INT)"}, 1),
+        ({"new": "cast(null as string)", "other": "CAST(NULL AS timestamp)"}, 1),
+        ({"new": "CAST(NULL AS INT)", "other": "k + 1"}, 2),
+        ({"new": "CAST(NULL AS INT) + k"}, 2),
+    ],
+)
+def test_columns_of_a_constant_null_change_the_schema_alone(
+    tmp_path: Path, module: str, expressions: dict[str, str], files: int
+) -> None:
+    dataset = import_module(module).write_dataset(
+        pa.table({"k": range(90)}), str(tmp_path / "t"), max_rows_per_file=30
+    )
+    dataset.add_columns(expressions)
+    assert [len(one.data_files()) for one in dataset.get_fragments()] == [files] * 3
+    assert dataset.to_table()["new"].null_count == 90

@@ -14,7 +14,7 @@ import pyarrow.dataset
 import pytest
 
 import glaive
-from glaive.errors import DatasetNotFoundError, OptionError, StoreError
+from glaive.errors import DatasetNotFoundError, OptionError, StoreError, UnreachableError
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
@@ -212,8 +212,10 @@ def test_a_store_that_cannot_be_reached_is_a_value_error_of_opening(
 
 def test_a_path_through_a_file_is_an_error_of_the_store_too(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
-    with pytest.raises(DatasetNotFoundError, match="it is a file") as caught:
+    with pytest.raises(DatasetNotFoundError, match="it is a file"):
         glaive.dataset(str(tmp_path / "a"))
+    with pytest.raises(UnreachableError, match="Not a directory") as caught:
+        glaive.dataset(str(tmp_path / "a" / "b"))
     assert isinstance(caught.value, OSError)
     assert isinstance(caught.value.__cause__, glaive.errors.StoreError)
 

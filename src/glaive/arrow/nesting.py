@@ -6,6 +6,7 @@ Code that walks types, also in Arrow, recurses; and parsers of Arrow do not look
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -33,15 +34,17 @@ def without_json_strings(text: bytes | memoryview) -> bytes:
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Refuse types that are nested too deeply, without recursion, and names that are not UTF-8.
+    """Refuse types that are nested too deeply, without recursion, and texts that are not UTF-8.
 
     Raises
     ------
     SchemaError
-        A column has more than :data:`MAX_NESTING` levels, or it or a member has no such name.
+        A column has more than :data:`MAX_NESTING` levels, or a name or metadata is not UTF-8.
     """
     try:
-        _ = schema.names
+        _check_metadata(schema.metadata, "the schema")
+        for field in schema:
+            _check_metadata(field.metadata, field.name)
         for at, kind in enumerate(schema.types):
             if type(kind) is not pa.DataType:  # numbers, texts: most columns, which have no parts
                 _check_parts(schema, at, kind)
@@ -49,6 +52,16 @@ def check_schema(schema: pa.Schema) -> None:
         raise SchemaError(
             f"the name of a column or of a member is not UTF-8: {error}. Rename it before writing"
         ) from None
+
+
+def _check_metadata(metadata: Mapping[bytes, bytes] | None, name: str) -> None:
+    for key, value in metadata.items() if metadata else ():
+        try:
+            _ = key.decode(), value.decode()
+        except UnicodeDecodeError:
+            raise SchemaError(
+                f"metadata of {name!r}: the value of {key!r} is not UTF-8. Encode bytes as Base64"
+            ) from None
 
 
 def _check_parts(schema: pa.Schema, at: int, kind: Any) -> None:
@@ -68,5 +81,6 @@ def _parts(kind: Any) -> list[Any]:
     if isinstance(kind, pa.DictionaryType):
         return [kind.value_type]
     fields = [kind.field(at) for at in range(kind.num_fields)]
-    _ = [field.name for field in fields]
+    for field in fields:
+        _check_metadata(field.metadata, field.name)
     return [field.type for field in fields]

@@ -341,8 +341,8 @@ class _Commit:
             gap: ObjectNotFoundError | None = None
             if theirs is None or manifest.version > start:
                 gap = ObjectNotFoundError(f"transactions before {manifest.where} were cleaned up")
-                changes, is_told = self._changes_since(before, start, manifest, gap)
-                if self._has_appended(changes, manifest, gap, is_told=is_told):
+                changes, is_complete = self._changes_since(before, start, manifest, gap)
+                if self._has_appended(changes, manifest, gap, is_complete=is_complete):
                     return manifest
             else:
                 changes = [theirs.operation]
@@ -393,7 +393,7 @@ class _Commit:
         after: Manifest,
         gap: ObjectNotFoundError,
         *,
-        is_told: bool,
+        is_complete: bool,
     ) -> bool:
         """Whether one of the transactions that were cleaned up was this append.
 
@@ -401,14 +401,14 @@ class _Commit:
         ------
         CommitConflictError
             A clean-up removed the files of the new rows, maybe after they were committed. Or
-            fragments were added and removed (not ``is_told``), and others may commit these files.
+            fragments were added and removed (not ``is_complete``): others may commit these files.
         """
         operation = self.transaction.operation
         if not isinstance(operation, Append):
             return False
         if not operation.files.isdisjoint(file for one in changes for file in appended_files(one)):
             return True
-        if self.once is not None and not is_told:
+        if self.once is not None and not is_complete:
             raise self._untold(after, "whether they had the new rows") from gap
         for base, name in operation.files:
             try:

@@ -38,6 +38,7 @@ from glaive.errors import (
 from glaive.expr.blob_uses import refuse_blob_uses
 from glaive.expr.filters import Value, bind_value
 from glaive.expr.names import check_column_texts
+from glaive.expr.tree import Literal
 from glaive.format.fragment import LEGACY, DataFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.scan.nullability import computed_field
@@ -279,6 +280,11 @@ def _expressions(
             for name, value in values.items()
         ]
     grown = grow(snapshot.manifest, pa.schema(fields))
+    constants = [value.expression for value in values.values()]
+    if snapshot.manifest.data_format != LEGACY and all(
+        isinstance(one, Literal) and one.value is None for one in constants
+    ):
+        return _Recipe(grown, None)
     needed = sorted({path for value in values.values() for path in value.columns})
     view = view_of(snapshot, needed)
 

@@ -57,6 +57,8 @@ def create_fragment(
     if not made:
         raise SchemaError("create: there are no rows for a fragment")
     first: FragmentMetadata = made[0]
+    if not any(file.fields for file in first.files):
+        raise SchemaError("create: the rows have no columns. Give them at least one")
     return replace(first, id=fragment_id or 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from glaive.dataset.fragments.data_files import DataFile
 from glaive.dataset.fragments.metadata import FragmentMetadata
@@ -26,8 +27,15 @@ from glaive.io.store import ObjectStore
 __all__ = ["RollingWriter", "blob_files", "discard_fragments"]
 
 
+_PART_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of rows, at least, between two looks at the size of a file: about a page."""
+
+
 class RollingWriter:
-    """Writes rows, starting a new file whenever the current one is full."""
+    """Write rows, starting a new file whenever what is written of the current one exceeds a limit.
+
+    Pages that wait in memory do not count, as in pylance: a small limit makes no tiny files.
+    """
 
     def __init__(self, plan: WritePlan) -> None:
         self.plan, self.options = plan, plan.options
@@ -56,7 +64,7 @@ class RollingWriter:
     def _parts(self, rows: Rows, start: int) -> Iterator[Rows]:
         """Rows from ``start`` on that fit the current file, in parts of limited size."""
         stop = min(rows.num_rows, start + self._max_rows - self._rows)
-        budget = self.options.max_bytes_per_file
+        budget = max(self.options.max_bytes_per_file, _PART_BYTES)
         step = stop - start
         # The buffer size is an upper bound and cheap to compute.
         if rows.get_total_buffer_size() > budget and rows.nbytes > budget:

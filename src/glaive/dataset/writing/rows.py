@@ -18,7 +18,7 @@ from glaive.dataset.writing.keywords import WriteKeywords, write_options
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import plan_write
 from glaive.dataset.writing.source import read_source
-from glaive.errors import OptionError
+from glaive.errors import OptionError, SchemaError
 from glaive.events import DATASETS, emit
 from glaive.io.access import AccessPolicy
 from glaive.scan.session import Session
@@ -98,6 +98,8 @@ def write_rows(
     plan = plan_write(store, columns, wanted, None if opened is None else opened.manifest)
     with showing(wanted.shows_progress, "write", getattr(data, "num_rows", None)):
         written = write_fragments(plan, rows)
+    if written and not plan.schema.fields:
+        raise SchemaError("the rows have no columns. Give them at least one")
     manifest = commit_plan(plan, written)
     unsaid = access_of(store).external is None
     if unsaid and wanted.blobs.outside_bases and not plan.appends:
