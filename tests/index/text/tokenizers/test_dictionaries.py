@@ -5,13 +5,14 @@ from __future__ import annotations
 import marshal
 import sys
 import tempfile
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from glaive.errors import MissingDependencyError, OptionError
+from glaive.errors import MissingDependencyError, OptionError, StoreError
 from glaive.index.text.params import TextParams
 from glaive.index.text.tokenizers.jieba import dictionary
 from glaive.index.text.tokenizers.tokenizer import Tokenizer
@@ -68,6 +69,37 @@ def test_words_of_jieba() -> None:
     assert tokens("今天天气 C++", "jieba") == found
 
 
+def test_words_of_dictionaries_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jieba", reason="install the extra 'jieba'")
+    monkeypatch.setenv("LANCE_LANGUAGE_MODEL_HOME", str(tmp_path))
+    words = "南京 50 n\n市长 60 n\n长江 70 n\n大桥 80 n\n"
+    for name, files in {
+        "own": {"dict.txt": words},
+        "mine": {
+            "config.json": '{"main": "../own/dict.txt", "users": ["mine.txt"]}',
+            "mine.txt": "京市长江 9000000 n\n",
+        },
+        "broken": {"config.json": '{"users": ["absent.txt"]}', "dict.txt": words},
+        "wrong": {"config.json": "[", "dict.txt": words},
+    }.items():
+        (tmp_path / "jieba" / name).mkdir(parents=True)
+        for file, text in files.items():
+            (tmp_path / "jieba" / name / file).write_text(text, "utf-8")
+
+    def cut(name: str, text: str = "南京市长江大桥") -> list[str]:
+        return [word for word, _ in tokens(text, f"jieba/{name}")]
+
+    assert cut("own") == ["南京", "市长", "江", "大桥"]
+    assert cut("own", "京市长江") == ["京", "市长", "江"]
+    assert "京市长江" in cut("mine", "京市长江")
+    for name in ("broken", "wrong"):
+        with pytest.raises(StoreError, match=f"jieba/{name}"):
+            cut(name)
+    for name in ("absent", "..", "../jieba/own", "own/../own"):
+        with pytest.raises(OptionError, match="Invalid directory path"):
+            cut(name)
+
+
 @pytest.mark.spec("rel-26")
 def test_words_are_not_those_of_a_file_in_the_common_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,11 +117,11 @@ class StandIn:
 
     initialized = False
 
-    def get_dict_file(self) -> str:
-        return "the file of the package"
+    def get_dict_file(self) -> StringIO:
+        return StringIO("the file of the package")
 
-    def gen_pfdict(self, file: str) -> tuple[dict[str, int], int]:
-        return {file: 3}, 3
+    def gen_pfdict(self, file: StringIO) -> tuple[dict[str, int], int]:
+        return {file.read(): 3}, 3
 
     def initialize(self) -> None:
         raise AssertionError("it reads what it kept in the common temporary folder")

@@ -5,11 +5,15 @@ Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 from functools import cache
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
-from glaive.errors import MissingDependencyError
+from glaive.errors import MissingDependencyError, OptionError, StoreError
 from glaive.index.text.params import TextParams
 from glaive.index.text.tokenizers.base import BaseTokenizer, Pieces, base_tokenizer
 from glaive.index.text.tokenizers.characters import all_characters
@@ -23,15 +27,20 @@ __all__ = ["Jieba", "dictionary"]
 class Jieba(BaseTokenizer):
     """Words of the dictionary of the package jieba; positions are those of their first character.
 
+    ``jieba/NAME`` has the dictionary of that folder below ``LANCE_LANGUAGE_MODEL_HOME``.
+
     Raises
     ------
     MissingDependencyError
         jieba is not installed.
+    OptionError, StoreError
+        The folder of the dictionary, or a file that it names, cannot be read.
     """
 
     def __init__(self, params: TextParams) -> None:
         super().__init__(params)
-        self._dictionary = dictionary()
+        name = params.base_tokenizer.partition("/")[2] or "default"
+        self._dictionary = dictionary(name, os.environ.get("LANCE_LANGUAGE_MODEL_HOME"))
 
     def split(self, strings: Strings, count: int) -> Pieces:
         """Cut each distinct text."""
@@ -45,11 +54,20 @@ class Jieba(BaseTokenizer):
 
 
 @cache
-def dictionary() -> Any:
+def dictionary(name: str = "default", home: str | None = None) -> Any:
     """Words and how often each occurs: takes about a second, once per process.
 
     jieba itself would read what it kept in ``/tmp/jieba.cache``, whoever wrote it, by ``marshal``,
     which trusts what it reads.
+
+    Parameters
+    ----------
+    name
+        Of a folder with ``dict.txt``, or with a ``config.json`` that names a dictionary (``main``)
+        and files of the user's words (``users``), by paths from that folder. The default is the
+        dictionary of the package where there is no such folder.
+    home
+        The folder of language models; ``lance/language_models`` among the user's data by default.
     """
     try:
         import jieba
@@ -59,6 +77,28 @@ def dictionary() -> Any:
         ) from error
     jieba.setLogLevel(logging.WARNING)
     made: Any = jieba.Tokenizer()
-    made.FREQ, made.total = made.gen_pfdict(made.get_dict_file())
+    data = Path(home) if home else Path.home() / ".local/share/lance/language_models"
+    folder = data / "jieba" / name
+    # A name comes from an index, which may be a stranger's: it stays below the folder of models.
+    if not folder.is_dir() or name in ("", ".", "..") or Path(name).name != name:
+        if name != "default":
+            raise OptionError(
+                f"base_tokenizer 'jieba/{name}': Invalid directory path: {folder}. Put the "
+                "dictionary there, or set LANCE_LANGUAGE_MODEL_HOME to the folder of models"
+            )
+        main, users = made.get_dict_file(), []
+    else:
+        try:
+            config: dict[str, Any] = {}
+            if (folder / "config.json").exists():
+                config = json.loads((folder / "config.json").read_bytes())
+            main = (folder / config.get("main", "dict.txt")).open("rb")
+            users = [(folder / one).read_text("utf-8") for one in config.get("users", ())]
+        except (OSError, ValueError, TypeError) as error:
+            raise StoreError(f"base_tokenizer 'jieba/{name}': {folder}: {error}") from error
+    with main:
+        made.FREQ, made.total = made.gen_pfdict(main)
     made.initialized = True
+    for words in users:
+        made.load_userdict(StringIO(words))
     return made
