@@ -9,7 +9,7 @@ import json
 import logging
 import os
 from functools import cache
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ def dictionary(name: str = "default", home: str | None = None) -> Any:
             config: dict[str, Any] = {}
             if (folder / "config.json").exists():
                 config = json.loads((folder / "config.json").read_bytes())
-            main = (folder / config.get("main", "dict.txt")).open("rb")
+            main = BytesIO((folder / config.get("main", "dict.txt")).read_bytes())
             users = [(folder / one).read_text("utf-8") for one in config.get("users", ())]
         except (OSError, ValueError, TypeError) as error:
             raise StoreError(f"base_tokenizer 'jieba/{name}': {folder}: {error}") from error
