@@ -476,3 +476,49 @@ def test_arguments_of_other_types_are_refused(
     with pytest.raises(OptionError, match=message):
         ingest(source, tmp_path / "t.lance", **options)
     assert not (tmp_path / "t.lance").exists()
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_bad_records_among_many_cost_few_calls_of_the_parser(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    from pyarrow import csv
+
+    lines, bad, good = ["id,amount,day,name"], [], []
+    for n in range(3000):
+        line = f"{n},{n / 7},2020-01-{n % 28 + 1:02},name {n}"
+        if n % 100 == 7:
+            line = line.replace(f"{n},", "NA,", 1)
+        elif n % 100 == 40:
+            line += ",more"
+        elif n % 100 == 70:
+            line = line.replace("2020-01", "2020-13")
+        elif n % 100 == 80:
+            lines.append("")
+            good.append(n)
+        else:
+            good.append(n)
+        if n % 100 in (7, 40, 70):
+            bad.append((len(lines) + 1, line))
+        lines.append(line)
+    (tmp_path / "a.csv").write_text(end.join(lines) + end, newline="")
+    calls = 0
+    read_csv = csv.read_csv
+
+    def counted(*args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return read_csv(*args, **options)
+
+    monkeypatch.setattr(csv, "read_csv", counted)
+    aside = tmp_path / "bad.lance"
+    schema = pa.schema(
+        [("id", pa.int64()), ("amount", pa.float64()), ("day", pa.date32()), ("name", pa.string())]
+    )
+    report = ingest(tmp_path / "a.csv", tmp_path / "t", bad_records=aside, schema=schema)
+    assert report.bad_records == len(bad) == 90
+    assert glaive.dataset(tmp_path / "t").to_table()["id"].to_pylist() == good
+    rejected = glaive.dataset(aside).to_table()
+    found = zip(rejected["line"].to_pylist(), rejected["record"].to_pylist(), strict=True)
+    assert [(line, text.decode().strip()) for line, text in found] == bad
+    assert calls < len(bad) + 100  # one for each, and those that infer types

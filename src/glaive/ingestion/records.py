@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -49,6 +50,8 @@ _FEW: Final = 4
 """Records of which one or more are bad that are parsed one by one."""
 
 Parse = Callable[[pa.Buffer], pa.Table]
+Suspects = Callable[[pa.Buffer, Int64s], Int64s]
+"""Numbers of records, which begin at the given bytes, that may fail alone; others seldom do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,7 @@ def _more(held: int, least: int) -> int:
     return max(least, min(held, 16 * BLOCK_BYTES))
 
 
-def parse_blocks(
+def parse_blocks(  # noqa: PLR0913  # a range of a file, and how it is cut
     file: SourceFile,
     parse: Parse,
     rejects: Rejects,
@@ -185,12 +188,13 @@ def parse_blocks(
     aligned: bool = True,
     quoted: bool = False,
     escape: str = "",
+    suspects: Suspects | None = None,
 ) -> Iterator[pa.Table]:
     """Parse the records that begin in a range; those that fail alone are rejected with a reason.
 
-    A block that fails is halved until the records at fault stand alone, so that others cost one
-    call of the parser per block. For the numbers of lines the file is read from its beginning
-    again, once per range that has bad records.
+    In a block that fails, the suspects are parsed alone and all others in one call. What fails
+    then is halved until the records at fault stand alone. For the numbers of lines the file is
+    read from its beginning again, once per range that has bad records.
 
     Parameters
     ----------
@@ -200,6 +204,8 @@ def parse_blocks(
         What records go to that cannot be parsed.
     start, stop, aligned, quoted, escape
         As for :func:`read_blocks`.
+    suspects
+        Finds the records of a block that may be bad.
     """
     before: int | None = None
     blocks = read_blocks(file, start, stop, aligned=aligned, quoted=quoted, escape=escape)
@@ -210,7 +216,9 @@ def parse_blocks(
             if before is None:
                 before = _lines_before(file, start, aligned=aligned, escape=escape)
             placed = replace(block, lines=block.lines + before)
-            yield from parse_block(file, placed, parse, rejects, quoted=quoted, escape=escape)
+            yield from parse_block(
+                file, placed, parse, rejects, quoted=quoted, escape=escape, suspects=suspects
+            )
             continue
         yield table
 
@@ -223,15 +231,40 @@ def parse_block(
     *,
     quoted: bool = False,
     escape: str = "",
+    suspects: Suspects | None = None,
 ) -> Iterator[pa.Table]:
     """Parse the records of a block; those that fail alone are rejected."""
     data = block.data
     starts = record_starts(data, quoted=quoted, escape=escape)
     lines = _lines_of(data, starts)
-    waiting = [(0, len(starts) - 1)] if data.size else []
+    count = len(starts) - 1
+
+    def records(low: int, high: int) -> pa.Buffer:
+        return data.slice(int(starts[low]), int(starts[high] - starts[low]))
+
+    def fails(at: int) -> bool:
+        record = records(at, at + 1)
+        try:
+            parse(record)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            line = 1 + block.lines + int(lines[at])
+            rejects.add(file, line, str(error), record.to_pybytes())
+            return True
+        return False
+
+    waiting = [(0, count)] if data.size else []
+    bad = [at for at in suspects(data, starts).tolist() if fails(at)] if suspects else []
+    if bad:
+        edges = np.array([-1, *bad, count])
+        runs = [(at + 1, to) for at, to in pairwise(edges.tolist()) if at + 1 < to]
+        try:
+            yield parse(pa.py_buffer(b"".join(records(*run) for run in runs)))
+            return
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            waiting = runs[::-1]
     while waiting:
         low, high = waiting.pop()
-        part = data.slice(int(starts[low]), int(starts[high] - starts[low]))
+        part = records(low, high)
         alone = high - low == 1
         if alone and not part.to_pybytes().strip():
             continue

@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from glaive.dataclass import dataclass
 from glaive.errors import FormatError, OptionError, SchemaError
+from glaive.expr.casts import cast
 from glaive.ingestion.formats.lists import holds_numbers, numbers_of, vectors_checked
 from glaive.ingestion.formats.options import known_options, option
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
@@ -24,6 +26,8 @@ from glaive.ingestion.formats.ranges import byte_pieces
 from glaive.ingestion.records import first_block, parse_blocks, record_starts
 from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import SourceFile
+from glaive.memory import as_array
+from glaive.types import Int64s
 
 __all__ = ["Csv"]
 
@@ -206,7 +210,40 @@ class Csv(SourceFormat):
             aligned=not piece.start,
             quoted=head.quoted,
             escape=self._escape,
+            suspects=partial(self._suspects, names=names, types=types, file=file),
         )
+
+    def _suspects(
+        self,
+        data: pa.Buffer,
+        starts: Int64s,
+        *,
+        names: list[str],
+        types: dict[str, Any],
+        file: SourceFile,
+    ) -> Int64s:
+        """Records with too many or too few fields, or texts that are not of the column's type."""
+        none = np.zeros(0, np.int64)
+        skipped: list[Any] = []
+        try:
+            texts = self._parse(data, names, dict.fromkeys(names, pa.string()), file, skipped)
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            return none
+        values, sizes = as_array(data), np.diff(starts)
+        ends = starts[1:] - 1
+        returns = (sizes == 2) & (values[np.maximum(ends - 1, 0)] == ord("\r"))
+        records = np.flatnonzero(~((values[ends] == ord("\n")) & ((sizes == 1) | returns)))
+        odd = np.array([row.number - 1 for row in skipped], np.int64)
+        if len(records) != texts.num_rows + len(odd) or (len(odd) and odd[-1] >= len(records)):
+            return none  # the parser counts otherwise
+        rows = np.delete(records, odd)
+        bad = np.zeros(len(rows), np.bool_)
+        for name, kind in types.items():
+            column: Any = texts.column(name).combine_chunks()
+            if column.null_count < len(column) and not pa.types.is_string(kind):
+                fits = cast(pc.utf8_trim_whitespace(column), kind, attempt=True)
+                bad |= column.is_valid().to_numpy(False) & fits.is_null().to_numpy(False)
+        return np.sort(np.concatenate([records[odd], rows[bad]]))
 
     def _head(self, file: SourceFile) -> _Head:
         """Read the beginning of a file; twice, if that finds values with line ends."""
@@ -327,9 +364,14 @@ class Csv(SourceFormat):
         )
 
     def _parse(
-        self, data: pa.Buffer, names: list[str], types: dict[str, Any] | None, file: SourceFile
+        self,
+        data: pa.Buffer,
+        names: list[str],
+        types: dict[str, Any] | None,
+        file: SourceFile,
+        skipped: list[Any] | None = None,
     ) -> pa.Table:
-        """Parse records; without types, they are inferred."""
+        """Parse records; without types, they are inferred. Odd ones are added to ``skipped``."""
         csv: Any = import_module("pyarrow.csv")
 
         nulls = ["", self._null] if types is not None else ["", self._null, "NA", "NULL", "null"]
@@ -345,10 +387,10 @@ class Csv(SourceFormat):
                 block_size=block_size(data),
                 # Texts that cannot be decoded are bad records when they are read; types do not
                 # depend on them.
-                encoding=_ANY_BYTES if types is None else self._encoding,
+                encoding=_ANY_BYTES if types is None or skipped is not None else self._encoding,
             ),
             parse_options=self._parse_options(
-                self._separator(file), skipped=[] if types is None else None
+                self._separator(file), skipped=[] if types is None else skipped
             ),
             convert_options=csv.ConvertOptions(
                 column_types=types,
