@@ -510,3 +510,51 @@ def test_words_in_filters_are_found_by_the_index(tmp_path: Path) -> None:
                 columns=["id"], filter=condition, use_scalar_index=use
             )
             assert ours["id"].to_pylist() == theirs["id"].to_pylist()
+
+
+@pytest.mark.parametrize("limit", [1, 5, 40, None])
+def test_rows_that_others_exclude_or_lower_leave_the_best_of_the_rest(
+    tmp_path: Path, limit: int | None
+) -> None:
+    """The best rows of the positive part are not enough where many are excluded or lowered."""
+    rng = np.random.default_rng(1)
+    share = 1 / np.arange(1, 61)
+    picks = rng.choice(60, size=(3000, 6), p=share / share.sum())
+    rows = pa.table({"id": range(3000), "t": [" ".join(f"w{n}" for n in row) for row in picks]})
+    made = lance.write_dataset(rows, str(tmp_path / "t"), max_rows_per_file=1000)
+    made.create_scalar_index("t", "INVERTED", stem=False, remove_stop_words=False)
+    lance.write_dataset(rows.slice(0, 50), str(tmp_path / "t"), mode="append")
+    made = lance.dataset(str(tmp_path / "t"))
+    made.delete("id % 13 = 5")
+
+    def queries(kind: Any) -> list[Any]:
+        def word(number: int) -> Any:
+            return kind.MatchQuery(f"w{number}", "t")
+
+        def both(*clauses: tuple[str, Any]) -> Any:
+            return kind.BooleanQuery([(getattr(kind.Occur, name), one) for name, one in clauses])
+
+        return [
+            both(("MUST", word(1)), ("MUST_NOT", word(0))),
+            both(("SHOULD", word(50)), ("SHOULD", word(2)), ("MUST_NOT", word(0))),
+            both(("MUST", word(3)), ("MUST_NOT", word(0)), ("MUST_NOT", word(1))),
+            both(("MUST", word(0)), ("MUST_NOT", kind.MatchQuery("w1 w2 w3 w4 w5", "t"))),
+            kind.BoostQuery(word(0), word(1)),
+            kind.BoostQuery(word(40), word(0), negative_boost=0.9),
+            both(("MUST", kind.BoostQuery(word(1), word(0))), ("SHOULD", word(2))),
+            kind.BoostQuery(both(("MUST", word(1)), ("MUST_NOT", word(2))), word(0)),
+        ]
+
+    pairs = zip(queries(our_queries), queries(their_queries), strict=True)
+    for number, (own, other) in enumerate(pairs):
+        for more in ({}, {"filter": "id > 700", "prefilter": True}):
+            found, expected = (
+                dataset.to_table(
+                    columns=["id", "_score"], full_text_query=query, limit=limit, **more
+                )
+                for dataset, query in ((glaive.dataset(made.uri), own), (made, other))
+            )
+            scores = [np.sort(table["_score"].to_numpy()) for table in (found, expected)]
+            assert np.allclose(*scores, rtol=1e-3), (number, more)
+            if limit is None:
+                assert set(found["id"].to_pylist()) == set(expected["id"].to_pylist())

@@ -355,6 +355,11 @@ class BooleanQuery(FullTextQuery):
         """The kind of the query."""
         return FullTextQueryType.BOOLEAN
 
+    def without_must_not(self) -> BooleanQuery:
+        """The queries that say what is found."""
+        found = [(Occur.MUST, one) for one in self.must]
+        return BooleanQuery(found + [(Occur.SHOULD, one) for one in self.should])
+
     def leaves(self) -> Iterator[Any]:
         """The queries of texts that it is made of."""
         for query in (*self.must, *self.should, *self.must_not):

@@ -5,7 +5,7 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +35,7 @@ from glaive.scan.indices import SnapshotIndices
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.views import Views
+from glaive.types import Flags, Int64s
 
 if TYPE_CHECKING:
     from glaive.index.text.tokenizers.tokenizer import Tokenizer
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
 __all__ = ["TextSearch"]
 
 _SHIFT = np.uint64(32)
+_MORE: Final = 4
+"""Times the best rows that are found before others exclude some of them or lower their scores."""
+_MOST_BEST: Final = 4096
+"""Rows up to which only the best are asked for."""
 _OF_POSTINGS: Final[dict[str, Any]] = {"with_position": False, "block_size": 128}
 """Parameters of indices that make no other tokens."""
 
@@ -92,8 +97,13 @@ class TextSearch:
         if isinstance(query, MultiMatchQuery):
             return _best_of([self._leaf(leaf, most) for leaf in query.matches()])
         if isinstance(query, BoostQuery):
-            found = self._rows(query.positive)
-            return _lowered(found, self._rows(query.negative), query.negative_boost)
+            lowering = self._rows(query.negative)
+            factor = -query.negative_boost
+            # A negative factor raises scores: rows that are not the best may become so.
+            most = most if factor <= 0 else None
+            return self._adjusted(
+                query.positive, most, lambda found: _raised(found, lowering, factor)
+            )
         if isinstance(query, BooleanQuery):
             return self._boolean(query, most)
         if isinstance(query, CombinedFieldsQuery):
@@ -126,8 +136,13 @@ class TextSearch:
     # ------------------------------------------------------------------ parts
 
     def _boolean(self, query: BooleanQuery, most: int | None) -> Hits:
+        if query.must_not:
+            excluded = [self.hits(part, None).rows for part in query.must_not]
+            return self._adjusted(
+                query.without_must_not(), most, lambda found: _dropped(found, excluded)
+            )
         alone = [*query.must, *query.should]
-        if len(alone) == 1 and not query.must_not:
+        if len(alone) == 1:
             return self.hits(alone[0], most)
         together = self._one_leaf(query)
         if together is not None:
@@ -143,15 +158,31 @@ class TextSearch:
         else:
             for hits in should:
                 found = _raised(found, hits)
-        for part in query.must_not:
-            hits = self.hits(part, None)
-            kept = ~np.isin(found.rows, hits.rows)
-            found = Hits(found.rows[kept], found.scores[kept])
         return found
 
-    def _rows(self, query: FullTextQuery) -> Hits:
-        """All rows of a part of a query, each once: an index may have several documents of one."""
-        found = self.hits(query, None)
+    def _adjusted(
+        self, query: FullTextQuery, most: int | None, adjust: Callable[[Hits], Hits]
+    ) -> Hits:
+        """Rows of a query after ``adjust``, which lowers scores or drops rows; the best at least.
+
+        A few more than the best rows are found first. These are enough if the scores of so many of
+        them stay above the lowest of all.
+        """
+        wanted = 0 if most is None else _MORE * most
+        while most is not None and 0 < wanted <= _MOST_BEST:
+            found = self._rows(query, wanted)
+            adjusted = adjust(found)
+            if len(found.rows) < wanted:
+                return adjusted
+            least = np.partition(found.scores, -wanted)[-wanted]
+            if int((adjusted.scores >= least).sum()) >= most:
+                return adjusted
+            wanted *= _MORE
+        return adjust(self._rows(query))
+
+    def _rows(self, query: FullTextQuery, most: int | None = None) -> Hits:
+        """Rows of a part of a query, each once: an index may have several documents of one."""
+        found = self.hits(query, most)
         ordered = np.sort(found.rows)
         return found if (ordered[1:] > ordered[:-1]).all() else _grouped([found], np.maximum)
 
@@ -387,14 +418,24 @@ def _both(first: Hits, second: Hits) -> Hits:
 
 def _raised(first: Hits, second: Hits, factor: float = 1.0) -> Hits:
     """The rows of the first; those that the second found, too, have that added to their scores."""
-    _, left, right = np.intersect1d(
-        first.rows, second.rows, assume_unique=True, return_indices=True
-    )
+    at, there = _places(second.rows, first.rows)
     scores = first.scores.copy()
     with np.errstate(over="ignore", invalid="ignore"):
-        scores[left] += np.float32(factor) * second.scores[right]
+        scores[there] += np.float32(factor) * second.scores[at[there]]
     return Hits(first.rows, scores)
 
 
-def _lowered(first: Hits, second: Hits, factor: float) -> Hits:
-    return _raised(first, second, -factor)
+def _dropped(found: Hits, excluded: Sequence[RowNumbers]) -> Hits:
+    """What was found, without some rows."""
+    for rows in excluded:
+        kept = ~_places(rows, found.rows)[1]
+        found = Hits(found.rows[kept], found.scores[kept])
+    return found
+
+
+def _places(rows: RowNumbers, wanted: RowNumbers) -> tuple[Int64s, Flags]:
+    """Where rows are among others, and whether they are; those of an index are ascending."""
+    order = None if (rows[1:] >= rows[:-1]).all() else np.argsort(rows)
+    at = np.minimum(np.searchsorted(rows, wanted, sorter=order), max(0, len(rows) - 1))
+    at = at if order is None else order[at]
+    return at, (rows[at] == wanted) if len(rows) else np.zeros(len(wanted), np.bool_)
