@@ -38,6 +38,11 @@ def columns() -> dict[str, pa.Array]:
         made[str(kind)] = pa.array([0, None, 1000, 2000, 3000], kind)
     made["decimal"] = decimals(pa.decimal128(20, 4))
     made["decimal_wide"] = decimals(pa.decimal256(60, 4))
+    for digits in (5, 38):
+        shifted = [Decimal(0), None, Decimal(12300), Decimal(-100), Decimal(900)]
+        made[f"hundreds_{digits}"] = pa.array(shifted, pa.decimal128(digits, -2))
+    made["json"] = pa.array(['{"a":1}', None, "[1,2]", '"x"', "null"], pa.json_())
+    made["jsons"] = pa.array([["1", None], None, [], ["{}"], ["[]"]]).cast(pa.list_(pa.json_()))
     made["vector"] = pa.array([[1, 2], None, [3, 4], [5, 6], [7, 8]], pa.list_(pa.float32(), 2))
     made["half_vector"] = made["vector"].cast(pa.list_(pa.float16(), 2))
     made["byte_vector"] = made["vector"].cast(pa.list_(pa.uint8(), 2))

@@ -42,6 +42,49 @@ def test_columns_are_matched_by_name() -> None:
     assert conform(made, wanted, writing=True).to_pydict() == {"a": ["x"], "b": [1]}
 
 
+def test_columns_and_members_are_matched_without_case_where_no_name_is_the_same() -> None:
+    member = pa.array([{"X": 1, "x": 2}, {"X": 3, "x": None}])
+    made = pa.record_batch({"NAME": ["a", "b"], "s": member, "T": pa.array([{"Y": 5}, None])})
+    wanted = pa.schema(
+        [("name", "string"), ("s", pa.struct([("x", "int8")])), ("t", pa.struct([("y", "int8")]))]
+    )
+
+    assert conform(made, wanted, writing=True).to_pylist() == [
+        {"name": "a", "s": {"x": 2}, "t": {"y": 5}},
+        {"name": "b", "s": {"x": None}, "t": None},
+    ]
+
+
+def test_texts_and_variants_become_json() -> None:
+    fields = [
+        pa.field("value", "binary"),
+        pa.field("metadata", "binary", metadata={"variant": "true"}),
+    ]
+    pair = {"value": b"\x0c\x07", "metadata": b"\x01\x00\x00"}
+    variants = pa.array([pair, None], pa.struct(fields))
+    made = pa.record_batch({"text": ['{"a":1}', None], "variant": variants})
+    wanted = pa.schema([("text", pa.json_()), ("variant", pa.json_())])
+
+    refuse_unassignable(made.schema, wanted, where="t")
+    rows = conform(made, wanted, writing=True)
+    assert rows.schema == wanted
+    assert rows.to_pylist() == [
+        {"text": '{"a":1}', "variant": "7"},
+        {"text": None, "variant": None},
+    ]
+
+
+@pytest.mark.parametrize("values", [["a", None, "a"], [5, 6, None]], ids=str)
+def test_values_become_a_dictionary(values: list[Any]) -> None:
+    plain = pa.array(values)
+    wanted = pa.schema([("d", pa.dictionary(pa.int8(), plain.type))])
+
+    rows = conform(pa.record_batch({"d": plain}), wanted, writing=True)
+
+    assert rows.schema == wanted
+    assert rows.column("d").to_pylist() == values
+
+
 def test_values_of_a_vector_are_not_copied() -> None:
     values = pa.array(np.arange(8, dtype=np.float32))
     vectors = pa.FixedSizeListArray.from_arrays(values, 4)

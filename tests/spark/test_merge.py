@@ -172,6 +172,17 @@ def test_merges_that_cannot_be_are_refused_before_a_row_is_written(
         merge.whenMatchedUpdate()
     with pytest.raises(ColumnNotFoundError, match="prize"):
         merge.whenMatchedUpdate(set={"prize": "1"}).execute()
+    for clause in (
+        merge.whenMatchedUpdate(set={"text": "'x'", "TEXT": "'y'"}),
+        merge.whenNotMatchedInsert(values={"id": "1", "text": "'x'", "t.Text": "'y'"}),
+    ):
+        with pytest.raises(OptionError, match="column 'text' gets two values"):
+            clause.execute()
+    with pytest.raises(OptionError, match="column 'text' gets two values"):
+        table.update(set={"Text": "'x'", "text": "'y'"})
+    wider = table.merge(changes.selectExpr("*", "1 as Id").alias("s"), "t.n = s.n")
+    with pytest.raises(SchemaError, match=r"'Id' differs from .* 'id' .* but case"):
+        wider.withSchemaEvolution().whenNotMatchedInsertAll().execute()
     with pytest.raises(ColumnNotFoundError, match=r"Column s\.tex .*did you mean '[st]\.text'"):
         merge.whenMatchedUpdate(set={"text": "s.tex"}).execute()
     with pytest.raises(ColumnNotFoundError, match=r"Column t\.tex .* t\.id, t\.n, t\.text, t\.v"):

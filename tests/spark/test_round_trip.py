@@ -6,6 +6,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -24,6 +25,7 @@ from glaive.errors import (
     SchemaError,
     StoreError,
 )
+from glaive.spark import LanceTable
 from glaive.spark.files import read_files
 
 pytestmark = pytest.mark.spark
@@ -56,6 +58,24 @@ def test_all_types_survive_reading_and_writing(spark: SparkSession, tmp_path: Pa
     copied = stored(str(tmp_path / "b"))
     assert copied.schema.equals(original.schema)
     assert copied.equals(original)
+
+
+def test_json_is_appended_merged_and_kept(spark: SparkSession, uri: str) -> None:
+    rows = pa.table({"id": [1, 2], "j": pa.array(['{"a":1}', None], pa.json_())})
+    glaive.write_dataset(rows, uri)
+    more = spark.sql("select 3L as id, parse_json('{\"a\": 7}') as j")
+    glaive.spark.write(more, uri, mode="append")
+    changes = spark.sql("""select * from values (2L, '{"a":8}'), (4L, '{"a":9}') as s(id, j)""")
+    target = LanceTable.forPath(spark, uri).alias("t")
+    merge = target.merge(changes.alias("s"), "t.id = s.id")
+    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    target.updateColumnsFrom(spark.sql("""select 1L as id, '{"a":6}' as j"""), "id")
+    read = glaive.spark.read(spark, uri)
+    glaive.spark.write(read.union(read).dropDuplicates(["id"]), uri, mode="overwrite")
+
+    found = lance.dataset(uri)
+    assert found.schema.field("j").type == pa.json_()
+    assert found.to_table(filter="json_get_int(j, 'a') between 6 and 9").num_rows == 4
 
 
 @pytest.mark.nightly(reason="another way to read with Spark")

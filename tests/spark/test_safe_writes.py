@@ -318,13 +318,29 @@ def test_columns_are_added_by_an_append(spark: SparkSession, uri: str) -> None:
     assert found["emb"].to_pylist()[1:] == [[2.0, 3.0], None, None]
 
 
-def test_a_column_of_another_case_is_not_added_by_an_append(spark: SparkSession, uri: str) -> None:
-    vectors(uri, rows=2)
+def test_names_are_matched_as_the_session_matches_them(spark: SparkSession, uri: str) -> None:
+    start = pa.table({"id": [1], "userCode": ["a"], "s": [{"inner": 1}]})
+    glaive.write_dataset(start, uri)
+    other = spark.sql("select named_struct('INNER', 2L) as S, 'nine' as USERCODE, 9L as ID")
+    append = partial(glaive.spark.write, other, uri, mode="append")
 
-    with pytest.raises(SchemaError, match=r"'ID' of the frame differs from 'id' of .* but case"):
-        glaive.spark.write(spark.range(2).toDF("ID"), uri, mode="append", merge_schema=True)
+    append()
+    append(merge_schema=True)
+    other.write.format("lance").mode("append").save(uri)
+    nines = glaive.dataset(uri).to_table()
+    assert nines.schema == start.schema
+    assert nines.slice(1).to_pylist() == [{"id": 9, "userCode": "nine", "s": {"inner": 2}}] * 3
+    glaive.spark.write(other, uri, mode="overwrite", replace_where="id = 9")
+    assert glaive.dataset(uri).count_rows() == 2
+    glaive.spark.write(other, uri, mode="overwrite", overwrite_schema=False)
+    assert glaive.dataset(uri).to_table() == nines.slice(1, 1)
 
-    assert glaive.dataset(uri).schema.names == ["id", "emb"]
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with pytest.raises(SchemaError, match="'S' is not a column"):
+            append()
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
 
 
 def test_a_branch_is_written(spark: SparkSession, uri: str) -> None:

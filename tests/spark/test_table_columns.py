@@ -54,6 +54,10 @@ def test_columns_are_computed_by_tasks(table: LanceTable, uri: str) -> None:
     assert column(uri, "twice") == {n: n * 2 for n in KEPT}
     with pytest.raises(SchemaError, match="exists"):
         table.addColumns({"twice": "id"})
+    given: Any
+    for given in ({"TWICE": "id"}, pa.schema([("TWICE", pa.int8())])):
+        with pytest.raises(SchemaError, match="'TWICE' differs from the column 'twice'"):
+            table.addColumns(given)
     with pytest.raises(OptionError, match="functions only"):
         table.addColumns({"more": "id"}, read_columns=["id"])
     assert table.addColumns(pa.schema([("later", pa.int8())]))["num_fragments"] == 0

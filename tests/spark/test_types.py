@@ -5,7 +5,17 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    FloatType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 from tests.spark.columns import columns
 
 import glaive.spark
@@ -88,6 +98,49 @@ def test_an_extension_type_is_read_as_its_storage_and_keeps_its_name() -> None:
         b"ARROW:extension:name": b"arrow.uuid",
         b"ARROW:extension:metadata": b"",
     }
+
+
+def test_json_is_text_in_spark_and_json_again_while_it_is_text() -> None:
+    member = pa.field("j", pa.json_())
+    schema = pa.schema([("j", pa.json_()), ("l", pa.list_(pa.json_())), ("s", pa.struct([member]))])
+
+    read = to_spark(schema)
+    assert [field.dataType.simpleString() for field in read] == [
+        "string",
+        "array<string>",
+        "struct<j:string>",
+    ]
+    assert stored_schema(read).equals(schema, check_metadata=True)
+    (number,) = stored_schema(
+        StructType([StructField("j", LongType(), metadata=read["j"].metadata)])
+    )
+    assert (number.type, number.metadata) == (pa.int64(), None)
+
+
+@pytest.mark.parametrize(
+    ("stored", "in_spark"),
+    [
+        (pa.decimal128(5, -2), DecimalType(7, 0)),
+        (pa.decimal128(3, 6), DecimalType(6, 6)),
+        (pa.decimal128(38, -1), StringType()),
+        (pa.decimal256(30, -8), DecimalType(38, 0)),
+    ],
+    ids=str,
+)
+def test_scales_that_spark_lacks_are_read_with_more_digits(
+    stored: pa.DataType, in_spark: DataType
+) -> None:
+    read = to_spark(pa.schema([("d", stored)]))
+
+    assert read["d"].dataType == in_spark
+    assert stored_schema(read).field("d").type == stored
+
+
+def test_texts_with_a_collation_are_stored_as_plain_texts() -> None:
+    text = StringType("UTF8_LCASE")
+    frame = StructType([StructField("a", text), StructField("b", MapType(text, ArrayType(text)))])
+
+    assert to_arrow(frame).types == [pa.string(), pa.map_(pa.string(), pa.list_(pa.string()))]
 
 
 @pytest.mark.spec("rel-42")

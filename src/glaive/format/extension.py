@@ -13,7 +13,15 @@ import pyarrow as pa
 
 from glaive.format.logical_types import CATEGORIES, EXTENSION_METADATA, EXTENSION_NAME, WITHHELD
 
-__all__ = ["JSON", "as_written", "extended", "field_metadata", "storage_type", "with_metadata"]
+__all__ = [
+    "JSON",
+    "as_written",
+    "extended",
+    "field_metadata",
+    "storage_type",
+    "with_json",
+    "with_metadata",
+]
 
 JSON = "lance.json"
 _ARROW_JSON = "arrow.json"
@@ -83,7 +91,7 @@ def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
     if not any(map(_is_extended, schema)):
         return schema
     import_module("glaive.format.blob_type")  # registers the blob type
-    fields = [_with_json(field) for field in schema] if json else list(schema)
+    fields = [with_json(field) for field in schema] if json else list(schema)
     given = pa.schema(fields, schema.metadata)  # type: ignore[arg-type]  # bytes are fine
     whole = _imported(given)
     if whole is not None:
@@ -133,7 +141,7 @@ def _below(data_type: Any) -> list[pa.Field[Any]]:
     return [data_type.field(at) for at in range(data_type.num_fields)]
 
 
-def _with_json(field: pa.Field[Any]) -> pa.Field[Any]:
+def with_json(field: pa.Field[Any]) -> pa.Field[Any]:
     """The field with Arrow's JSON type at any depth."""
     metadata, data_type = dict(field.metadata or {}), field.type
     if metadata.get(_NAME) == JSON.encode() and pa.types.is_large_binary(data_type):
@@ -141,7 +149,7 @@ def _with_json(field: pa.Field[Any]) -> pa.Field[Any]:
             metadata.pop(key.encode(), None)
         return pa.field(field.name, pa.json_(), field.nullable, metadata or None)
     stored = _below(data_type)
-    below = [_with_json(field) for field in stored]
+    below = [with_json(field) for field in stored]
     if all(field is other for field, other in zip(below, stored, strict=True)):
         return field
     return field.with_type(_nested(data_type, below))

@@ -22,13 +22,16 @@ from glaive.spark.options import absolute, from_spark, refuse_no_texts, to_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["cluster_cores", "is_connect", "is_set", "read", "register_view"]
+__all__ = ["CASE_SENSITIVE", "cluster_cores", "is_connect", "is_set", "read", "register_view"]
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Setting that enables filter pushdown in Spark; off by default."""
 
 BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 """Setting of the size up to which Spark sends one side of a join to all executors."""
+
+CASE_SENSITIVE = "spark.sql.caseSensitive"
+"""Setting by which Spark tells names apart that differ in case only; off by default."""
 
 UNITS = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
 """Units of sizes in settings of Spark."""

@@ -7,18 +7,108 @@ all writers: see :mod:`glaive.dataset.writing.plan`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import is_variant
 
-from glaive.errors import SchemaError
+from glaive.arrow.extensions import is_json
+from glaive.errors import OptionError, SchemaError
 from glaive.expr.coerce import is_list, is_number, is_string
-from glaive.format.extension import storage_type
+from glaive.format.extension import storage_type, with_json
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
+from glaive.spark.types import spark_decimal
 
-__all__ = ["assigned", "refuse_cut_names", "refuse_missing", "refuse_unassignable", "unassignable"]
+__all__ = [
+    "assigned",
+    "matching",
+    "refuse_cut_names",
+    "refuse_missing",
+    "refuse_same_without_case",
+    "refuse_unassignable",
+    "spelled",
+    "stored_types",
+    "two_values",
+    "unassignable",
+    "values_by_column",
+    "without_case",
+]
+
+
+def without_case(names: Sequence[str]) -> dict[str, str]:
+    """Names by these in lower case, but for those that differ in nothing but case."""
+    times = Counter(name.lower() for name in names)
+    return {name.lower(): name for name in names if times[name.lower()] == 1}
+
+
+def matching(source: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The column of a source for each of these columns that it has: by name, else without case."""
+    exact, lower = set(source), without_case(source)
+    alone = without_case(names)
+    found = {}
+    for name in names:
+        if name in exact:
+            found[name] = name
+        elif name.lower() in alone and name.lower() in lower:
+            found[name] = lower[name.lower()]
+    return found
+
+
+def spelled(source: pa.Schema, target: pa.Schema) -> pa.Schema:
+    """The columns of a frame with the names of a dataset, where these differ in case only."""
+    names = {given: name for name, given in matching(source.names, target.names).items()}
+    return pa.schema([field.with_name(names.get(field.name, field.name)) for field in source])
+
+
+def values_by_column(values: Mapping[Any, str], names: Sequence[str]) -> Mapping[str, str]:
+    """What columns are set to, with the names of a dataset where these differ in case only.
+
+    Raises
+    ------
+    OptionError
+        A column is set twice.
+    """
+    lower, found = without_case(names), dict[str, str]()
+    for given, value in values.items():
+        folded = given.lower() if isinstance(given, str) else given  # others are refused later
+        column = given if given in names else lower.get(folded, given)
+        if column in found:
+            raise two_values(column, given)
+        found[column] = value
+    return found
+
+
+def two_values(column: str, name: str) -> OptionError:
+    """The error for a column that is set twice."""
+    return OptionError(
+        f"the column {column!r} gets two values, the second by the name {name!r}. Names match "
+        "without case: give each column one value"
+    )
+
+
+def refuse_same_without_case(names: Iterable[str], there: Sequence[str], what: str) -> None:
+    """Refuse new columns that Spark cannot tell from those that are there.
+
+    Raises
+    ------
+    SchemaError
+        One differs from a column that is there in nothing but case.
+    """
+    known = {name.lower(): name for name in there}
+    for name in names:
+        if name not in there and (same := known.get(name.lower())) is not None:
+            raise SchemaError(
+                f"{what}: the column {name!r} differs from the column {same!r} of the dataset in "
+                "nothing but case. Rename it, or set spark.sql.caseSensitive"
+            )
+
+
+def stored_types(schema: LanceSchema) -> pa.Schema:
+    """The columns of a dataset as Spark sends them: JSON as text, in Arrow's type for it."""
+    return pa.schema([with_json(field) for field in schema.to_arrow()])
 
 
 def assigned(source: pa.Schema, target: pa.Schema) -> pa.Schema:
@@ -104,15 +194,19 @@ def unassignable(source: pa.Schema, target: pa.Schema) -> tuple[str, Any, Any] |
 
 def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | None:
     """The part of a column that can never be stored, with the type that is stored and its own."""
-    source, target = storage_type(source), storage_type(target)
     types = pa.types
+    if is_json(target) and types.is_struct(source) and is_variant(source):
+        return None
+    source, target = map(_text_or_storage, (source, target))
     if types.is_null(source):
         return None
     parts: list[tuple[Any, Any, str]] = []
     if types.is_struct(source) and types.is_struct(target):
-        if {field.name for field in source} != {field.name for field in target}:
+        members = [member.name for member in target]
+        given = matching([member.name for member in source], members)
+        if len(given) < len(members) or source.num_fields != len(members):
             return column, target, source
-        parts = [(source.field(field.name).type, field.type, field.name) for field in target]
+        parts = [(source.field(given[one.name]).type, one.type, one.name) for one in target]
     elif types.is_map(source) and types.is_map(target):
         parts = [
             (source.key_type, target.key_type, "key"),
@@ -126,11 +220,15 @@ def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | Non
     return next((fault for fault in faults if fault is not None), None)
 
 
+def _text_or_storage(data_type: Any) -> Any:
+    return data_type.storage_type if is_json(data_type) else storage_type(data_type)
+
+
 def _family(data_type: Any) -> str:
     types = pa.types
     if types.is_dictionary(data_type):
         return _family(data_type.value_type)
-    if types.is_decimal256(data_type) and data_type.precision > 38:
+    if types.is_decimal(data_type) and spark_decimal(data_type) is None:
         return "text"  # exceeds Spark's decimals, so it is a string in Spark
     if is_number(data_type):
         return "number"

@@ -7,6 +7,7 @@ fixed and variable size without copying their values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.dictionaries import decode_dictionary
+from glaive.arrow.extensions import is_json
 from glaive.errors import SchemaError
 from glaive.expr.coerce import is_list
+from glaive.spark.assignable import matching
 
 __all__ = ["conform", "validity"]
 
@@ -46,9 +49,10 @@ def conform(
         column or a part of it has none. Spark would not look for it.
     """
     columns = []
+    given = _given(batch.schema.names, schema.names)
     for field in schema:
         caster = _Caster(field.name, allow_truncation=allow_truncation, writing=writing)
-        columns.append(caster.field(batch.column(field.name), field))
+        columns.append(caster.field(batch.column(given[field.name]), field))
         if not writing:
             _refuse_nulls(columns[-1], field, field.name)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -76,8 +80,15 @@ class _Caster:
             return array
         if types.is_null(source):
             return pa.nulls(len(array), data_type)
+        if is_json(data_type):
+            texts = _variant_texts(array) if types.is_struct(source) else array
+            texts = self.cast(texts, data_type.storage_type)
+            return pa.ExtensionArray.from_storage(data_type, texts)
         if (plain := _plain(array)) is not None:
             return self.cast(plain, data_type)
+        if types.is_dictionary(data_type):
+            encoded = self.cast(array, data_type.value_type).dictionary_encode()
+            return self.leaf(encoded, data_type)
         if types.is_struct(data_type) and types.is_struct(source):
             return self.struct(array, data_type)
         if types.is_map(data_type) and types.is_map(source):
@@ -122,8 +133,9 @@ class _Caster:
         fields = [data_type.field(i) for i in range(data_type.num_fields)]
         valid = array.is_valid() if array.null_count else None
         children = []
+        names = _given([member.name for member in array.type], [field.name for field in fields])
         for field in fields:
-            child = array.field(field.name)
+            child = array.field(names[field.name])
             if self.writing and valid is not None and not field.nullable:
                 # Values below a null struct do not count.
                 self.field(child.filter(valid), field)
@@ -203,6 +215,13 @@ class _Caster:
 # ------------------------------------------------------------------------- parts of arrays
 
 
+def _given(source: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The names that a batch has for these, which differ in case at most."""
+    if set(names) <= set(source):
+        return dict(zip(names, names, strict=True))
+    return matching(source, names)
+
+
 def _refuse_nulls(array: Any, field: Any, column: str) -> None:
     """Refuse nulls that the schema of a dataset excludes."""
     if not _has_required(field):
@@ -234,6 +253,19 @@ def _plain(array: Any) -> Any:
     if pa.types.is_dictionary(array.type):
         return decode_dictionary(array)
     return None
+
+
+def _variant_texts(array: Any) -> Any:
+    """The JSON of variants; Spark's library has it by value."""
+    from pyspark.sql.types import VariantVal
+
+    pairs = zip(array.field("value").to_pylist(), array.field("metadata").to_pylist(), strict=True)
+    valid = array.is_valid().to_pylist()
+    texts = [
+        VariantVal(*pair).toJson() if there else None
+        for pair, there in zip(pairs, valid, strict=True)
+    ]
+    return pa.array(texts, pa.string())
 
 
 def _offsets(array: Any) -> tuple[np.ndarray, int, int]:

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from glaive.errors import DatasetExistsError, JobError, OptionError
 from glaive.format.column_path import quoted_name
-from glaive.spark.api import is_connect
+from glaive.spark.api import CASE_SENSITIVE, is_connect, is_set
 from glaive.spark.failures import as_glaive_errors, naming_columns, naming_job
 from glaive.spark.jobs.job import LOOK_BACK, given_transaction
 from glaive.spark.launch import register
@@ -178,6 +178,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
             "enable_stable_row_ids": enable_stable_row_ids,
             "allow_truncation": allow_truncation or None,
             "must_not_exist": creating or None,
+            "case_sensitive": is_set(frame.sparkSession, CASE_SENSITIVE) or None,
             "job": job,
             "job_id": job_id,
             "storage": storage_options,

@@ -200,6 +200,7 @@ READERS: dict[str, Callable[[str, str], object]] = {
     "arrow_schema": _schema,
     "strict_nullability": flag,
     "must_not_exist": flag,
+    "case_sensitive": flag,
     "job": text_of,
     "job_id": text_of,
     "encoding_options": _mappings,

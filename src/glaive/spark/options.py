@@ -138,6 +138,9 @@ class Options:
         Writing a new dataset: keep Spark's "not null"; otherwise all columns are nullable.
     must_not_exist
         Writing: fail if the dataset exists or another writer creates it concurrently.
+    case_sensitive
+        Writing: match columns of a dataset by the case of their names, too.
+        :func:`glaive.spark.write` sets it where the session has ``spark.sql.caseSensitive``.
     encoding_options
         Writing: how columns are encoded, as JSON: ``{"text": {"compression": "zstd"}}``.
     job
@@ -185,6 +188,7 @@ class Options:
     txn_version: int | None = None
     strict_nullability: bool = False
     must_not_exist: bool = False
+    case_sensitive: bool = False
     job: str | None = None
     job_id: str | None = None
     encoding_options: Mapping[str, Mapping[str, object]] | None = None

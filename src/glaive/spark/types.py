@@ -45,18 +45,25 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from glaive.arrow.extensions import is_json
 from glaive.errors import FormatError, SchemaError
 from glaive.expr.coerce import is_list
 from glaive.format.blobs import BLOB_V2
 from glaive.format.extension import field_metadata
 from glaive.format.field import BLOB
-from glaive.format.logical_types import EXTENSION_NAME, leaf_type, logical_type
+from glaive.format.logical_types import (
+    EXTENSION_METADATA,
+    EXTENSION_NAME,
+    leaf_type,
+    logical_type,
+)
 
 __all__ = [
     "ARROW_TYPE",
     "is_recorded",
     "same_type",
     "spark_arrow_schema",
+    "spark_decimal",
     "stored_schema",
     "to_arrow",
     "to_spark",
@@ -68,6 +75,9 @@ ARROW_TYPE = "lance:arrow_type"
 
 METADATA_PREFIXES = ("ARROW:", "lance-", "lance.", "lance:")
 """Metadata with these key prefixes is copied in both directions, but for the names of types."""
+
+JSON_TEXT = "json"
+"""Name of Arrow's JSON type, a text in Spark; the format stores it in another way than texts."""
 
 MAX_DECIMAL_DIGITS = 38
 """Maximum precision of Spark's decimals."""
@@ -183,6 +193,9 @@ def _to_spark_field(field: pa.Field, where: str) -> StructField:
 
 def _to_spark(data_type: Any, key: str, names: dict[str, str], where: str) -> DataType:
     """Return the Spark type for an Arrow type; record a type that it loses in ``names``."""
+    if is_json(data_type):
+        names[key] = JSON_TEXT
+        return StringType()
     if isinstance(data_type, pa.BaseExtensionType):
         data_type = data_type.storage_type
     types = pa.types
@@ -238,15 +251,21 @@ def _to_spark_leaf(data_type: Any, where: str) -> DataType:
     if types.is_duration(data_type):
         return DayTimeIntervalType()
     if types.is_decimal(data_type):
-        fits = (
-            data_type.precision <= MAX_DECIMAL_DIGITS
-            and 0 <= data_type.scale <= data_type.precision
-        )
-        return DecimalType(data_type.precision, data_type.scale) if fits else StringType()
+        return spark_decimal(data_type) or StringType()
     raise SchemaError(
         f"column {where!r}: Spark has no type for {data_type}. "
         "Name the columns to read: option columns='a,b'"
     )
+
+
+def spark_decimal(data_type: Any) -> DecimalType | None:
+    """The decimals of Spark that have all values of a type; None if those have too many digits.
+
+    Spark's scales are between 0 and the precision: ``decimal(5, -2)`` is ``decimal(7, 0)``.
+    """
+    precision, scale = data_type.precision, data_type.scale
+    digits = max(precision, scale) - min(scale, 0)
+    return DecimalType(digits, max(scale, 0)) if digits <= MAX_DECIMAL_DIGITS else None
 
 
 def _is_copied(key: str) -> bool:
@@ -292,8 +311,15 @@ def _to_arrow_field(field: StructField, *, strict: bool) -> pa.Field:
             f"column {field.name!r} tells where blobs are, not what they are. Read it with "
             "blobs='bytes', or drop it"
         )
-    data_type = _to_arrow(field.dataType, ARROW_TYPE, _stored_names(field), strict=strict)
+    names = _stored_names(field)
+    data_type = _to_arrow(field.dataType, ARROW_TYPE, names, strict=strict)
     copied = {key: str(value) for key, value in metadata.items() if _is_copied(key)}
+    fits = isinstance(field.dataType, ArrayType) or _named(
+        names.get(ARROW_TYPE, ""), field.dataType
+    )
+    if is_json(data_type) or (ARROW_TYPE in names and not fits):
+        for key in (EXTENSION_NAME, EXTENSION_METADATA):  # of another type than the field's
+            copied.pop(key, None)
     nullable = field.nullable or not strict
     return pa.field(field.name, data_type, nullable=nullable, metadata=copied or None)
 
@@ -352,6 +378,8 @@ def _named(name: str, spark: DataType) -> pa.DataType | None:
     """Return the type with this name if values of the Spark type can be stored as it."""
     if not name:
         return None
+    if name == JSON_TEXT:
+        return pa.json_() if isinstance(spark, StringType) else None
     try:
         data_type = leaf_type(name)
         read_as = _to_spark(data_type, ARROW_TYPE, {}, "metadata")

@@ -19,7 +19,7 @@ from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.conform import check_same_columns, match_schema
 from glaive.dataset.writing.options import Mode, WriteOptions
 from glaive.dataset.writing.plan import WritePlan, plan_write
-from glaive.errors import DatasetNotFoundError, OptionError, SchemaError
+from glaive.errors import DatasetNotFoundError, OptionError
 from glaive.expr.filters import bind_filter
 from glaive.expr.names import check_column_texts
 from glaive.format.flags import Feature
@@ -29,7 +29,10 @@ from glaive.spark.assignable import (
     assigned,
     refuse_cut_names,
     refuse_missing,
+    refuse_same_without_case,
     refuse_unassignable,
+    spelled,
+    stored_types,
 )
 from glaive.spark.options import Options
 from glaive.spark.release import RELEASE
@@ -126,11 +129,18 @@ def plan_job(schema: StructType, options: Options, *, overwrite: bool) -> WriteJ
     schema = restored_schema(schema, options.decimals)
     store, base = open_target(options)
     appends = base is not None and _keeps_rows(options, overwrite=overwrite)
-    replaced = None if base is None or appends else base.schema.to_arrow()
+    replaced = None if base is None or appends else stored_types(base.schema)
     stored = frame_types(schema, options, replaced)
+    sent = spark_arrow_schema(schema)
+    if (
+        base is not None
+        and not options.case_sensitive
+        and (appends or not options.overwrite_schema)
+    ):
+        sent, stored = (spelled(names, base.schema.to_arrow()) for names in (sent, stored))
     if base is not None and appends and options.merge_schema:
         base = _with_columns(stored, base, options)
-    return _plan(spark_arrow_schema(schema), stored, options, store, base, overwrite=overwrite)
+    return _plan(sent, stored, options, store, base, overwrite=overwrite)
 
 
 def plan_frame(
@@ -179,7 +189,7 @@ def _plan(
     write_options = _write_options(options, "append" if keeps_rows else "overwrite")
     columns = stored
     if base is not None and (keeps_rows or not options.overwrite_schema):
-        columns = assigned(sent, base.schema.to_arrow())
+        columns = assigned(sent, stored_types(base.schema))
     if base is None or keeps_rows or options.overwrite_schema:
         plan = plan_write(store, columns, write_options, base)
     else:
@@ -192,7 +202,7 @@ def _plan(
         check_same_columns(sent.names, stored.names)
         refuse_unassignable(sent, stored, where=options.uri)
     if base is not None and plan.appends:
-        refuse_other_types(stored, base.schema.to_arrow(), options)
+        refuse_other_types(stored, stored_types(base.schema), options)
         _refuse_row_ids(base, options)
     if options.replace_where is not None and base is not None:
         check_column_texts(base.schema, options.replace_where)
@@ -254,13 +264,8 @@ def _with_columns(stored: pa.Schema, base: Manifest, options: Options) -> Manife
     new = [field for field in stored if field.name not in base.schema.by_name]
     if not new:
         return base
-    there = {name.lower(): name for name in base.schema.names}
-    for name in (added.name for added in new):
-        if (known := there.get(name.lower())) is not None:
-            raise SchemaError(
-                f"merge_schema: the column {name!r} of the frame differs from {known!r} of "
-                f"{options.uri} in nothing but case. Rename it"
-            )
+    if not options.case_sensitive:
+        refuse_same_without_case(stored.names, base.schema.names, "merge_schema")
     version = base.version if options.branch is None else (options.branch, base.version)
     opened = dataset(options.uri, version=version, storage_options=options.storage or None)
     opened.add_columns(pa.schema([field.with_nullable(True) for field in new]))

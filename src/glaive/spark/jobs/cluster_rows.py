@@ -163,8 +163,8 @@ class WritePart(RowTask):
         last = numbered.num_columns - 1
         table: Any = numbered.remove_column(last)
         if len(self.curve.columns) == 1 and _is_sortable(table.column(self.curve.columns[0])):
-            keys: Any = [(self.curve.columns[0], "ascending")]
-            order: Any = pc.sort_indices(table, sort_keys=keys, null_placement="at_start")
+            column = table.column(self.curve.columns[0])
+            order: Any = pc.array_sort_indices(column, null_placement="at_start")
             positions = order.to_numpy().astype(np.int64)
         else:
             positions = np.argsort(numbered.column(last).to_numpy(), kind="stable")

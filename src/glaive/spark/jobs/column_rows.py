@@ -19,10 +19,12 @@ from glaive.dataset.columns.merge_data import taken_rows
 from glaive.dataset.columns.new_columns import grow
 from glaive.dataset.merging.columns import replace_in_fragments
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
+from glaive.dataset.writing.conform import conform as as_stored
 from glaive.errors import SchemaError
 from glaive.format.fragment import DataFile, Fragment
 from glaive.format.fragment_list import FragmentList
 from glaive.format.rowids import check_at_once
+from glaive.spark.assignable import stored_types
 from glaive.spark.cast import conform
 from glaive.spark.jobs.merge_rows import ADDRESS
 from glaive.spark.jobs.worker import RowTask
@@ -118,10 +120,11 @@ class ReplaceColumns(RowTask):
         updated: list[Fragment] = []
         changed: dict[int, bytes] = {}
         count = 0
-        for fragment_id, offsets, values in by_fragment(rows, columns.to_arrow()):
+        for fragment_id, offsets, values in by_fragment(rows, stored_types(columns)):
             addresses = offsets.astype(np.uint64) | np.uint64(fragment_id << 32)
             order = np.arange(len(offsets))
-            part = replace_in_fragments(opened, columns, values, addresses, order)
+            stored: Any = as_stored(values, columns.to_arrow())  # JSON beside the values that stay
+            part = replace_in_fragments(opened, columns, stored, addresses, order)
             updated += part.updated
             changed |= part.changed_offsets
             count += len(offsets)

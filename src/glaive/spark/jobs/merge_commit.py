@@ -16,7 +16,7 @@ from glaive.errors import SchemaError
 from glaive.format.fragment_list import FragmentList
 from glaive.scan.addresses import find_rows
 from glaive.scan.take import take_physical
-from glaive.spark.assignable import refuse_unassignable
+from glaive.spark.assignable import refuse_unassignable, stored_types
 from glaive.spark.jobs.merge_rows import MergedRows, MergeRows, RowClause
 from glaive.spark.types import spark_arrow_schema
 from glaive.table.operations.update import Update
@@ -123,7 +123,7 @@ def _inserted_keys(parts: Sequence[MergedRows]) -> InsertedKeys | None:
 
 def _check_types(opened: OpenedVersion, frame: DataFrame, clauses: Sequence[RowClause]) -> None:
     """Refuse values that can never be stored in their column."""
-    stored = opened.manifest.schema.to_arrow()
+    stored = stored_types(opened.manifest.schema)
     sent = spark_arrow_schema(frame.schema)
     for clause in clauses:
         named = pa.schema([stored.field(name) for name in clause.columns])

@@ -26,6 +26,7 @@ from glaive.dataset.writing.plan import plan_write
 from glaive.errors import SchemaError
 from glaive.format.flags import Feature
 from glaive.format.fragment_list import FragmentList
+from glaive.spark.assignable import stored_types
 from glaive.spark.cast import conform
 from glaive.spark.jobs.worker import RowTask
 
@@ -205,7 +206,7 @@ class _Run:
 
     def _values(self, part: pa.RecordBatch, clause: RowClause) -> pa.Table:
         """The columns that the frame brings, with the types of the dataset."""
-        schema = self.opened.manifest.schema.to_arrow()
+        schema = stored_types(self.opened.manifest.schema)
         wanted = pa.schema([schema.field(name) for name in clause.columns])
         brought = part.select(list(clause.sent or clause.columns))
         named = brought.rename_columns(list(clause.columns))

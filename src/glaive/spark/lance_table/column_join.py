@@ -15,7 +15,7 @@ from glaive.dataset.merging.merge_insert import refuse_blob_keys
 from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.column_path import quoted_name
 from glaive.format.fragment_list import FragmentList
-from glaive.spark.assignable import refuse_unassignable
+from glaive.spark.assignable import refuse_unassignable, stored_types
 from glaive.spark.jobs.column_rows import FillColumns, ReplaceColumns, ReplacedColumns
 from glaive.spark.jobs.merge_rows import ADDRESS, refuse_reserved
 from glaive.spark.lance_table.merge_join import target_frame
@@ -64,7 +64,7 @@ def update_from(
             raise ColumnNotFoundError.among(name, schema.names, where=opened.uri)
     columns = schema.project(names)
     sent = spark_arrow_schema(frame.select(*map(quoted_name, names)).schema)
-    refuse_unassignable(sent, columns.to_arrow(), where=opened.uri)
+    refuse_unassignable(sent, stored_types(columns), where=opened.uri)
     rows = _by_fragment(spark, opened, frame, keys, names, job)
     task = ReplaceColumns(opened.manifest.version, tuple(names))
     runner: Any = job.runner  # that of a session

@@ -134,8 +134,13 @@ class TableColumns(TableHandle):
                 schema = columns.output_schema if schema is None else schema
                 columns = columns.func
             columns = BatchUDF(columns, schema)
+            if schema is not None:
+                self._refuse_same_names("addColumns", schema.names)
         elif schema is not None or read_columns is not None or checkpoint is not None:
             raise OptionError("schema, read_columns and checkpoint are for functions only")
+        else:
+            names = columns.names if isinstance(columns, pa.Schema) else columns
+            self._refuse_same_names("addColumns", names)
         folder = None if checkpoint is None else located(checkpoint)
         given = (columns, read_columns, None, batch_size)
         return SparkJob.of(self._spark, job_id).change(
@@ -180,6 +185,7 @@ class TableColumns(TableHandle):
         one fragment in memory.
         """
         keys = [on] if isinstance(on, str) else list(on)
+        self._refuse_same_names("addColumnsFrom", set(frame.columns) - set(keys))
         return SparkJob.of(self._spark, job_id).change(
             self._dataset,
             lambda at, job: add_from(self._spark, at, frame, keys, vector_columns, job),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.dataset.versions.references import branch_of
-from glaive.spark.api import read
+from glaive.spark.api import CASE_SENSITIVE, is_set, read
+from glaive.spark.assignable import refuse_same_without_case
 from glaive.spark.options import from_spark
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ class TableHandle:
         """The dataset at its newest version. One or two requests."""
         self._dataset.checkout_latest()
         return self._dataset
+
+    def _refuse_same_names(self, method: str, names: Iterable[str]) -> None:
+        """Refuse new columns that differ in case only, where the session takes them for one."""
+        if not is_set(self._spark, CASE_SENSITIVE):
+            refuse_same_without_case(names, self._latest().lance_schema.names, method)
 
     def _frame(self, columns: Sequence[str] | None = None, **options: Any) -> DataFrame:
         """A frame of the version that the dataset is at."""

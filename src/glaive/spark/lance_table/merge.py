@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +11,13 @@ from glaive.dataset.merging.clauses import primary_key
 from glaive.dataset.merging.merge_insert import refuse_blob_keys
 from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.column_path import quoted_name, unquoted_name
+from glaive.spark.api import CASE_SENSITIVE, is_set
+from glaive.spark.assignable import (
+    matching,
+    refuse_same_without_case,
+    two_values,
+    without_case,
+)
 from glaive.spark.failures import naming_columns
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.jobs.merge_commit import commit_merge, written_rows
@@ -290,7 +296,7 @@ class MergeBuilder:
     def _resolved(self, opened: OpenedVersion) -> tuple[Clause, ...]:
         """The clauses with the names of columns as the table spells them."""
         names = opened.manifest.schema.names
-        there, spelled = set(names), _without_case(names)
+        there, spelled = set(names), without_case(names)
         where = opened.uri
         resolved = []
         for clause in self.clauses:
@@ -302,6 +308,8 @@ class MergeBuilder:
                 column = self._column_named(name, there, spelled)
                 if column is None:
                     raise ColumnNotFoundError.among(name, names, where=where)
+                if column in values:
+                    raise two_values(column, name)
                 values[column] = value
             action = replace(clause.action, columns=tuple(values))
             resolved.append(replace(clause, action=action, values=values))
@@ -319,7 +327,7 @@ class MergeBuilder:
         return next((one for one in found if one is not None), None)
 
     def _all_of_source(self, names: Sequence[str], clause: Clause, where: str) -> dict[str, Column]:
-        given = _matching(self.source.columns, names)
+        given = matching(self.source.columns, names)
         missing = [name for name in names if name not in given]
         if missing and not self.evolves:
             method = f"when…{clause.action.action.title()}All"
@@ -334,30 +342,14 @@ class MergeBuilder:
 
         if all(clause.values is not None for clause in self.clauses):
             return
-        known = _matching(self.source.columns, self.dataset.lance_schema.names).values()
+        known = matching(self.source.columns, self.dataset.lance_schema.names).values()
         stored = stored_schema(self.source.schema, ())
         added = [field.with_nullable(True) for field in stored if field.name not in known]
+        if not is_set(self.spark, CASE_SENSITIVE):
+            names = [field.name for field in added]
+            refuse_same_without_case(names, self.dataset.lance_schema.names, "merge")
         if added:
             self.dataset.add_columns(pa.schema(added))
-
-
-def _without_case(names: Sequence[str]) -> dict[str, str]:
-    """Names by these in lower case, but for those that differ in nothing but case."""
-    times = Counter(name.lower() for name in names)
-    return {name.lower(): name for name in names if times[name.lower()] == 1}
-
-
-def _matching(source: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """The column of a source for each column of the table that it has."""
-    exact, lower = set(source), _without_case(source)
-    alone = _without_case(names)
-    found = {}
-    for name in names:
-        if name in exact:
-            found[name] = name
-        elif name.lower() in alone and name.lower() in lower:
-            found[name] = lower[name.lower()]
-    return found
 
 
 def _given(values: Values | None, keyword: str) -> Values:

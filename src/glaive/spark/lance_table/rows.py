@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from glaive.errors import OptionError
+from glaive.spark.assignable import values_by_column
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.lance_table.handle import TableHandle
 from glaive.spark.lance_table.merge import MergeBuilder
@@ -96,7 +97,10 @@ class TableRows(TableHandle):
         _refuse_columns("update", condition, *values.values())
         job = SparkJob.of(self._spark, job_id)
         return job.change(
-            self._dataset, lambda at, commit: update_where(at, values, condition, job=commit)
+            self._dataset,
+            lambda at, commit: update_where(
+                at, values_by_column(values, at.manifest.schema.names), condition, job=commit
+            ),
         )
 
     def merge(self, source: DataFrame, condition: str | Column) -> MergeBuilder:
