@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.errors import FilterError
 
 VALUES = [Decimal(number) for number in ("5E3", "5E3", "-3E3", "7E3", "5E3")]
 
@@ -32,6 +33,10 @@ def test_they_are_written_compared_and_searched(
         "v = decimal(7, 0) '5000'": [0, 1, 4],
         "v >= decimal(7, 0) '5000'": [0, 1, 3, 4],
         "v IN (decimal(7, 0) '7000', decimal(7, 0) '-3000')": [2, 3],
+        "v = decimal(7, -3) '5000'": [0, 1, 4],
+        "v IN (7000, -3000)": [2, 3],
+        "v < 5000": [2],
+        "v * 2 - 1 = 9999": [0, 1, 4],
         "CAST(v AS bigint) = 5000": [0, 1, 4],
         "v = abs(v)": [0, 1, 3, 4],
         "v IS NOT DISTINCT FROM v": [0, 1, 2, 3, 4, 5],
@@ -40,3 +45,5 @@ def test_they_are_written_compared_and_searched(
         for asked in (True, False):
             found = dataset.to_table(["id"], predicate, use_scalar_index=asked)
             assert found["id"].to_pylist() == ids, predicate
+    with pytest.raises(FilterError, match=r"constant 5500 .* does not fit .*, -3"):
+        dataset.to_table(filter="v = 5500")

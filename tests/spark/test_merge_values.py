@@ -28,6 +28,7 @@ pytestmark = pytest.mark.spark
         ("decimal(38,10)", "cast(t.v as decimal(38,0))", "s.exact", [(1, 5), (3, "1E-10")]),
         ("array<bigint>", "array(2.0D)", "array(s.big)", [(1, [2]), (3, [2**53 + 1])]),
         ("bigint", "null", "s.big", [(1, None), (3, 2**53 + 1)]),
+        ("string", "t.v", "'new' collate UNICODE", [(1, "5"), (3, "new")]),
     ],
 )
 def test_values_of_a_column_keep_their_digits_whatever_other_clauses_set(

@@ -186,7 +186,9 @@ def _integers(left: Any, right: Any) -> Any:
 
 def _as_decimal(kind: Any) -> Any | None:
     if pa.types.is_decimal(kind):
-        return kind
+        digits = kind.precision - min(kind.scale, 0)
+        whole = kind.scale < 0 and digits <= (38 if pa.types.is_decimal128(kind) else 76)
+        return _decimal(digits, 0, kind) if whole else kind  # Arrow does not calculate with others
     if pa.types.is_integer(kind):
         return pa.decimal128(_DIGITS[kind.bit_width], 0)
     digits = _FLOAT_DIGITS.get(kind.bit_width)

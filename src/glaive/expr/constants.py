@@ -63,8 +63,10 @@ def _integer(value: int, target: Any) -> Any:
     if types.is_floating(target):
         return _float(float(value), target)
     if types.is_decimal(target):
-        fits = abs(value) * 10 ** max(target.scale, 0) < 10**target.precision
-        return Decimal(value) if fits and target.scale >= 0 else None
+        unscaled, rest = divmod(
+            abs(value) * 10 ** max(target.scale, 0), 10 ** max(-target.scale, 0)
+        )
+        return Decimal(value) if not rest and unscaled < 10**target.precision else None
     return None
 
 

@@ -93,7 +93,9 @@ class Cursor:
         """Whether ``(digits) 'text'`` follows."""
         at = self.next + 1
         last = min(self.next + AHEAD, len(self.tokens)) - 2
-        while at < last and (self.tokens[at].kind is Kind.NUMBER or self.tokens[at].value == ","):
+        while at < last and (
+            self.tokens[at].kind is Kind.NUMBER or self.tokens[at].value in {",", "-"}
+        ):
             at += 1
         return self.tokens[at].value == ")" and self.tokens[at + 1].kind is Kind.TEXT
 

@@ -324,7 +324,8 @@ def _uri(options: Mapping[str, str]) -> str:
         raise OptionError(
             "the lance source has no path. Use load(path), save(path) or, in SQL, "
             "CREATE TEMPORARY VIEW v USING lance OPTIONS (path '...'). Spark does not pass the "
-            "options of tables made with CREATE TABLE to the source; use a temporary view"
+            "options of tables (CREATE TABLE, saveAsTable) to the source; use a temporary view, or "
+            "name the path: SELECT * FROM t WITH (path = '...'), or option('path', ...).table('t')"
         )
     if uri.startswith("memory://"):
         raise OptionError(

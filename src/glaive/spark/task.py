@@ -9,6 +9,7 @@ from functools import cache
 
 from pyspark import TaskContext
 
+from glaive.errors import GlaiveError
 from glaive.spark.release import check_release
 
 __all__ = ["in_task"]
@@ -17,6 +18,9 @@ __all__ = ["in_task"]
 @contextmanager
 def in_task(release: str) -> Iterator[None]:
     """Run a task: refuse another version of glaive than the driver's, and keep what was loaded.
+
+    Errors of glaive leave a task without the calls that led to them: Spark logs every error three
+    times.
 
     Parameters
     ----------
@@ -29,7 +33,10 @@ def in_task(release: str) -> Iterator[None]:
         This executor has another version.
     """
     check_release(release)
-    yield
+    try:
+        yield
+    except GlaiveError as error:
+        raise error.with_traceback(None) from None
     if TaskContext.get() is not None:
         _freeze_loaded()
 

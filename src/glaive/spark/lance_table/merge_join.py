@@ -280,7 +280,14 @@ def columns_in(text: str, names: Iterable[str], reader: str) -> list[str]:
 
 def _kinds(joined: DataFrame, values: Sequence[tuple[str, int, Column]]) -> list[int]:
     """Numbers that differ for values of a column that Spark should not give a common type."""
-    from pyspark.sql.types import ArrayType, MapType, NullType, NumericType, StructType
+    from pyspark.sql.types import (
+        ArrayType,
+        MapType,
+        NullType,
+        NumericType,
+        StringType,
+        StructType,
+    )
 
     if len({name for name, _, _ in values}) == len(values):
         return [0] * len(values)
@@ -295,7 +302,10 @@ def _kinds(joined: DataFrame, values: Sequence[tuple[str, int, Column]]) -> list
             known.append(data_type)
     for (name, _, _), data_type in zip(values, types, strict=True):
         known = by_name[name]
-        apart = data_type in known and any(isinstance(one, lossy) for one in known)
+        of_collations = all(isinstance(one, StringType) for one in known)
+        apart = data_type in known and (
+            of_collations or any(isinstance(one, lossy) for one in known)
+        )
         kinds.append(known.index(data_type) if apart else 0)
     return kinds
 
