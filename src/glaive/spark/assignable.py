@@ -73,8 +73,7 @@ def values_by_column(values: Mapping[Any, str], names: Sequence[str]) -> Mapping
     """
     lower, found = without_case(names), dict[str, str]()
     for given, value in values.items():
-        folded = given.lower() if isinstance(given, str) else given  # others are refused later
-        column = given if given in names else lower.get(folded, given)
+        column = given if given in names else lower.get(str(given).lower(), given)
         if column in found:
             raise two_values(column, given)
         found[column] = value
@@ -197,7 +196,9 @@ def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | Non
     types = pa.types
     if is_json(target) and types.is_struct(source) and is_variant(source):
         return None
-    source, target = map(_text_or_storage, (source, target))
+    source, target = (
+        kind.storage_type if is_json(kind) else storage_type(kind) for kind in (source, target)
+    )
     if types.is_null(source):
         return None
     parts: list[tuple[Any, Any, str]] = []
@@ -218,10 +219,6 @@ def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | Non
         return column, target, source
     faults = (_misfit(brought, stored, f"{column}.{name}") for brought, stored, name in parts)
     return next((fault for fault in faults if fault is not None), None)
-
-
-def _text_or_storage(data_type: Any) -> Any:
-    return data_type.storage_type if is_json(data_type) else storage_type(data_type)
 
 
 def _family(data_type: Any) -> str:

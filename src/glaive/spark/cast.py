@@ -7,7 +7,6 @@ fixed and variable size without copying their values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -49,7 +48,7 @@ def conform(
         column or a part of it has none. Spark would not look for it.
     """
     columns = []
-    given = _given(batch.schema.names, schema.names)
+    given = matching(batch.schema.names, schema.names)
     for field in schema:
         caster = _Caster(field.name, allow_truncation=allow_truncation, writing=writing)
         columns.append(caster.field(batch.column(given[field.name]), field))
@@ -133,7 +132,7 @@ class _Caster:
         fields = [data_type.field(i) for i in range(data_type.num_fields)]
         valid = array.is_valid() if array.null_count else None
         children = []
-        names = _given([member.name for member in array.type], [field.name for field in fields])
+        names = matching([member.name for member in array.type], [field.name for field in fields])
         for field in fields:
             child = array.field(names[field.name])
             if self.writing and valid is not None and not field.nullable:
@@ -213,13 +212,6 @@ class _Caster:
 
 
 # ------------------------------------------------------------------------- parts of arrays
-
-
-def _given(source: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """The names that a batch has for these, which differ in case at most."""
-    if set(names) <= set(source):
-        return dict(zip(names, names, strict=True))
-    return matching(source, names)
 
 
 def _refuse_nulls(array: Any, field: Any, column: str) -> None:

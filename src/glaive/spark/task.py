@@ -9,7 +9,6 @@ from functools import cache
 
 from pyspark import TaskContext
 
-from glaive.errors import GlaiveError
 from glaive.spark.release import check_release
 
 __all__ = ["in_task"]
@@ -18,9 +17,6 @@ __all__ = ["in_task"]
 @contextmanager
 def in_task(release: str) -> Iterator[None]:
     """Run a task: refuse another version of glaive than the driver's, and keep what was loaded.
-
-    Errors of glaive leave a task without the calls that led to them: Spark logs every error three
-    times.
 
     Parameters
     ----------
@@ -33,10 +29,7 @@ def in_task(release: str) -> Iterator[None]:
         This executor has another version.
     """
     check_release(release)
-    try:
-        yield
-    except GlaiveError as error:
-        raise error.with_traceback(None) from None
+    yield
     if TaskContext.get() is not None:
         _freeze_loaded()
 

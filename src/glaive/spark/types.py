@@ -51,12 +51,7 @@ from glaive.expr.coerce import is_list
 from glaive.format.blobs import BLOB_V2
 from glaive.format.extension import field_metadata
 from glaive.format.field import BLOB
-from glaive.format.logical_types import (
-    EXTENSION_METADATA,
-    EXTENSION_NAME,
-    leaf_type,
-    logical_type,
-)
+from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME, leaf_type, logical_type
 
 __all__ = [
     "ARROW_TYPE",

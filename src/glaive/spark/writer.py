@@ -62,6 +62,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
     def __init__(self, job: WriteJob) -> None:
         self.job = job
 
+    @without_inner_frames
     def write(  # type: ignore[override]  # as pyspark's own Arrow writer narrows it
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:

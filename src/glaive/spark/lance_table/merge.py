@@ -12,12 +12,7 @@ from glaive.dataset.merging.merge_insert import refuse_blob_keys
 from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.column_path import quoted_name, unquoted_name
 from glaive.spark.api import CASE_SENSITIVE, is_set
-from glaive.spark.assignable import (
-    matching,
-    refuse_same_without_case,
-    two_values,
-    without_case,
-)
+from glaive.spark.assignable import matching, refuse_same_without_case, two_values, without_case
 from glaive.spark.failures import naming_columns
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.jobs.merge_commit import commit_merge, written_rows
@@ -346,8 +341,8 @@ class MergeBuilder:
         stored = stored_schema(self.source.schema, ())
         added = [field.with_nullable(True) for field in stored if field.name not in known]
         if not is_set(self.spark, CASE_SENSITIVE):
-            names = [field.name for field in added]
-            refuse_same_without_case(names, self.dataset.lance_schema.names, "merge")
+            names = self.dataset.lance_schema.names
+            refuse_same_without_case([field.name for field in added], names, "merge")
         if added:
             self.dataset.add_columns(pa.schema(added))
 

@@ -280,14 +280,7 @@ def columns_in(text: str, names: Iterable[str], reader: str) -> list[str]:
 
 def _kinds(joined: DataFrame, values: Sequence[tuple[str, int, Column]]) -> list[int]:
     """Numbers that differ for values of a column that Spark should not give a common type."""
-    from pyspark.sql.types import (
-        ArrayType,
-        MapType,
-        NullType,
-        NumericType,
-        StringType,
-        StructType,
-    )
+    from pyspark.sql.types import ArrayType, MapType, NullType, NumericType, StringType, StructType
 
     if len({name for name, _, _ in values}) == len(values):
         return [0] * len(values)
