@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 import glaive
 from glaive.errors import CapacityError, ColumnNotFoundError, OptionError
 from glaive.spark import LanceTable
+from glaive.spark.jobs.cluster_rows import WritePart
 from glaive.spark.jobs.curves import Curve, hilbert_numbers, ordinals, z_order_numbers
 
 
@@ -57,6 +58,13 @@ def test_ordinals_have_the_order_of_the_values(values: Any) -> None:
 def test_values_without_an_order_are_refused() -> None:
     with pytest.raises(OptionError, match=r"'c'.*list"):
         ordinals(pa.array([[1]]), "c")
+
+
+def test_a_part_is_sorted_with_nulls_first_and_without_a_warning() -> None:
+    table = pa.table({"x": [2, None, 1], "number": [0, 0, 0]})
+    part = WritePart(1, Curve(("x",), "zorder", (np.zeros(1),)), 10)
+
+    assert part._sorted(table).to_pydict() == {"x": [None, 1, 2]}  # noqa: SLF001  # tasks call it
 
 
 ORDER = np.random.default_rng(9).permutation(2000)
