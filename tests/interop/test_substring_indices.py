@@ -20,6 +20,11 @@ lance = pytest.importorskip("lance", reason="install the 'interop' group")
 pytestmark = pytest.mark.interop
 
 WORDS = ["ab", "abc", "banana", "élan", "\U0001f600", "x", "cab", "na na", "", "ABC"]
+PATTERNS = ("%ban%na%", "ban%ana", "b_nana%", "%ana_%na", r"%100\%%", "%a%", "%ü%n%", "ban%", "%")
+EXPRESSIONS = (
+    "ban.na", "(ban)?ana", "ban|abc", "bana?n", "(?i)BANANA", "ana{0}", "^ban.*a$", "[b]ana",
+)  # fmt: skip
+
 QUESTIONS = ["abc", "ana", "é", "\U0001f600", "a", "nothing of this", "c na", "BC"]
 
 
@@ -50,6 +55,9 @@ def same_answers(uri: str, *, covered: bool = True) -> None:
     others = [f"t LIKE '{word}%'" for word in QUESTIONS[:3]]
     others += [f"t LIKE '%{word}'" for word in QUESTIONS[:3]]
     others += ["regexp_like(t, 'ban.*na na')", "starts_with(t, 'ab') OR ends_with(t, 'x')"]
+    others += [f"t LIKE '{pattern}'" for pattern in PATTERNS]
+    others += ["t NOT LIKE '%ban%na%'", "t ILIKE '%BAN%na%'", "t LIKE '%x!%%' ESCAPE '!'"]
+    others += [f"regexp_match(t, '{pattern}')" for pattern in EXPRESSIONS]
     others += ["NOT contains(t, 'ana')", "contains(t, 'ab') AND NOT contains(t, 'cab')"]
     for condition in others:
         scanned = ids(ours, condition, use_scalar_index=False)
@@ -211,3 +219,25 @@ def test_damage_ends_in_an_error_that_names_the_file(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(GlaiveError, match=r"t_idx|part_0_fm"):
         ids(glaive.dataset(uri), "contains(t, 'abc')", use_scalar_index=True)
+
+
+def test_trigrams_answer_patterns_with_wildcards_within(tmp_path: Path) -> None:
+    uri = str(tmp_path / "d")
+    lance.write_dataset(texts(0, 300), uri, max_rows_per_file=120)
+    glaive.dataset(uri).create_scalar_index("t", "NGRAM")
+    lance.write_dataset(texts(300, 360), uri, mode="append")
+    ours, theirs = glaive.dataset(uri), lance.dataset(uri)
+    conditions = [f"t LIKE '{pattern}'" for pattern in PATTERNS]
+    conditions += [f"regexp_match(t, '{pattern}')" for pattern in EXPRESSIONS]
+    conditions += ["t NOT LIKE '%ban%na%'", "t ILIKE '%BAN%na%'"]
+    answered = set()
+    for condition in conditions:
+        scanned = ids(ours, condition, use_scalar_index=False)
+        assert ids(ours, condition, use_scalar_index=True) == scanned, condition
+        assert ids(theirs, condition) == scanned, condition
+        plan = ours.scanner(filter=condition, use_scalar_index=True).explain_plan()
+        if "@t_idx" in plan:
+            answered.add(condition)
+    assert answered >= {"t LIKE '%ban%na%'", "t LIKE 'ban%ana'", "regexp_match(t, 'ban.na')"}
+    unknown = ("ILIKE", "NOT", "ban|abc", "(?i)", "'%a%'", "'%'")
+    assert not [one for one in answered for word in unknown if word in one]

@@ -5,6 +5,7 @@ Specification: "Searching" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -125,6 +126,14 @@ def _leaf(node: Node) -> Leaf | None:
         case tree.Call(name, (tree.Column(path), Literal() as other)) if not other.is_null:
             query = _call(name, other.scalar())
             return None if query is None else Leaf(path, query)
+        case tree.IsNull(
+            tree.Call("regexp_match", (tree.Column(path), Literal(str() as pattern))), negated=True
+        ):
+            return Leaf(path, MatchesPattern(pattern))
+        case tree.Like(
+            tree.Column(path), Literal(str() as pattern), escape, negated=False, ignore_case=False
+        ):
+            return Leaf(path, MatchesPattern(_expression_of(pattern, escape)))
         case tree.Call(name, (left, right)) if name.startswith("st_"):
             return _box_leaf(name, left, right)
         case tree.Compare() | tree.InList() | tree.IsNull():
@@ -150,6 +159,13 @@ def _call(name: str, operand: Any) -> IndexQuery | None:
         case "regexp_like" | "regexp_match":
             return MatchesPattern(operand.as_py())
     return None
+
+
+def _expression_of(pattern: str, escape: str) -> str:
+    """A regular expression for the texts between the wildcards of a pattern of LIKE."""
+    pieces = re.findall(rf"(?s){re.escape(escape)}.|." if escape else "(?s).", pattern)
+    parts = [".*" if piece in ("%", "_") else re.escape(piece[-1]) for piece in pieces]
+    return "".join(parts)
 
 
 def _box_leaf(name: str, left: Node, right: Node) -> Leaf | None:
