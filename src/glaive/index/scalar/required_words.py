@@ -14,11 +14,11 @@ __all__ = ["required_words"]
 
 _PIECE = re.compile(
     r"""
-    (?P<escaped>\\[^0-9A-Za-z])         # a plain character that has a meaning otherwise
+    (?P<escaped>\\[^0-9A-Za-z<>])        # a plain character that has a meaning otherwise
   | (?P<class>\\[dDwWsSbBAz])           # a class of characters, or a place
   | (?P<any>[.^$])
   | (?P<set>\[\^?\]?[^\[\]\\]*\])
-  | (?P<repeat>[*?+]\??|\{\d+(?:,\d*)?\}\??)
+  | (?P<repeat>(?:[*?+]|\{\d+(?:,\d*)?\})+)
   | (?P<plain>[^\\.^$*+?{}\[\]()|])
     """,
     re.VERBOSE | re.DOTALL,
@@ -41,7 +41,7 @@ def required_words(pattern: str) -> list[str]:
             continue
         if kind == "repeat":
             # The last character may be absent, or be followed by itself.
-            words.append(word if text[0] == "+" else word[:-1])
+            words.append(word if text in {"+", "+?"} else word[:-1])
         else:
             words.append(word)
         word = ""
