@@ -173,6 +173,9 @@ FEW = {
     "lists of vectors": pa.array([[[1.0, 2.0]], [], None], pa.list_(pa.list_(pa.float32(), 2))),
     "dictionary": pa.array(["a", "b", None, ""] * 9).dictionary_encode(),
     "dictionary of numbers": pa.array([5, None, 7] * 30).dictionary_encode(),
+    "dictionary with a null item": pa.DictionaryArray.from_arrays(
+        pa.array([0, 1, None, 2], pa.int8()), pa.array(["a", None, "a"])
+    ),
     "dictionaries in lists": pa.array([["x"], None, ["y", "x"]], pa.list_(pa.string())),
     "structs of lists": pa.array([{"a": [1], "b": "x"}, None, {"a": None, "b": None}] * 7),
     "numbers": pa.array([None if n % 2 else n * 2**40 for n in range(120)]),

@@ -56,6 +56,8 @@ def check_schema(schema: pa.Schema) -> None:
 
 def _check_metadata(metadata: Mapping[bytes, bytes] | None, name: str) -> None:
     for key, value in metadata.items() if metadata else ():
+        if key.endswith(b":extension:metadata"):  # any bytes, as Arrow says
+            continue
         try:
             _ = key.decode(), value.decode()
         except UnicodeDecodeError:

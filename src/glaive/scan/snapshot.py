@@ -271,6 +271,12 @@ class Snapshot:
         positions = ids.argsort(kind="stable")
         return ids[positions], positions
 
+    @cached_property
+    def has_ascending_ids(self) -> bool:
+        """Whether ids of fragments ascend, so that no two are the same."""
+        ids = self.manifest.fragment_ids
+        return bool((ids[1:] > ids[:-1]).all())
+
     def positions_of(self, fragment_ids: Sequence[int] | None) -> Sequence[int]:
         """Positions in the list of the fragments with these ids; all when ``None``.
 
@@ -283,8 +289,7 @@ class Snapshot:
         """
         if fragment_ids is None:
             return range(self.manifest.num_fragments)
-        ids = self.manifest.fragment_ids
-        if not (ids[1:] > ids[:-1]).all():
+        if not self.has_ascending_ids:
             from glaive.table.fragment_ids import refuse_shared_ids
 
             refuse_shared_ids(self.manifest, fragment_ids)

@@ -330,14 +330,9 @@ class _Commit:
                     "Append to it or overwrite it, or choose another location."
                 )
             if operation.strict_without_retries and not self.options.max_retries:
+                strict = Conflict("without retries, every concurrent commit is a conflict")
                 name = theirs.operation.wire_name if theirs is not None else None
-                raise CommitConflictError(
-                    f"Commit conflict for version {manifest.version}: Failed to commit the "
-                    f"transaction after 0 retries: {name or 'unknown'} was committed to "
-                    f"{self.store.uri}. Read the newest version and repeat the change.",
-                    version=manifest.version,
-                    operation=name,
-                )
+                raise self._conflict(manifest.version, name, strict, is_last=True)
             gap: ObjectNotFoundError | None = None
             if theirs is None or manifest.version > start:
                 gap = ObjectNotFoundError(f"transactions before {manifest.where} were cleaned up")
@@ -476,18 +471,20 @@ class _Commit:
             version += 1
 
     def _conflict(
-        self, version: int, operation: str | None, conflict: Conflict
+        self, version: int, operation: str | None, conflict: Conflict, *, is_last: bool = False
     ) -> CommitConflictError:
-        found, how = "Commit conflict", "is incompatible with"
+        found, how, failed = "Commit conflict", "is incompatible with", ""
         remedy = "Repeating it only helps if the change still makes sense for the newest version."
         if conflict.retryable:
             found, how = "Retryable commit conflict", "was preempted by"
             remedy = "Read the newest version and repeat the change."
+        if is_last:
+            found, failed = "Commit conflict", "Failed to commit the transaction after 0 retries: "
         names = self.transaction.operation.wire_name, operation
         mine, theirs = (str(name or "unknown").title().replace("_", "") for name in names)
         return CommitConflictError(
-            f"{found} for version {version}: This {mine} transaction {how} concurrent transaction "
-            f"{theirs} at version {version} of {self.store.uri}: {conflict.reason}. {remedy}",
+            f"{found} for version {version}: {failed}This {mine} transaction {how} concurrent "
+            f"transaction {theirs} at version {version} of {self.store.uri}: {conflict.reason}. {remedy}",
             retryable=conflict.retryable,
             version=version,
             operation=operation,

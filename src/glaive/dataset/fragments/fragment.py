@@ -145,7 +145,9 @@ class LanceFragment(FragmentChanges):
 
     def count_rows(self, filter: object = None) -> int:
         """Number of live rows: from the manifest alone, or by a scan with a filter."""
-        return self._live() if filter is None else self.scanner(filter=filter).count_rows()
+        if filter is None and self._views.snapshot.has_ascending_ids:
+            return self._live()
+        return self.scanner(filter=filter).count_rows()
 
     @shows_options()
     def scanner(

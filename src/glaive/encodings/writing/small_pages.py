@@ -85,7 +85,8 @@ def encode_small(
     width
         Bytes of a value of a fixed width, 0 for other types; looked up if not given.
     """
-    if not _is_unspecified(wanted):
+    # Items of a dictionary may be null or repeated until its column is shredded.
+    if not _is_unspecified(wanted) or pa.types.is_dictionary(array.type):
         return None
     plain = plain_page(array, plain_bytes, width)
     if plain is not None:
