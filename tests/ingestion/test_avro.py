@@ -24,7 +24,6 @@ from glaive.errors import (
     FormatError,
     GlaiveError,
     MissingDependencyError,
-    SchemaError,
     UnsupportedFeatureError,
 )
 from glaive.ingestion.formats.avro import Avro, Bounded
@@ -131,10 +130,10 @@ def test_rows_have_the_types_that_files_state(tmp_path: Path, codec: str) -> Non
     assert found.cast(expected(rows).schema).equals(expected(rows))
 
 
-def test_columns_in_names_of_folders_are_not_lost_without_a_word(tmp_path: Path) -> None:
+def test_values_in_names_of_folders_are_a_column(tmp_path: Path) -> None:
     written(tmp_path / "in" / "region=north" / "a.avro", SCHEMA, [record(1)])
-    with pytest.raises(SchemaError, match="'region'"):
-        glaive.ingest(tmp_path / "in", tmp_path / "t.lance")
+    glaive.ingest(tmp_path / "in", tmp_path / "t.lance")
+    assert glaive.dataset(tmp_path / "t.lance").to_table()["region"].to_pylist() == ["north"]
 
 
 def test_a_damaged_block_is_a_bad_record_and_those_before_it_are_kept(tmp_path: Path) -> None:

@@ -408,23 +408,6 @@ def test_every_format_has_a_name_of_its_own() -> None:
     assert len(suffixes) == len(set(suffixes))
 
 
-def test_columns_in_names_of_folders_are_not_lost_without_a_word(tmp_path: Path) -> None:
-    for day in (1, 2):
-        (tmp_path / f"in/day={day}").mkdir(parents=True)
-        (tmp_path / f"in/day={day}/a.csv").write_text(f"id\n{day}\n")
-    uri = str(tmp_path / "t.lance")
-
-    with pytest.raises(SchemaError, match=r"the column 'day' .* pattern"):
-        glaive.ingest(str(tmp_path / "in"), uri)
-    assert not Path(uri).exists()
-    assert glaive.ingest(str(tmp_path / "in/**/*.csv"), uri).rows == 2
-
-    (tmp_path / "with/day=3").mkdir(parents=True)
-    (tmp_path / "with/day=3/a.csv").write_text("id,Day\n3,3\n")
-    glaive.ingest(str(tmp_path / "with"), uri, mode="overwrite")
-    assert glaive.dataset(uri).to_table().to_pylist() == [{"id": 3, "Day": 3}]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -229,11 +229,6 @@ def test_a_folder_of_parquet_files_becomes_a_table(
         LanceTable.convertFrom(spark, "csv", tmp_path / "files", uri)
     with pytest.raises(NotFoundError, match=r"no file \*.parquet"):
         LanceTable.convertFrom(spark, "parquet", tmp_path / "nothing", uri)
-    partition = tmp_path / "partitioned" / "day=1"
-    partition.mkdir(parents=True)
-    pq.write_table(ROWS, partition / "a.parquet")
-    with pytest.raises(SchemaError, match=r"column 'day' .*spark\.read\.parquet"):
-        LanceTable.convertFrom(spark, "parquet", tmp_path / "partitioned", uri)
     again = {"job_id": "first"}
     assert LanceTable.convertFrom(spark, "parquet", tmp_path / "files", uri, **again).version == 1
     made = lance.dataset(uri)

@@ -66,9 +66,9 @@ def command(
 
     Batch by batch, in one process without Spark; JSON is read whole. Files of a folder give their
     rows once each, also where links lead to them, but not those in folders behind links; the result
-    has the columns of all of them. A name that JSON has only beyond a megabyte is an error, and so
-    is a type of Parquet or Arrow whose values that of the first file does not hold as they are, and
-    a folder such as day=1 whose files have no column day, unless --columns says which to convert.
+    has the columns of all of them, and those of folders such as day=1. A name that JSON has only
+    beyond a megabyte is an error, and so is a type of Parquet or Arrow whose values that of the
+    first file does not hold as they are.
     Values of blobs are converted, too: to bytes, and to blobs where TARGET is a Lance dataset.
     """
     have, want = source_kind or _kind(source, "--from"), target_kind or _kind(target, "--to")
@@ -146,42 +146,58 @@ def _reader(
     import pyarrow as pa
     import pyarrow.dataset as pads
 
-    from glaive.cli.convert_columns import columns_of
+    from glaive.cli.convert_columns import columns_of, places_of
 
     files: Any = pads.dataset
     found = _files_of(source)
     if not found:
         raise click.ClickException(f"{source} has no files")
     from glaive.ingestion.formats.json_nesting import check_files
-    from glaive.ingestion.partition_folders import refuse_partition_folders
+    from glaive.ingestion.partition_folders import completed, folder_columns, folder_values
 
     if kind == "json":
         check_files(found)
     as_read = _csv_of(found) if kind == "csv" else kind
     try:
         given = columns_of(found, as_read, columns)
-        scanner = files(found, schema=given, format=as_read).scanner(columns=columns)
-        schema = scanner.projected_schema
-        _ = schema.names
+        places = places_of(source, found)
+        others = {field.name: field for field in folder_columns(places, given.names)}
+        own = None
+        if columns is not None:  # without a column of its own, a file of Parquet has no rows
+            own = [name for name in columns if name not in others] or given.names[:1]
+        stored = files(found, schema=given, format=as_read).scanner(columns=own).projected_schema
+        _ = stored.names
     except UnicodeDecodeError as error:
         raise FormatError(f"{source}: a name is not UTF-8: {error}") from None
     except pa.ArrowInvalid as error:
         raise _unreadable(source, kind, error) from error
-    if columns is None and Path(source).is_dir():
-        below = (Path(os.path.relpath(path, source)).as_posix() for path in found)
-        refuse_partition_folders(below, schema.names, source)
+    if kind == "json" and len(found) > 1:
+        check_files(found, len(given))  # each row has the columns of all files
+
     # Arrow's datasets decode row groups of Parquet as a whole, some of them ahead, and pass over
     # names of JSON that come late in a file.
-    batches: Iterable[pa.RecordBatch]
-    if kind == "parquet":
-        batches = _parquet_batches(found, schema)
-    elif kind == "json":
-        if len(found) > 1:
-            check_files(found, len(given))  # each row has the columns of all files
-        batches = (batch.select(schema.names) for batch in _json_batches(found, given))
-    else:
-        batches = scanner.to_reader()  # which begins to read at once
-    return pa.RecordBatchReader.from_batches(schema, _sound(batches, source, kind)), schema
+    def rows(paths: list[str]) -> Iterable[pa.RecordBatch]:
+        if kind == "parquet":
+            return _parquet_batches(paths, stored, found[0])
+        if kind == "json":
+            return (batch.select(stored.names) for batch in _json_batches(paths, given))
+        scanner = files(paths, schema=given, format=as_read).scanner(columns=own)
+        reader: pa.RecordBatchReader = scanner.to_reader()  # which begins to read at once
+        return reader
+
+    wanted = [*stored.names, *others] if columns is None else columns
+    if others.keys().isdisjoint(wanted):
+        batches = _sound(rows(found), source, kind)
+        return pa.RecordBatchReader.from_batches(stored, batches), stored
+    metadata: Any = stored.metadata
+    schema = pa.schema([others.get(name) or stored.field(name) for name in wanted], metadata)
+    complete = (
+        part
+        for path, place in zip(found, places, strict=True)
+        for batch in rows([path])
+        for part in completed(batch, schema, folder_values(*place, schema)).to_batches()
+    )
+    return pa.RecordBatchReader.from_batches(schema, _sound(complete, source, kind)), schema
 
 
 def _unreadable(source: str, kind: str, error: Exception) -> FormatError:
@@ -223,7 +239,7 @@ def _json_batches(found: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatc
             ) from error
 
 
-def _parquet_batches(found: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _parquet_batches(found: list[str], schema: pa.Schema, first: str) -> Iterator[pa.RecordBatch]:
     """Rows of some files with the columns and types of a schema: null where a file has none."""
     import pyarrow as pa
 
@@ -244,7 +260,7 @@ def _parquet_batches(found: list[str], schema: pa.Schema) -> Iterator[pa.RecordB
                     )
                 except pa.ArrowException as error:
                     raise FormatError(
-                        f"{path}: column {field.name} is no {field.type} as in {found[0]}: {error}"
+                        f"{path}: column {field.name} is no {field.type} as in {first}: {error}"
                     ) from error
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 

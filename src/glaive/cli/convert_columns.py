@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ import pyarrow.dataset as pads
 from glaive.dataset.writing.lost_values import lost_values
 from glaive.errors import FormatError
 
-__all__ = ["columns_of"]
+__all__ = ["columns_of", "places_of"]
 
 _TYPED = ("arrow", "parquet")
 """Formats that state types: in others, values are parsed as those of the first file, or refused."""
@@ -52,6 +54,13 @@ def columns_of(found: list[str], kind: Any, wanted: list[str] | None) -> pa.Sche
         places |= {fields[at].name: at for at in range(known, len(fields))}
     metadata: Any = first.metadata
     return pa.schema(fields, metadata)
+
+
+def places_of(source: str, found: list[str]) -> list[tuple[str, str]]:
+    """The folder that was given, or that of the file, and the path of each file below it."""
+    folder = source if Path(source).is_dir() else str(Path(source).parent)
+    below = (Path(os.path.relpath(path, folder)).as_posix() for path in found)
+    return [(f"{Path(folder).absolute().as_posix()}/", path) for path in below]
 
 
 def _refuse_losses(path: str, field: pa.Field, joined: pa.Field) -> None:

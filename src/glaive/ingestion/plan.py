@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import WritePlan, plan_write
-from glaive.errors import FormatError, OptionError
+from glaive.errors import FormatError, OptionError, SchemaError
 from glaive.format.manifest import Manifest
 from glaive.ingestion.columns import with_vectors
 from glaive.ingestion.drift import DriftRule, Reconciled, check_rule, reconcile
@@ -24,9 +24,9 @@ from glaive.ingestion.expectations import Expectations
 from glaive.ingestion.formats.protocol import Piece, SourceFormat
 from glaive.ingestion.formats.registry import format_named, format_of
 from glaive.ingestion.journal import Journal
-from glaive.ingestion.partition_folders import refuse_partition_folders
+from glaive.ingestion.partition_folders import folder_columns, folder_texts
 from glaive.ingestion.rejects import BAD_RECORDS
-from glaive.ingestion.sources import SourceFile, is_pattern, list_sources, source_names
+from glaive.ingestion.sources import SourceFile, list_sources, source_names
 from glaive.ingestion.task import IngestTask
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
@@ -126,12 +126,15 @@ def find_sources(
     if existing is not None:
         _refuse_other_columns(existing, schema, vectors, schema_drift)
     known = schema if existing is None else existing
+    folders = _folder_columns(files, known, schema_drift, chosen=schema is not None)
     schemas: Iterable[pa.Schema]
     if known is not None and not _depends_on_files(source_format, schema, schema_drift):
         schemas = repeat(known, len(files))
     else:
         # A schema at a time: there can be a million, and each can be of a thousand columns.
         schemas = ordered_map(partial(_schema_of, source_format), files, workers=_READERS)
+    if folders:
+        schemas = map(partial(_with_folders, folders), files, schemas)
     columns = reconcile(
         zip(files, schemas, strict=True),
         known,
@@ -142,8 +145,6 @@ def find_sources(
     )
     if existing is None:
         columns = Reconciled(with_vectors(columns.schema, vectors))
-    if source_format.has_columns and not any(map(is_pattern, names)):
-        refuse_partition_folders((file.path for file in files), columns.schema.names, names[0])
     source_format.check(columns.schema)
     return Sources(tuple(files), source_format, columns)
 
@@ -190,6 +191,40 @@ def _refuse_other_columns(
         raise OptionError(
             "schema, vectors: the dataset has its own, which differ; leave them out, or overwrite"
         )
+
+
+def _folder_columns(
+    files: Sequence[SourceFile], known: pa.Schema | None, rule: DriftRule, *, chosen: bool
+) -> dict[str, pa.Field[Any]]:
+    """Columns in names of folders, by name in lower case; those that are known as they are.
+
+    Raises
+    ------
+    SchemaError
+        The dataset lacks one.
+    """
+    of_known = {field.name.lower(): field for field in known or ()}
+    folders = {}
+    for field in folder_columns((file.folder, file.path) for file in files):
+        key = field.name.lower()
+        if key in of_known or known is None or rule == "add":
+            folders[key] = of_known.get(key, field)
+        elif not chosen:
+            raise SchemaError(
+                f"{files[0].uri}: the column {field.name!r} in names of folders is not in the "
+                "dataset. Pass schema_drift='add' to add it, or schema= with the columns of the "
+                "dataset to leave it out"
+            )
+    return folders
+
+
+def _with_folders(
+    folders: Mapping[str, pa.Field[Any]], file: SourceFile, schema: pa.Schema
+) -> pa.Schema:
+    """The columns of a file with those that only the names of its folders have."""
+    own = {name.lower() for name in schema.names}
+    keys = [name.lower() for name in folder_texts(file.folder, file.path)]
+    return pa.schema([*schema, *(folders[key] for key in keys if key in folders.keys() - own)])
 
 
 def _schema_of(source_format: SourceFormat, file: SourceFile) -> pa.Schema:

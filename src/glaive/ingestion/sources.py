@@ -27,7 +27,7 @@ __all__ = [
     "COMPRESSIONS",
     "RangeFile",
     "SourceFile",
-    "is_pattern",
+    "folder_of",
     "list_sources",
     "local_file",
     "open_source",
@@ -172,11 +172,6 @@ def local_file(path: str) -> SourceFile:
     return _described(store, store.head(name), {})
 
 
-def is_pattern(source: str) -> bool:
-    """Whether a source is a pattern of names."""
-    return _WILDCARD.search(source) is not None
-
-
 def _files_of(source: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
     wildcard = _WILDCARD.search(source)
     if wildcard is None:
@@ -222,7 +217,7 @@ def _below(
     store = open_store(folder, options)
     if store.is_local and not _is_folder(store.full("")):
         return
-    below = _folder(store)
+    below = folder_of(store)
     for meta in store.walk(""):
         if any(part[:1] in ("_", ".") for part in meta.path.split("/")):
             continue
@@ -246,7 +241,7 @@ def _refuse_pipe(path: str) -> None:
             raise not_a_file(path, at.stat().st_mode)
 
 
-def _folder(store: ObjectStore) -> str:
+def folder_of(store: ObjectStore) -> str:
     """What stands before the paths of a store in their URIs."""
     return store.full("x").removesuffix("x")
 
@@ -254,8 +249,8 @@ def _folder(store: ObjectStore) -> str:
 def _described(
     store: ObjectStore, meta: ObjectMeta, options: Mapping[str, str], folder: str | None = None
 ) -> SourceFile:
-    """A file of a store; ``folder`` is :func:`_folder` of it, if there are many."""
-    folder = _folder(store) if folder is None else folder
+    """A file of a store; ``folder`` is :func:`folder_of` of it, if there are many."""
+    folder = folder_of(store) if folder is None else folder
     if meta.size > LARGEST:  # of a file of this machine, too: it may have holes
         raise too_large(f"{folder}{meta.path}", meta.size)
     return SourceFile(folder, meta.path, meta.size, meta.modified, options, store.secret)

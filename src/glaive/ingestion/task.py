@@ -17,7 +17,9 @@ from glaive.ingestion.expectations import Expectations
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.journal import Journal
+from glaive.ingestion.partition_folders import completed, folder_values
 from glaive.ingestion.rejects import Rejects
+from glaive.ingestion.sources import SourceFile
 
 __all__ = ["IngestTask"]
 
@@ -83,17 +85,30 @@ class IngestTask:
         return digest.hexdigest()[:32]
 
     def rows(self, rejects: Rejects) -> Iterator[Rows]:
-        """The rows that are as expected, with null for columns that a file lacks."""
+        """The rows that are as expected, complete.
+
+        The names of folders have the values of columns that a file lacks, or these are null.
+        """
         expected, stored = self.expectations, self.write.schema
         for piece in self.pieces:
             for rows in self.source_format.read(piece, self.schema, rejects):
                 if not len(rows):
                     continue
-                completed = _completed(rows, self.schema)
+                whole = self._completed(rows, piece.file)
                 if expected is None:
-                    yield completed
+                    yield whole
                 else:
-                    yield from expected.kept(completed, self.schema, stored, piece.file, rejects)
+                    yield from expected.kept(whole, self.schema, stored, piece.file, rejects)
+
+    def _completed(self, rows: Rows, file: SourceFile) -> Rows:
+        """Rows with all columns, in order."""
+        given, named = set(rows.schema.names), self.source_format.named
+        # A format that does not name the columns of a file has nulls in those that it lacks.
+        lacking = [column for column in self.schema if not (named and column.name in given)]
+        values = folder_values(file.folder, file.path, lacking)
+        if rows.schema.names == self.schema.names and not values:
+            return rows
+        return completed(rows, self.schema, values)
 
     def execute(
         self, dataset: OpenDataset | None = None
@@ -141,17 +156,3 @@ def _form(plan: WritePlan) -> str:
     ]
     items = [(number, values.to_pylist()) for number, values in sorted(plan.dictionaries.items())]
     return repr((f"{plan.version}", columns, sorted(plan.blobs.bases.items()), items))
-
-
-def _completed(rows: Rows, schema: pa.Schema) -> Rows:
-    """Rows with all columns, in order."""
-    if rows.schema.names == schema.names:
-        return rows
-    given = set(rows.schema.names)
-    columns = [
-        rows.column(rows.schema.get_field_index(field.name))
-        if field.name in given
-        else pa.nulls(len(rows), field.type)
-        for field in schema
-    ]
-    return pa.table(columns, names=schema.names)

@@ -40,7 +40,6 @@ class Binary(SourceFormat):
     """
 
     name = "binary"
-    has_columns: ClassVar[bool] = False
     _extra: ClassVar[tuple[Any, ...]] = ()
 
     def __init__(self, options: Mapping[str, object]) -> None:

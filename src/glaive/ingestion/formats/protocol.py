@@ -57,9 +57,6 @@ class SourceFormat(ABC):
     typed: ClassVar[bool] = True
     """Whether files state the types of columns; else they are inferred from samples."""
 
-    has_columns: ClassVar[bool] = True
-    """Whether files have columns of their own; else every file has the same ones."""
-
     named: ClassVar[bool] = True
     """Whether files state their columns; else a column that a file lacks is null."""
 

@@ -26,7 +26,6 @@ class Text(SourceFormat):
 
     name = "text"
     suffixes: ClassVar[tuple[str, ...]] = (".txt", ".log", ".md")
-    has_columns: ClassVar[bool] = False
 
     def __init__(self, options: Mapping[str, object]) -> None:
         known_options(self.name, options, ())

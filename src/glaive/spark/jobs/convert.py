@@ -18,7 +18,8 @@ from glaive.dataset.writing.plan import WritePlan, plan_write
 from glaive.errors import NotFoundError, NotLanceError, SchemaError
 from glaive.format.fragment_list import FragmentList
 from glaive.ingestion.formats.parquet_times import open_parquet
-from glaive.ingestion.partition_folders import refuse_partition_folders
+from glaive.ingestion.partition_folders import completed, folder_columns, folder_values
+from glaive.ingestion.sources import folder_of
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 from glaive.spark.assignable import unassignable
@@ -49,7 +50,7 @@ class Conversion:
     plan: WritePlan
     source: ObjectStore
 
-    def rows(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def rows(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch | pa.Table]:
         """The rows of some files.
 
         Raises
@@ -57,10 +58,13 @@ class Conversion:
         SchemaError
             A file has other columns than the first one, or of another kind of type.
         """
-        wanted = self.plan.schema.to_arrow()
+        whole = self.plan.schema.to_arrow()
         for path in paths:
             file = _opened(self.source, path)
             found = file.schema_arrow
+            lacking = [field for field in whole if field.name not in found.names]
+            values = folder_values(folder_of(self.source), path, lacking)
+            wanted = pa.schema([field for field in whole if field.name not in values])
             if found.names != wanted.names:
                 raise SchemaError(
                     f"{self.source.full(path)} has the columns {', '.join(found.names)}, the first "
@@ -82,7 +86,8 @@ class Conversion:
                         f"{self.source.full(path)}: the column {field.name!r} has {lost}. "
                         "Convert such files separately"
                     )
-            yield from file.iter_batches(_BATCH_ROWS)
+            for batch in file.iter_batches(_BATCH_ROWS):
+                yield completed(batch, whole, values) if values else batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +123,7 @@ def convert_parquet(
     NotFoundError
         There is no such file.
     SchemaError
-        The files differ, or hold a type that datasets do not have; or a column is only in the
-        names of folders.
+        The files differ, or hold a type that datasets do not have.
     """
     source = open_store(folder, storage)
     found = [
@@ -130,7 +134,8 @@ def convert_parquet(
     if not found:
         raise NotFoundError(f"there is no file *.parquet below {source.uri}. Check the path")
     schema = _opened(source, found[0][0]).schema_arrow.remove_metadata()
-    refuse_partition_folders((path for path, _ in found), schema.names, source.uri)
+    places = ((folder_of(source), path) for path, _ in found)
+    schema = pa.schema([*schema, *folder_columns(places, schema.names)])
     properties = dict(job.properties)
     kept = {"compression": "balanced", **options}
     given = WriteOptions(mode="create", transaction_properties=properties, **kept)

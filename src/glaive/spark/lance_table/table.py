@@ -126,7 +126,8 @@ class LanceTable(
         format
             ``parquet``.
         path
-            The folder; the columns are those of the first file, with their Arrow types.
+            The folder; the columns are those of the first file, with their Arrow types, and those
+            in names of folders (``day=3/a.parquet``), with the types that Spark infers.
         uri
             Where the table is to be.
         job_id
@@ -142,8 +143,7 @@ class LanceTable(
         DatasetExistsError, NotFoundError
             There is a table already, or no such file.
         SchemaError, OptionError
-            The files differ, or the format is another one; or the names of folders have columns
-            that the files lack (``day=3/a.parquet``).
+            The files differ, or the format is another one.
 
         Notes
         -----
