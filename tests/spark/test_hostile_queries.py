@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
-from pyspark.sql.datasource import EqualTo
 from pyspark.sql.types import LongType, StructField, StructType
 from sqlglot import parse_one
 
 from glaive.errors import OptionError
 from glaive.spark.queries import tables_in
 from glaive.spark.query_tables import TableUse, table_uses
+from glaive.spark.versions import EqualTo
 
 SCHEMA = StructType([StructField("a", LongType()), StructField("b", LongType())])
 

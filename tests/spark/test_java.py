@@ -97,7 +97,7 @@ def test_without_any_java_the_message_says_what_was_looked_at(
 def test_a_runtime_without_the_vector_module_gets_a_launcher(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_java(bare / "it's a jdk", "25.0.2", SLIM)
+    make_java(bare / "it's a jdk", "21.0.2", SLIM)
     monkeypatch.setenv("JAVA_HOME", str(bare / "it's a jdk"))
 
     launcher = ensure_java() / "bin" / "java"
@@ -108,7 +108,7 @@ def test_a_runtime_without_the_vector_module_gets_a_launcher(
 
 
 def test_a_launcher_is_made_once_and_repaired(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_java(bare / "jdk", "25.0.2", SLIM)
+    make_java(bare / "jdk", "21.0.2", SLIM)
     monkeypatch.setenv("JAVA_HOME", str(bare / "jdk"))
     launcher = ensure_java() / "bin" / "java"
     text, made = launcher.read_text(), launcher.stat().st_mtime_ns
@@ -126,7 +126,7 @@ def test_a_launcher_is_made_once_and_repaired(bare: Path, monkeypatch: pytest.Mo
 def test_a_launcher_finds_another_place_when_the_cache_cannot_be_written(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_java(bare / "jdk", "25.0.2", SLIM)
+    make_java(bare / "jdk", "21.0.2", SLIM)
     monkeypatch.setenv("JAVA_HOME", str(bare / "jdk"))
     (bare / "a file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(bare / "a file"))
@@ -140,7 +140,7 @@ def test_a_launcher_finds_another_place_when_the_cache_cannot_be_written(
 def test_a_launcher_that_others_may_replace_is_not_run(
     bare: Path, monkeypatch: pytest.MonkeyPatch, shared: str
 ) -> None:
-    make_java(bare / "jdk", "25.0.2", SLIM)
+    make_java(bare / "jdk", "21.0.2", SLIM)
     monkeypatch.setenv("JAVA_HOME", str(bare / "jdk"))
     monkeypatch.setenv("HOME", str(bare / "home"))
     (bare / shared).mkdir(parents=True)
@@ -157,7 +157,7 @@ def test_a_launcher_that_others_may_replace_is_not_run(
 def test_a_cache_of_a_group_is_used_if_the_group_is_the_user_alone(
     bare: Path, monkeypatch: pytest.MonkeyPatch, group: str, members: list[str], used: str
 ) -> None:
-    make_java(bare / "jdk", "25.0.2", SLIM)
+    make_java(bare / "jdk", "21.0.2", SLIM)
     monkeypatch.setenv("JAVA_HOME", str(bare / "jdk"))
     monkeypatch.setenv("HOME", str(bare / "home"))
     (bare / "cache").mkdir()
@@ -173,7 +173,7 @@ def test_a_cache_of_a_group_is_used_if_the_group_is_the_user_alone(
 def test_a_launcher_is_made_where_the_umask_forbids_nothing(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_java(bare / "jdk", "25.0.2", SLIM)
+    make_java(bare / "jdk", "21.0.2", SLIM)
     monkeypatch.setenv("JAVA_HOME", str(bare / "jdk"))
     before = os.umask(0)
     try:
@@ -188,7 +188,7 @@ def test_a_launcher_is_made_where_the_umask_forbids_nothing(
 def test_a_cache_in_the_folder_of_the_day_is_not_used(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_java(bare / "jdk", "25.0.2", SLIM)
+    make_java(bare / "jdk", "21.0.2", SLIM)
     monkeypatch.setenv("JAVA_HOME", str(bare / "jdk"))
     monkeypatch.setenv("HOME", str(bare / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", "here")

@@ -13,7 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
+from pyspark.sql.types import StringType, StructType
+
+import glaive
+import glaive.spark
+from glaive.spark.frame import frame_schema, open_dataset, pinned
+from glaive.spark.options import Options
+from glaive.spark.reader import PushingReader
+from glaive.spark.types import to_spark
+from glaive.spark.versions import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -29,14 +37,6 @@ from pyspark.sql.datasource import (
     StringEndsWith,
     StringStartsWith,
 )
-from pyspark.sql.types import StringType, StructType
-
-import glaive
-import glaive.spark
-from glaive.spark.frame import frame_schema, open_dataset, pinned
-from glaive.spark.options import Options
-from glaive.spark.reader import PushingReader
-from glaive.spark.types import to_spark
 
 ROWS = 40
 NAN = float("nan")

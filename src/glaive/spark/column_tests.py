@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import (
+
+from glaive.dataclass import dataclass
+from glaive.expr import tree
+from glaive.expr.coerce import is_binary, is_string
+from glaive.expr.tree import Compare, Literal, Node
+from glaive.spark.shown_values import Ordered, ordered
+from glaive.spark.versions import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -21,12 +27,6 @@ from pyspark.sql.datasource import (
     StringEndsWith,
     StringStartsWith,
 )
-
-from glaive.dataclass import dataclass
-from glaive.expr import tree
-from glaive.expr.coerce import is_binary, is_string
-from glaive.expr.tree import Compare, Literal, Node
-from glaive.spark.shown_values import Ordered, ordered
 
 __all__ = ["ALWAYS", "NEVER", "Column", "Compared"]
 

@@ -21,7 +21,6 @@ from decimal import Decimal, getcontext
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import EqualNullSafe, Filter, In, IsNotNull, IsNull, Not
 from pyspark.sql.types import DecimalType, LongType
 
 from glaive.dataclass import dataclass
@@ -34,6 +33,7 @@ from glaive.format.blobs import is_blob
 from glaive.scan.system_columns import SYSTEM_COLUMNS
 from glaive.spark.column_tests import ALWAYS, NEVER, Column, Compared
 from glaive.spark.types import to_spark
+from glaive.spark.versions import EqualNullSafe, Filter, In, IsNotNull, IsNull, Not
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

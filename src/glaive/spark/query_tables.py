@@ -14,13 +14,13 @@ from dataclasses import replace
 from itertools import pairwise, zip_longest
 from typing import Any
 
-from pyspark.sql.datasource import Filter
 from pyspark.sql.types import DataType, StructType
 from sqlglot import TokenType, exp, tokenize
 
 from glaive.dataclass import dataclass
 from glaive.spark.column_tests import Compared
 from glaive.spark.query_conditions import conditions
+from glaive.spark.versions import Filter
 
 __all__ = ["TableUse", "clause", "is_given", "select_span", "table_uses"]
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, StructType
 
 from glaive.arrow.capacity import batch_parts
@@ -23,6 +23,7 @@ from glaive.spark.release import RELEASE
 from glaive.spark.sizes import fragment_sizes, frame_row_bytes
 from glaive.spark.task import in_task
 from glaive.spark.types import spark_arrow_schema
+from glaive.spark.versions import Filter, is_placeholder
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -95,7 +96,7 @@ class LanceReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part, in order, with exactly the schema Spark expects."""
-        if partition.value is None:  # Spark's placeholder when there are no partitions
+        if is_placeholder(partition):
             return
         with in_task(self.release):
             dataset = open_dataset(self.options)

@@ -19,7 +19,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import is_variant
-from pyspark.sql.pandas.types import to_arrow_schema as pyspark_to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -41,7 +40,6 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
-    TimeType,
     VariantType,
 )
 
@@ -52,6 +50,7 @@ from glaive.format.blobs import BLOB_V2
 from glaive.format.extension import field_metadata
 from glaive.format.field import BLOB
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME, leaf_type, logical_type
+from glaive.spark.versions import HAS_TIME, SPARK, TimeType, arrow_schema
 
 __all__ = [
     "ARROW_TYPE",
@@ -121,7 +120,7 @@ def to_spark(schema: pa.Schema) -> StructType:
 def spark_arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema of the batches that Spark exchanges with sources and writers."""
     try:
-        return pyspark_to_arrow_schema(schema, timezone="UTC")
+        return arrow_schema(schema)
     except PySparkException as error:
         for field in schema if len(schema) > 1 else ():
             spark_arrow_schema(StructType([field]))  # names the column
@@ -241,15 +240,16 @@ def _to_spark_leaf(data_type: Any, where: str) -> DataType:
         return BinaryType()
     if types.is_timestamp(data_type):
         return TimestampNTZType() if data_type.tz is None else TimestampType()
-    if types.is_time(data_type):
+    if types.is_time(data_type) and HAS_TIME:
         return TimeType(6)
     if types.is_duration(data_type):
         return DayTimeIntervalType()
     if types.is_decimal(data_type):
         return spark_decimal(data_type) or StringType()
     raise SchemaError(
-        f"column {where!r}: Spark has no type for {data_type}. "
-        "Name the columns to read: option columns='a,b'"
+        f"column {where!r}: {SPARK} has no type for {data_type}"
+        f"{'; Spark 4.1 has one' if types.is_time(data_type) else ''}. Name the columns to read: "
+        "option columns='a,b'"
     )
 
 

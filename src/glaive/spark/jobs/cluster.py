@@ -20,6 +20,7 @@ from glaive.scan.take import take_physical
 from glaive.spark.jobs.cluster_rows import PARTS_DDL, CutRows, Cuts, WritePart
 from glaive.spark.jobs.curves import Curve, CurveKind
 from glaive.spark.jobs.runner import parts_for
+from glaive.spark.versions import partitioned_by_id
 from glaive.types import Int64s
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def cluster_rows(
     version = manifest.version
     tasks = [CutRows(version, tuple(ids[a:b].tolist())) for a, b in pairwise(bounds)]
     shared = Cuts(curve, np.unique(cuts))
-    moved = runner.rows_of(opened, tasks, PARTS_DDL, shared).repartitionById(count, "part")
+    cut = runner.rows_of(opened, tasks, PARTS_DDL, shared)
+    moved = partitioned_by_id(cut, count, "part")
     results = runner.run_on_rows(opened, moved, WritePart(version, curve, max_rows))
     new = FragmentList.joined(part for _, part in sorted(results, key=itemgetter(0)))
     listed = manifest.complete_wire.fragments

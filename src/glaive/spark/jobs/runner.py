@@ -26,6 +26,7 @@ from glaive.spark.jobs.worker import (
     sharing_function,
 )
 from glaive.spark.release import RELEASE
+from glaive.spark.versions import partitioned_by_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -156,7 +157,7 @@ class SparkRunner:
         )
         frame = self.spark.createDataFrame(table)
         # A shuffle would be one more job, longer than a small task.
-        return frame.repartitionById(slots, "slot") if slots > 1 else frame.coalesce(1), slots
+        return partitioned_by_id(frame, slots, "slot") if slots > 1 else frame.coalesce(1), slots
 
     def run_on_rows(self, dataset: OpenedVersion, frame: DataFrame, task: RowTask) -> list[Any]:
         """Execute a task on each partition of a frame; the results in no order.

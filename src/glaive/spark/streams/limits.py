@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxFiles,
-    ReadMaxRows,
-)
+from typing import TYPE_CHECKING
 
 from glaive.dataclass import dataclass
 from glaive.dataset.changes.task import ChangeTask
 from glaive.dataset.changes.task_list import ChangeTasks
 from glaive.spark.streams.offsets import Position, between
 from glaive.spark.streams.options import StreamOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit
 
 __all__ = ["Budget", "default_limit"]
 
@@ -24,15 +21,18 @@ _UNLIMITED = 2**63 - 1
 def default_limit(options: StreamOptions) -> ReadLimit:
     """The limit that the options give, for Spark, which knows one at a time.
 
-    If there are several, all of them are kept to whenever Spark asks for this one.
+    If there are several, all of them are kept to whenever Spark asks for this one. Spark asks for
+    none before 4.2.
     """
+    from pyspark.sql.streaming import datasource as limits
+
     if options.max_files is not None:
-        return ReadMaxFiles(options.max_files)
+        return limits.ReadMaxFiles(options.max_files)
     if options.max_rows is not None:
-        return ReadMaxRows(options.max_rows)
+        return limits.ReadMaxRows(options.max_rows)
     if options.max_bytes is not None:
-        return ReadMaxBytes(options.max_bytes)
-    return ReadAllAvailable()
+        return limits.ReadMaxBytes(options.max_bytes)
+    return limits.ReadAllAvailable()
 
 
 @dataclass(slots=True)

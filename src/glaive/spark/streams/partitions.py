@@ -27,6 +27,7 @@ from glaive.spark.options import Options
 from glaive.spark.plan import MIN_SPLIT_BYTES, SPLIT_BYTES, SPLIT_ROWS
 from glaive.spark.streams.options import StreamOptions
 from glaive.spark.types import spark_arrow_schema
+from glaive.spark.versions import is_placeholder
 
 __all__ = ["MAX_PARTITIONS", "ChangePartition", "partitions_of", "read_partition", "tasks_in"]
 
@@ -105,7 +106,7 @@ def read_partition(
     partition: InputPartition, options: Options, of_stream: StreamOptions, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition, in order, with exactly the schema Spark expects."""
-    if partition.value is None:  # Spark's placeholder when there are no partitions
+    if is_placeholder(partition):
         return
     wanted: LanceSchema = _unpacked(partition.value[0])
     # The newest version: the one whose schema the feed has may have been cleaned up.

@@ -12,11 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from glaive.dataset.changes.columns import CHANGE_COLUMNS
@@ -39,9 +34,12 @@ from glaive.spark.streams.offsets import (
 from glaive.spark.streams.options import StreamOptions, stream_options
 from glaive.spark.streams.partitions import partitions_of, read_partition
 from glaive.spark.streams.timeline import Timeline, end_version, first_since
+from glaive.spark.versions import HAS_READ_LIMITS, SPARK, SupportsTriggerAvailableNow
 from glaive.types import VersionIdentity
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit
+
     from glaive.dataset.dataset import LanceDataset
 
 __all__ = ["LanceChangesReader", "LanceStreamReader", "change_schema", "open_changes"]
@@ -150,18 +148,26 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.pinned = pinned
         self.schema = schema
         self._plan: _StreamPlan | None = None
+        self._reached: dict[str, Any] | None = None
 
     # ------------------------------------------------------------------ planning, in one process
 
     @without_inner_frames
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Where a query without a checkpoint starts."""
-        return initial(self._planned().first())
+        self._reached = initial(self._planned().first())
+        return self._reached
 
     @without_inner_frames
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Where the next batch ends."""
+    def latestOffset(  # noqa: N802  # Spark's name
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Where the next batch ends.
+
+        Spark 4.0 and 4.1 do not say where it starts: where the last batch ended that they planned.
+        """
         plan = self._planned()
+        start = start or self._reached or initial(plan.first())
         end = plan.batch_end(start, limit)
         return batch_end(start, end, plan.identity(end))
 
@@ -183,6 +189,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch."""
         plan = self._planned()
         plan.expect_same(end)
+        self._reached = end
         return plan.partitions(batch_start(start, end), Position.of(end))
 
     def _planned(self) -> _StreamPlan:
@@ -211,6 +218,11 @@ class _StreamPlan:
         for name in ("ending_version", "ending_timestamp"):
             if getattr(self.of_stream, name) is not None:
                 raise OptionError(f"option {name.replace('_', ' ')}: a stream has no end")
+        if not (HAS_READ_LIMITS or Budget.of(self.of_stream).unlimited):
+            raise OptionError(
+                "options maxFilesPerTrigger, maxRowsPerTrigger, maxBytesPerTrigger: "
+                f"{SPARK} tells sources no limits. Use Spark 4.2, or leave them out"
+            )
         if self.of_stream.deduplication_mode != "none":
             raise OptionError("deduplicationMode: net changes need an end; streams have none")
         dataset = self._open(pinned)
@@ -255,7 +267,7 @@ class _StreamPlan:
         """Read no later versions than those of now."""
         self._target = self._timeline.newest()
 
-    def batch_end(self, offset: dict[str, Any], limit: ReadLimit) -> Position:
+    def batch_end(self, offset: dict[str, Any], limit: ReadLimit | None) -> Position:
         """Where a batch from an offset on ends."""
         start = Position.of(offset)
         newest = self.newest(start.version - 1)
@@ -263,7 +275,8 @@ class _StreamPlan:
             self._expect_version(start.version - 1)
         self._last = None  # it may be another one now
         self.expect_same(offset)
-        budget = Budget() if isinstance(limit, ReadAllAvailable) else Budget.of(self.of_stream)
+        limited = type(limit).__name__ != "ReadAllAvailable"
+        budget = Budget.of(self.of_stream) if limited else Budget()
         if budget.unlimited:
             return max(start, Position(newest + 1))
         while start.version <= newest:

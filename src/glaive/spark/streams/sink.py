@@ -18,7 +18,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 
 from glaive.dataclass import dataclass
 from glaive.dataset.compaction.commit import commit_rewrites
@@ -45,6 +45,7 @@ from glaive.format.manifest import Manifest
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.streams.options import StreamOptions
 from glaive.spark.streams.upsert import check_keys, upsert
+from glaive.spark.versions import DataSourceStreamArrowWriter
 from glaive.spark.write_job import WriteJob
 from glaive.spark.writer import FragmentsWritten, LanceArrowWriter, refuse_missing_files
 from glaive.table.app_transactions import AppTransaction, last_applied

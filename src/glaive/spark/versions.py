@@ -1,0 +1,102 @@
+"""The differences between releases of Spark 4: other modules take from here what a release lacks.
+
+A feature is looked for, not the number of a release. Where Spark has a class, its name here is that
+class; else it is a stand-in. The comments name the first release with the feature.
+"""
+
+from __future__ import annotations
+
+from dataclasses import make_dataclass
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import datasource, streaming, types
+from pyspark.sql.pandas.types import to_arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.datasource import *  # noqa: F403  # the names below, for other modules
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    from pyspark.sql.types import TimeType
+
+__all__ = [
+    "SupportsTriggerAvailableNow",
+    "TimeType",
+    "arrow_schema",
+    "is_placeholder",
+    "partitioned_by_id",
+]
+
+SPARK: Final = f"Spark {pyspark.__version__}"
+"""This release, for messages."""
+
+HAS_TIME: Final = hasattr(types, "TimeType")
+"""Whether Spark has the type TIME: 4.1."""
+
+_LIMITS: Final = getattr(streaming, "datasource", None)  # of which pyspark.sql.datasource has some
+
+HAS_READ_LIMITS: Final = _LIMITS is not None
+"""Whether Spark tells a stream where a batch starts, and how much it may read: 4.2."""
+
+LATEST_JAVA: Final = None if HAS_READ_LIMITS else 22
+"""The last Java on which Spark runs; before 4.2 its Hadoop calls what Java 23 refuses."""
+
+if not TYPE_CHECKING:
+
+    def _class(module: Any, name: str, *bases: type) -> type:
+        """Return a class of Spark, or a stand-in."""
+        return getattr(module, name, None) or type(name, bases, {})
+
+    def _filter(name: str, *fields: str) -> type:
+        found = getattr(datasource, name, None)
+        return found or make_dataclass(name, fields, bases=(Filter,), frozen=True)
+
+    # 4.1. In earlier releases, too, glaive.spark.sql has its tests as these classes.
+    Filter = _class(datasource, "Filter")
+    EqualNullSafe = _filter("EqualNullSafe", "attribute", "value")
+    EqualTo = _filter("EqualTo", "attribute", "value")
+    GreaterThan = _filter("GreaterThan", "attribute", "value")
+    GreaterThanOrEqual = _filter("GreaterThanOrEqual", "attribute", "value")
+    In = _filter("In", "attribute", "value")
+    IsNotNull = _filter("IsNotNull", "attribute")
+    IsNull = _filter("IsNull", "attribute")
+    LessThan = _filter("LessThan", "attribute", "value")
+    LessThanOrEqual = _filter("LessThanOrEqual", "attribute", "value")
+    Not = _filter("Not", "child")
+    StringContains = _filter("StringContains", "attribute", "value")
+    StringEndsWith = _filter("StringEndsWith", "attribute", "value")
+    StringStartsWith = _filter("StringStartsWith", "attribute", "value")
+
+    # 4.1. Earlier releases hand batches to a sink that is a writer of frames as well.
+    _BOTH = (datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter)
+    DataSourceStreamArrowWriter = _class(datasource, "DataSourceStreamArrowWriter", *_BOTH)
+
+    TimeType = _class(types, "TimeType", types.DataType)  # 4.1
+    SupportsTriggerAvailableNow = _class(_LIMITS, "SupportsTriggerAvailableNow")  # 4.2
+
+_ZONE: Final[Any] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+)
+"""Times are those of UTC; since 4.2 only if asked for."""
+
+
+def arrow_schema(schema: types.StructType) -> pa.Schema:
+    """Return Spark's Arrow schema of a frame, with times in UTC."""
+    return to_arrow_schema(schema, **_ZONE)
+
+
+def is_placeholder(partition: datasource.InputPartition) -> bool:
+    """Whether a partition is what Spark reads where a source has none; before 4.1 ``None``."""
+    return getattr(partition, "value", None) is None
+
+
+def partitioned_by_id(frame: DataFrame, count: int, column: str) -> DataFrame:
+    """Return the frame in so many partitions, with its rows in those that a column numbers.
+
+    Spark 4.0 samples the column instead: neighbouring numbers may share a partition.
+    """
+    if hasattr(frame, "repartitionById"):  # 4.1
+        return frame.repartitionById(count, column)
+    return frame.repartitionByRange(count, column)
