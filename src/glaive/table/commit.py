@@ -484,7 +484,8 @@ class _Commit:
         mine, theirs = (str(name or "unknown").title().replace("_", "") for name in names)
         return CommitConflictError(
             f"{found} for version {version}: {failed}This {mine} transaction {how} concurrent "
-            f"transaction {theirs} at version {version} of {self.store.uri}: {conflict.reason}. {remedy}",
+            f"transaction {theirs} at version {version} of {self.store.uri}: {conflict.reason}. "
+            f"{remedy}",
             retryable=conflict.retryable,
             version=version,
             operation=operation,
