@@ -117,7 +117,7 @@ def encode_tiny_page(
         if encoded is None:
             return None
         return _one_chunk(encoded, Plain(block.offset_bits), count, levels, rows, width)
-    raw, items = _raw(block), None
+    raw, items = _raw(block, MAX_TINY_BYTES * (1 if levels.rep is None else 2)), None
     if raw is None:
         return None
     if isinstance(block, Dictionary):
@@ -187,7 +187,7 @@ def _few_values(array: pa.Array, levels: Levels) -> Block | None:
     return block_from_array(array)
 
 
-def _raw(block: Block) -> bytes | None:
+def _raw(block: Block, most: int) -> bytes | None:
     """Bytes of values of a fixed width, or of indices; None where they are many, or no bytes."""
     values, each = block, 1
     if isinstance(block, FixedList):
@@ -199,7 +199,7 @@ def _raw(block: Block) -> bytes | None:
     if not isinstance(values, FixedWidth) or not values.bits:
         return None
     bits = values.bits * each
-    if block.count * bits > 8 * MAX_TINY_BYTES or bits >= 8 * MINIBLOCK_MAX_VALUE:
+    if block.count * bits > 8 * most or bits >= 8 * MINIBLOCK_MAX_VALUE:
         return None
     return values.values.slice(0, (block.count * bits + 7) // 8).to_pybytes()
 
