@@ -344,7 +344,7 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
     ) -> ColumnNotFoundError:
         """Build the message from the requested name and the known ones.
 
-        ``words`` are those that pylance has in this place.
+        ``words``: what pylance says in this place.
         """
         from difflib import get_close_matches
 

@@ -468,6 +468,27 @@ def test_a_repeated_commit_is_recognised_by_its_uuid(store: ObjectStore) -> None
     assert open_latest(store).version == 3
 
 
+def test_a_repeated_append_is_refused_where_a_clean_up_may_hide_the_first(
+    store: ObjectStore,
+) -> None:
+    base = create(store)
+    job = replace(append(base), properties={"glaive.job": "42"})
+    (file,) = job.operation.fragments[0].files  # type: ignore[attr-defined]  # an append
+    store.put(data_file_path(file.path), [b"rows"])
+    made = commit_transaction(store, job, base=base, once="glaive.job")
+    removed = table_pb2.Transaction.Delete(deleted_fragment_ids=[int(made.fragment_ids[-1])])
+    delete = Transaction(read_version=2, operation=WireOperation("delete", removed))
+    commit_transaction(store, delete, base=made)
+    store.delete([manifest_path(2)])
+    again = replace(append(base), operation=job.operation, properties=job.properties)
+    with pytest.raises(CommitConflictError, match="unknown whether they had the new rows"):
+        commit_transaction(store, again, base=base, once="glaive.job")
+    other = replace(append(base), properties={})
+    (file,) = other.operation.fragments[0].files  # type: ignore[attr-defined]  # an append
+    store.put(data_file_path(file.path), [b"rows"])
+    assert commit_transaction(store, other, base=base).version == 4
+
+
 def test_a_repeated_commit_is_recognised_by_its_job(store: ObjectStore) -> None:
     base = create(store)
     first = replace(append(base), properties={"glaive.job": "42"})

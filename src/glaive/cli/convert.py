@@ -66,7 +66,7 @@ def command(
 
     Batch by batch, in one process without Spark; JSON is read whole. Files of a folder give their
     rows once each, also where links lead to them, but not those in folders behind links; the result
-    has the columns of all of them, and those of folders such as day=1. A name that JSON has only
+    has the columns of all of them, and columns for folders such as day=1. A name that JSON has only
     beyond a megabyte is an error, and so is a type of Parquet or Arrow whose values that of the
     first file does not hold as they are.
     Values of blobs are converted, too: to bytes, and to blobs where TARGET is a Lance dataset.
@@ -260,7 +260,7 @@ def _parquet_batches(found: list[str], schema: pa.Schema, first: str) -> Iterato
                     )
                 except pa.ArrowException as error:
                     raise FormatError(
-                        f"{path}: column {field.name} is no {field.type} as in {first}: {error}"
+                        f"{path}: column {field.name} is not {field.type} as in {first}: {error}"
                     ) from error
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -185,7 +185,7 @@ class SqlQuery:
         return pa.RecordBatchReader.from_batches(reader.schema, rows())
 
     def _explained(self, sql: str, *, analyzed: bool) -> pa.RecordBatchReader:
-        """The plans of a query: those of its scans, and DuckDB's, in the columns of pylance."""
+        """Return the plans of a query's scans, and DuckDB's plan, in the columns of pylance."""
         plans: list[str] = []
         tables = {
             name: _ExplainedDataset(table, plans, analyzed=analyzed)

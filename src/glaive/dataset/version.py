@@ -85,7 +85,7 @@ class OpenedVersion:
         return self.views.snapshot.session
 
     def with_scan_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Options of a scan, with the defaults of those that are not given.
+        """Options of a scan, with defaults for options that are not given.
 
         Named columns are all that a scan returns: engines ask by name, and refuse one more.
         """

@@ -192,7 +192,7 @@ def _from_float(array: Any, kind: Any) -> Any:
     integer = kind if types.is_integer(kind) else pa.int64()
     values: Any = pc.trunc(_wide(array))
     low, high = (pa.scalar(float(end), values.type) for end in integer_range(integer))
-    # The greatest integer of 64 bits is no float: as one it is greater by 1. NaN is in no range.
+    # The greatest integer of 64 bits is not a float: it becomes greater by 1. NaN is in no range.
     below = pc.less if integer.bit_width >= values.type.bit_width else pc.less_equal
     fits: Any = pc.and_(pc.greater_equal(values, low), below(values, high))
     result = pc.if_else(fits, values, None).cast(integer, safe=False)

@@ -219,7 +219,7 @@ def narrow(array: Any, kind: Any) -> Any:
 
 
 def fitting_decimals(values: Any, least: Decimal, most: Decimal) -> Any:
-    """Decimals between bounds, of which the type may have fewer digits; null for the others."""
+    """Decimals between bounds, though the type may have fewer digits; null for the others."""
     scale = values.type.scale
     end = Decimal(10**values.type.precision - 1).scaleb(-scale, context=_EXACT)
     unit = Decimal(1).scaleb(-scale)
@@ -252,7 +252,7 @@ def _floats(text: Any, kind: Any) -> Any:
 
 
 def _decimals(text: Any, kind: Any) -> Any:
-    """Decimals, of which a text without digits is 0 unless the type is that of integers."""
+    """Decimals; a text without digits is 0, unless the type is that of integers."""
     places, whole = max(kind.scale, 0), kind.precision - kind.scale
     digits = min(places + 1, 76 - whole)
     form = rf"^\s*([+-]?)0*([0-9]{{0,{whole}}})(?:(\.[0-9]{{0,{digits}}})[0-9]*)?\s*$"

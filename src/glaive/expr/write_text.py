@@ -64,7 +64,7 @@ def value_texts(array: Any) -> Any:
     seconds, fraction = _seconds(raw, unit)
     low, high = _FIRST_DAY * 86_400, _END_DAY * 86_400
     if zone is not None and zone.upper() not in _UTC:
-        # The years of which Arrow knows daylight saving time.
+        # The years for which Arrow knows daylight saving time.
         low, high = low + 86_400, _LAST_RULE
     near = pc.and_(pc.greater_equal(seconds, low), pc.less(seconds, high))
     local, suffix = seconds, _text("" if zone is None else "Z")
@@ -73,7 +73,7 @@ def value_texts(array: Any) -> Any:
         try:
             local = pc.local_timestamp(moments).cast(pa.int64())
         except pa.ArrowInvalid:
-            raise FilterError(f"there is no time zone {zone!r:.80}") from None
+            raise FilterError(f"time zone {zone!r:.80} is not known") from None
         suffix = map_distinct(pa.large_string(), _zone_text, pc.subtract(local, seconds))
     day = _bare(pc.if_else(near, local, None).cast(pa.timestamp("s")))
     texts = _joined(pc.binary_replace_slice(day, 10, 11, "T"), fraction, suffix)
@@ -93,7 +93,7 @@ def _joined(*parts: Any) -> Any:
 
 
 def _near_or_far(texts: Any, raw: Any, write: Callable[[Any], str]) -> Any:
-    """The texts, and those of values that are far from today, which Arrow does not write."""
+    """The texts; Arrow does not write values that are far from today."""
     far = pc.and_(raw.is_valid(), texts.is_null())
     if not far.true_count:
         return texts
@@ -189,7 +189,7 @@ def _moment(value: int, unit: str, zone: str | None) -> str:
         else:
             offset = _at(seconds).astimezone(ZoneInfo(zone)).utcoffset() or timedelta()
     except (LookupError, OSError, OverflowError, ValueError):  # OSError: the name of a folder
-        raise FilterError(f"there is no time zone {zone!r:.80}") from None
+        raise FilterError(f"time zone {zone!r:.80} is not known") from None
     ahead = int(offset.total_seconds())
     return f"{_to_second(seconds + ahead)}{_fraction(rest, unit)}{_zone_text(ahead)}"
 

@@ -88,7 +88,7 @@ def folder_values(folder: str, path: str, columns: Iterable[pa.Field[Any]]) -> d
     Raises
     ------
     SchemaError
-        A value is none of the type of its column.
+        A value is not of the type of its column.
     """
     texts = {name.lower(): text for name, text in folder_texts(folder, path).items()}
     return {
@@ -123,7 +123,7 @@ def _scalar(text: str | None, column: pa.Field[Any], where: str) -> Any:
         return values.cast(kind)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(
-            f"{where}: the value {text!r} in the name of a folder is no {kind}, the type of the "
+            f"{where}: the value {text!r} in the name of a folder is not {kind}, the type of the "
             f"column {column.name!r}. Name another type in schema=, or rename the folder"
         ) from error
 
@@ -150,7 +150,7 @@ def _unescaped(text: str) -> str:
     Raises
     ------
     SchemaError
-        The name of the folder is no text.
+        The name of the folder is not text.
     """
     try:
         text.encode()

@@ -196,7 +196,7 @@ def _refuse_other_columns(
 def _folder_columns(
     files: Sequence[SourceFile], known: pa.Schema | None, rule: DriftRule, *, chosen: bool
 ) -> dict[str, pa.Field[Any]]:
-    """Columns in names of folders, by name in lower case; those that are known as they are.
+    """Columns in names of folders, by name in lower case; known columns keep their spelling.
 
     Raises
     ------
@@ -221,7 +221,7 @@ def _folder_columns(
 def _with_folders(
     folders: Mapping[str, pa.Field[Any]], file: SourceFile, schema: pa.Schema
 ) -> pa.Schema:
-    """The columns of a file with those that only the names of its folders have."""
+    """The columns of a file, and columns that only the names of its folders have."""
     own = {name.lower() for name in schema.names}
     keys = [name.lower() for name in folder_texts(file.folder, file.path)]
     return pa.schema([*schema, *(folders[key] for key in keys if key in folders.keys() - own)])

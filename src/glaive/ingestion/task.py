@@ -103,7 +103,7 @@ class IngestTask:
     def _completed(self, rows: Rows, file: SourceFile) -> Rows:
         """Rows with all columns, in order."""
         given, named = set(rows.schema.names), self.source_format.named
-        # A format that does not name the columns of a file has nulls in those that it lacks.
+        # A format that does not name the columns of a file has nulls in columns that it lacks.
         lacking = [column for column in self.schema if not (named and column.name in given)]
         values = folder_values(file.folder, file.path, lacking)
         if rows.schema.names == self.schema.names and not values:

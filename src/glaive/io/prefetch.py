@@ -55,7 +55,7 @@ class PrefetchingStore(WrappedStore):
 
 
 class HeldStore(WrappedStore):
-    """A store of which some objects are in memory, by their paths. Counts no reads of these."""
+    """A store that holds some objects in memory, by their paths. Reads of these are not counted."""
 
     __slots__ = ("_held",)
 

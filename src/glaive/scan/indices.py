@@ -276,7 +276,7 @@ class SnapshotIndices:
         name: tuple[str, bytes],
         files: Mapping[str, Any] | None = None,
     ) -> OpenedIndex:
-        """Open a segment, and keep it under a name; ``files`` are those that are in memory."""
+        """Open a segment, and keep it under a name; ``files`` are held in memory."""
         snapshot, cache = self.snapshot, self.snapshot.session.index_cache
         counters = snapshot.store.counters
 

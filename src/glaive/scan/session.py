@@ -54,7 +54,7 @@ _MORE = 1.5
 
 
 class IndexCache(ByteCache[Hashable, Any]):
-    """Opened indices, and parts of them; counts those that were read."""
+    """Opened indices, and parts of them; counts the parts that were read."""
 
     __slots__ = ("loaded", "opened")
 

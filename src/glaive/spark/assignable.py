@@ -39,7 +39,7 @@ __all__ = [
 
 
 def without_case(names: Sequence[str]) -> dict[str, str]:
-    """Names by these in lower case, but for those that differ in nothing but case."""
+    """Names by their lower case, without names that differ in case alone."""
     times = Counter(name.lower() for name in names)
     return {name.lower(): name for name in names if times[name.lower()] == 1}
 
@@ -89,7 +89,7 @@ def two_values(column: str, name: str) -> OptionError:
 
 
 def refuse_same_without_case(names: Iterable[str], there: Sequence[str], what: str) -> None:
-    """Refuse new columns that Spark cannot tell from those that are there.
+    """Refuse new columns that Spark cannot tell from existing columns.
 
     Raises
     ------

@@ -35,7 +35,7 @@ SPARK: Final = f"Spark {pyspark.__version__}"
 HAS_TIME: Final = hasattr(types, "TimeType")
 """Whether Spark has the type TIME: 4.1."""
 
-_LIMITS: Final = getattr(streaming, "datasource", None)  # of which pyspark.sql.datasource has some
+_LIMITS: Final = getattr(streaming, "datasource", None)  # pyspark.sql.datasource has some of them
 
 HAS_READ_LIMITS: Final = _LIMITS is not None
 """Whether Spark tells a stream where a batch starts, and how much it may read: 4.2."""
@@ -79,7 +79,7 @@ if not TYPE_CHECKING:
 _ZONE: Final[Any] = (
     {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 )
-"""Times are those of UTC; since 4.2 only if asked for."""
+"""Times are in UTC; since 4.2 only if asked for."""
 
 
 def arrow_schema(schema: types.StructType) -> pa.Schema:
@@ -93,7 +93,7 @@ def is_placeholder(partition: datasource.InputPartition) -> bool:
 
 
 def partitioned_by_id(frame: DataFrame, count: int, column: str) -> DataFrame:
-    """Return the frame in so many partitions, with its rows in those that a column numbers.
+    """Return the frame in so many partitions, with each row in the partition that a column numbers.
 
     Spark 4.0 samples the column instead: neighbouring numbers may share a partition.
     """

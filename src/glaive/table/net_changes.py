@@ -24,7 +24,7 @@ def net_changes(before: Manifest, after: Manifest, mine: Operation) -> list[Oper
     """Operations that made a version of an earlier one; ``None`` if the manifests do not say which.
 
     A difference of the two that can have several causes is in an operation of each cause. So a
-    change conflicts with these operations if it can conflict with the ones that were committed.
+    change conflicts with these operations if it can conflict with the committed operations.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def _schema_change(before: Manifest, after: Manifest) -> list[Operation] | None:
 
 
 def _map_change(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str | None]:
-    """New values by key, ``None`` for removed ones; what commits enter is no setting."""
+    """New values by key, ``None`` for removed ones; entries of commits are not settings."""
     changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     return {key: str(new[key]) if key in new else None for key in changed if not is_mark(key)}
 

@@ -316,7 +316,7 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         Raises
         ------
         TypeError
-            Rows are chosen at random, or by a sampler that is none of glaive's.
+            Rows are chosen at random, or by a foreign sampler.
         """
         sampler = self._sampler(PassState(next_share=worker), workers)
         if self.samples or not _takes_offset(sampler):

@@ -76,7 +76,7 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
         Raises
         ------
         TypeError
-            They are not known before: ``samples``, or a sampler that is none of glaive's.
+            They are not known before: ``samples``, or a foreign sampler.
         """
         return sum(self.dataset.count_batches(at, self._shares) for at in range(self._shares))
 

@@ -174,7 +174,7 @@ def whole_bytes(kind: pa.DataType) -> int:
 
 
 def _few_values(array: pa.Array, levels: Levels) -> Block | None:
-    """The values, if they and their levels are few, and they are no structs."""
+    """The values, if they and their levels are few, and they are not structs."""
     count, kind, rep, definition = len(array), array.type, levels.rep, levels.definition
     if not 0 < count <= MAX_TINY_VALUES or array.null_count == count:
         return None

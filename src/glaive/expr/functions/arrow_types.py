@@ -91,7 +91,7 @@ def _field_name(field: Any) -> str:
     return f'"{field.name}": {"" if field.nullable else "non-null "}{type_name(field.type)}'
 
 
-# Words, quoted names and signs; a character that is none of these is a token that nothing expects.
+# Words, quoted names and signs; any other character is a token that nothing expects.
 _TOKEN = re.compile(r"""\"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s()",:']+|\S""", re.DOTALL)
 
 

@@ -1,6 +1,6 @@
 """Functions of DataFusion, which the package ``datafusion`` computes: one call for each batch.
 
-pylance runs the same engine, so that results are those of pylance. The first call loads it.
+pylance runs the same engine, so that results equal pylance's. The first call loads it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def library(
     takes
         The type rule.
     check
-        Takes the arguments, and refuses those of which the result would take much memory.
+        Takes the arguments, and raises where the result would take much memory.
     column
         Index of the argument that is passed as an array if all are constants.
     """
@@ -91,7 +91,7 @@ def compute(name: str, *arguments: Any) -> Any:
         frame = session.from_arrow(pa.Table.from_batches([batch]))
         found = frame.select(session.udf(name)(*given).alias("x")).to_arrow_table()
     except BaseException as error:
-        # A panic of the engine is no Exception.
+        # A panic of the engine is not an Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise FilterError(f"{name} cannot be computed: {error!s:.300}") from None
@@ -99,7 +99,7 @@ def compute(name: str, *arguments: Any) -> Any:
 
 
 def _is_literal(constant: Any) -> bool:
-    """Whether the package takes a constant as it is: of lists, those of plain values only."""
+    """Whether the package takes a constant as it is: lists only of plain values."""
     kind = constant.type
     if not pa.types.is_nested(kind):
         return True

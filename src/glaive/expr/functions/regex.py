@@ -32,7 +32,7 @@ def _check_groups(text: Any, pattern: Any, *_: Any) -> None:
 
 
 def _check_replaced(text: Any, pattern: Any, other: Any, flags: Any = None) -> None:
-    """Check the size of texts of which all matches are replaced.
+    """Check the size of texts whose matches are replaced.
 
     Matches do not overlap: all values of a group together are at most as long as the text.
     """

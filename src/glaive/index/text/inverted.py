@@ -158,7 +158,7 @@ class Inverted(IndexKind):
         }
 
     def is_outdated(self, entry: table_pb2.IndexMetadata) -> bool:
-        """Whether its details are empty, as before pylance 1.0: those of segments are compared."""
+        """Whether its details are empty, as before pylance 1.0. pylance compares them."""
         return not entry.index_details.value
 
 
@@ -222,7 +222,7 @@ def stored_partitions(
 
 
 def _described(segment: Segment, name: str = METADATA) -> IndexFile:
-    """The file that says how a segment was built: its tokens, where there is no other."""
+    """The file that says how a segment was built: its tokens, where no other is there."""
     try:
         return segment.open(name)
     except DataFileMissingError:

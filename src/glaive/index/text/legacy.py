@@ -100,7 +100,7 @@ def remap_legacy(
     postings.check(_rowid=pa.uint64())
     stored, kept = address_map.remap_rows(postings.read(columns), _ROW)
     lists = _inverted(postings, stored, owners[kept], len(starts) - 1, rows)
-    # Of a list, the length is that of one element, and the postings are those of all.
+    # The length of a list is that of one element; its postings cover all elements.
     sums = np.bincount(lists.documents, lists.frequencies, len(rows)).astype(np.int64)
     lengths = np.maximum(lengths, sums)
     used = lists.starts[1:] > lists.starts[:-1]
@@ -131,7 +131,7 @@ def _inverted(
 ) -> Inversion:
     """Postings as lists of ascending documents.
 
-    Each element of a list of texts has postings of its own: those of a row are joined.
+    Each element of a list of texts has postings of its own: postings of a row are joined.
 
     Parameters
     ----------

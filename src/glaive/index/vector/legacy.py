@@ -83,7 +83,7 @@ def legacy_options(segment: Segment, name: str) -> dict[str, Any]:
     Raises
     ------
     UnsupportedFeatureError
-        It is none of product codes.
+        It is not one of product codes.
     """
     index, _ = legacy_description(segment.get(name), segment.where)
     if index is None or index.vector_index.metric_type >= len(METRICS) - 1:

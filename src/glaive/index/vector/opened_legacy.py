@@ -35,7 +35,7 @@ def open_legacy(segment: Segment, name: str) -> OpenedVectorIndex:
     Raises
     ------
     UnsupportedFeatureError
-        It is none of product codes.
+        It is not one of product codes.
     CorruptFileError
         It is damaged.
     """

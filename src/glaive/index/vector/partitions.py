@@ -60,7 +60,7 @@ class Partitions(NamedTuple):
 
 
 def read_model(file: IndexFile) -> index_pb2.IVF:
-    """Read the model of a file; without graphs, its partitions may be those of another file."""
+    """Read the model of a file; without graphs, its partitions may lie in another file."""
     return parse(
         index_pb2.IVF(), file.buffer(file.number(MODEL)), "partitions of an index", file.path
     )

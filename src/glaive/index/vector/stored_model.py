@@ -223,7 +223,7 @@ class StoredIndex:
         sizes = np.diff(self.storage.partitions.bounds).tolist()
         metric, made = self.storage.metric, self._first_graph()
         index_type = "HNSW" if made else self.kind.rpartition("_")[2]
-        # Product codes are those of normalized vectors.
+        # Product codes encode normalized vectors.
         compared = "l2" if metric == "cosine" and self.kind.endswith("PQ") else metric
         made |= {key: it for key, it in self.storage.details.items() if key not in _OF_CODEBOOKS}
         return {

@@ -434,7 +434,7 @@ def _dropped(found: Hits, excluded: Sequence[RowNumbers]) -> Hits:
 
 
 def _places(rows: RowNumbers, wanted: RowNumbers) -> tuple[Int64s, Flags]:
-    """Where rows are among others, and whether they are; those of an index are ascending."""
+    """Where rows are among others, and whether they are; rows of an index are ascending."""
     order = None if (rows[1:] >= rows[:-1]).all() else np.argsort(rows)
     at = np.minimum(np.searchsorted(rows, wanted, sorter=order), max(0, len(rows) - 1))
     at = at if order is None else order[at]

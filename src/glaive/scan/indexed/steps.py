@@ -35,7 +35,7 @@ class PlanStep(NamedTuple):
     said
         What it does, pylance's details first.
     part
-        The steps of a meter by whose figures it is measured; empty: those of the result.
+        The steps of a meter that measure it; empty: the result's figures.
     """
 
     name: str
@@ -57,7 +57,7 @@ def read_step(
     said: str = "source=stream(_rowid)",
     part: str = "columns",
 ) -> PlanStep:
-    """A step that reads columns; by default those of rows that were found."""
+    """A step that reads columns; by default of the rows that were found."""
     place = snapshot.store.full("data").removeprefix("/")
     return PlanStep("LanceRead", f"uri={place}, projection={listed(names)}, {said}", part)
 
@@ -135,7 +135,7 @@ def _asked(predicate: Predicate, indices: Mapping[Leaf, Searched]) -> str:
 
 
 def _tests(path: str, query: IndexQuery) -> list[str]:
-    """The tests of a column that a query stands for, of which one has to pass."""
+    """The tests of a column that a query stands for: one has to pass."""
     match query:
         case InRange(low=low, high=high):
             if low is not None and low == high:

@@ -65,7 +65,7 @@ def dictionary(name: str = "default", home: str | None = None) -> Any:
     name
         Of a folder with ``dict.txt``, or with a ``config.json`` that names a dictionary (``main``)
         and files of the user's words (``users``), by paths from that folder. The default is the
-        dictionary of the package where there is no such folder.
+        dictionary of the package where this folder is missing.
     home
         The folder of language models; ``lance/language_models`` among the user's data by default.
     """
