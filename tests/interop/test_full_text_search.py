@@ -558,3 +558,20 @@ def test_rows_that_others_exclude_or_lower_leave_the_best_of_the_rest(
             assert np.allclose(*scores, rtol=1e-3), (number, more)
             if limit is None:
                 assert set(found["id"].to_pylist()) == set(expected["id"].to_pylist())
+
+
+@pytest.mark.parametrize("limit", [1, 6, None])
+def test_rows_of_several_documents_are_enough_where_others_are_excluded(
+    tmp_path: Path, limit: int | None
+) -> None:
+    texts = [["w1 w1"] * 12 + ["w0"] * (n % 4 == 0) if n < 20 else ["w1 x"] for n in range(60)]
+    dataset = glaive.write_dataset(pa.table({"id": range(60), "t": texts}), tmp_path / "t")
+    dataset.create_scalar_index("t", "INVERTED", stem=False, remove_stop_words=False)
+    word, other = our_queries.MatchQuery("w1", "t"), our_queries.MatchQuery("w0", "t")
+    clauses = [(our_queries.Occur.MUST, word), (our_queries.Occur.MUST_NOT, other)]
+    for query in (our_queries.BooleanQuery(clauses), our_queries.BoostQuery(word, other)):
+        found = dataset.to_table(["id", "_score"], full_text_query=query, limit=limit)
+        every = dataset.to_table(["id", "_score"], full_text_query=query)
+        assert len(set(found["id"].to_pylist())) == found.num_rows == (limit or every.num_rows)
+        best = np.sort(every["_score"].to_numpy())[::-1][: limit or None]
+        assert np.allclose(np.sort(found["_score"].to_numpy())[::-1], best)

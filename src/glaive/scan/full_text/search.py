@@ -170,8 +170,8 @@ class TextSearch:
         """
         wanted = 0 if most is None else _MORE * most
         while most is not None and 0 < wanted <= _MOST_BEST:
-            found = self._rows(query, wanted)
-            adjusted = adjust(found)
+            found = self.hits(query, wanted)
+            adjusted = adjust(_each_once(found))
             if len(found.rows) < wanted:
                 return adjusted
             least = np.partition(found.scores, -wanted)[-wanted]
@@ -180,11 +180,9 @@ class TextSearch:
             wanted *= _MORE
         return adjust(self._rows(query))
 
-    def _rows(self, query: FullTextQuery, most: int | None = None) -> Hits:
-        """Rows of a part of a query, each once: an index may have several documents of one."""
-        found = self.hits(query, most)
-        ordered = np.sort(found.rows)
-        return found if (ordered[1:] > ordered[:-1]).all() else _grouped([found], np.maximum)
+    def _rows(self, query: FullTextQuery) -> Hits:
+        """All rows of a part of a query, each once."""
+        return _each_once(self.hits(query, None))
 
     def _combined(self, query: CombinedFieldsQuery) -> Hits:
         from glaive.scan.full_text.combined import combined_hits
@@ -414,6 +412,12 @@ def _both(first: Hits, second: Hits) -> Hits:
         first.rows, second.rows, assume_unique=True, return_indices=True
     )
     return Hits(rows, first.scores[left] + second.scores[right])
+
+
+def _each_once(found: Hits) -> Hits:
+    """Rows with their best scores: an index may have several documents of one."""
+    ordered = np.sort(found.rows)
+    return found if (ordered[1:] > ordered[:-1]).all() else _grouped([found], np.maximum)
 
 
 def _raised(first: Hits, second: Hits, factor: float = 1.0) -> Hits:
