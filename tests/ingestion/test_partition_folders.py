@@ -88,7 +88,7 @@ def test_one_file_by_its_name_keeps_its_values(days: Path, tmp_path: Path) -> No
 def test_a_schema_names_their_types_or_leaves_them_out(days: Path, tmp_path: Path) -> None:
     glaive.ingest(str(days), tmp_path / "t.lance", schema="city string, id bigint, day timestamp")
     assert ("a/b", 0, datetime(2026, 1, 1, tzinfo=UTC)) in rows_of(tmp_path / "t.lance")
-    with pytest.raises(SchemaError, match=r"value '2026-01-01' .* is no int32, .* 'day'"):
+    with pytest.raises(SchemaError, match=r"value '2026-01-01' .* is not int32, .* 'day'"):
         glaive.ingest(str(days), tmp_path / "n.lance", schema="id bigint, day int")
     glaive.ingest(str(days), tmp_path / "u.lance", schema="id bigint")
     assert rows_of(tmp_path / "u.lance") == [(0,), (1,), (2,)]
