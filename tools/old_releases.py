@@ -50,6 +50,7 @@ def _vectors(kind: str, column: str = "vec", **more: Any) -> list[Index]:
 
 CASES: Final[dict[str, list[Index]]] = {
     "btree": [(column, "BTREE", {}) for column in _COLUMNS],
+    "pages": [("n", "BTREE", {})],
     "bitmap": [(column, "BITMAP", {}) for column in _COLUMNS],
     "label_list": [("tags", "LABEL_LIST", {}), ("numbers", "LABEL_LIST", {})],
     "zonemap": [(column, "ZONEMAP", {}) for column in _COLUMNS],
@@ -108,6 +109,7 @@ def rows(indices: list[Index], start: int, stop: int) -> pa.Table:
     ]
     texts = [" ".join(random.choice(WORDS, 1 + at % 7)) for at in numbers]
     made: dict[str, Callable[[], Any]] = {
+        "n": lambda: some([at * 7919 % 30011 for at in numbers], pa.int64()),
         "i": lambda: some([at * 7 % 50 for at in numbers], pa.int64()),
         "f": lambda: some(floats, pa.float64()),
         "t": lambda: some([f"text{at % 23} é" for at in numbers], pa.string()),
@@ -160,7 +162,8 @@ def _create(dataset: Any, lance: Any, index: Index) -> None:
 
 def _write(lance: Any, place: str, indices: list[Index], history: str, **options: Any) -> None:
     """Write one dataset: 2 fragments and deleted rows, or what comes of them in a longer life."""
-    size = 150 if indices[0][1].startswith("IVF") else 60
+    column, kind, _ = indices[0]
+    size = 1500 if column == "n" else 150 if kind.startswith("IVF") else 60
     table = rows(indices, 0, 2 * size)
     lance.write_dataset(table, place, max_rows_per_file=size, **options)
     failed = []

@@ -362,6 +362,23 @@ def test_what_lies_in_place_of_a_dataset_is_said(tmp_path: Path, name: str, says
         glaive.dataset(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", [".", "./", "/", "..", "file:///"])
+def test_a_place_without_a_name_is_no_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    with pytest.raises(DatasetNotFoundError, match="was not found"):
+        glaive.dataset(name)
+
+
+def test_keys_of_members_are_texts_though_a_column_has_their_name(tmp_path: Path) -> None:
+    rows = pa.table({"name": ["a"], "j": pa.array(['{"name":"x"}'], pa.json_())})
+    dataset = glaive.write_dataset(rows, tmp_path / "t", data_storage_version="2.2")
+    dataset.delete("""json_get_string(j, "name") = 'x'""")
+    assert dataset.count_rows() == 0
+
+
 def test_frames_without_pandas(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "pandas"]:
         monkeypatch.delitem(sys.modules, name)

@@ -482,3 +482,15 @@ def test_columns_of_one_name_are_not_taken_for_each_other(
     (parquet if name.endswith("parquet") else orc).write_table(rows, tmp_path / name)
     with pytest.raises(FormatError, match=rf"{name}: several columns are called 'a'"):
         ingest(tmp_path / name, tmp_path / "t.lance", schema=schema)
+
+
+def test_a_bad_record_is_put_aside_beside_types_that_no_expression_has(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("id,v,b\n1,5,ab\nx,5,ab\n2,5,cd\n")
+    kinds = {"id": pa.int64(), "v": pa.duration("s"), "b": pa.binary(2)}
+    out, aside = tmp_path / "t.lance", tmp_path / "bad.lance"
+    done = glaive.ingest(str(tmp_path / "x.csv"), out, bad_records=aside, schema=pa.schema(kinds))
+    assert (done.rows, done.bad_records) == (2, 1)
+    assert glaive.dataset(out).to_table(columns=["id", "b"]).to_pylist() == [
+        {"id": 1, "b": b"ab"},
+        {"id": 2, "b": b"cd"},
+    ]

@@ -127,6 +127,43 @@ def test_a_column_of_the_files_is_that_of_the_files(days: Path, tmp_path: Path) 
     assert rows_of(tmp_path / "t.lance") == [(1, "Friday", "Zürich")]
 
 
+OWN = {
+    "one file has the column": (
+        {"a=1/x": {"id": [1, 2]}, "a=2/y": {"id": [3], "a": [9]}}, [(1, 1), (2, 1), (3, 9)],
+    ),
+    "nulls of the file": ({"b=2/x": {"id": [1, 2], "b": [5, None]}}, [(1, 5), (2, None)]),
+    "a text beside numbers": ({"b=zz/x": {"id": [1], "b": [5]}}, [(1, 5)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["ingest", "convert"])
+@pytest.mark.parametrize("kind", ["parquet", "json"])
+@pytest.mark.parametrize("name", OWN)
+def test_values_of_a_file_stay_and_files_without_the_column_get_that_of_their_folder(
+    tmp_path: Path, command: str, kind: str, name: str
+) -> None:
+    files, found = OWN[name]
+    for path, rows in files.items():
+        put(tmp_path / "in" / f"{path}.{kind}", rows)
+    source, out = str(tmp_path / "in"), str(tmp_path / "t.lance")
+    if command == "ingest":
+        glaive.ingest(source, out, schema_drift="widen")
+    else:
+        told = CliRunner().invoke(cli, ["convert", source, out, "--from", kind])
+        assert told.exit_code == 0, told.output
+    assert rows_of(tmp_path / "t.lance") == found
+
+
+def test_a_folder_that_needs_a_wider_type_widens_the_column_if_asked(tmp_path: Path) -> None:
+    out = tmp_path / "t.lance"
+    glaive.write_dataset(pa.table({"id": [1], "a": pa.array([3], pa.int32())}), out)
+    put(tmp_path / "in" / "a=5000000000" / "x.parquet", {"id": [2]})
+    with pytest.raises(SchemaError, match="schema_drift='widen'"):
+        glaive.ingest(str(tmp_path / "in"), out, mode="append")
+    glaive.ingest(str(tmp_path / "in"), out, mode="append", schema_drift="widen")
+    assert rows_of(out) == [(1, 3), (2, 5_000_000_000)]
+
+
 def test_tasks_can_be_sent_elsewhere(days: Path, tmp_path: Path) -> None:
     sources = find_sources(
         [str(days)],
@@ -170,7 +207,15 @@ TYPES: dict[str, tuple[list[str], Any, list[Any]]] = {
     "integers": (["1", "-20", "007"], pa.int32(), [1, -20, 7]),
     "long": (["1", "3000000000"], pa.int64(), [1, 3_000_000_000]),
     "longer": (["1", "1" * 20], pa.decimal128(38, 0), [Decimal(1), Decimal("1" * 20)]),
-    "fractions": (["1", "2.5", "1e3"], pa.float64(), [1.0, 2.5, 1000.0]),
+    "fractions": (["1", "2.5", "1e-3"], pa.float64(), [1.0, 2.5, 0.001]),
+    "other fractions": (
+        ["+5", ".5", "Infinity", "-1.5f", " 5 "],
+        pa.float64(),
+        [5.0, 0.5, float("inf"), -1.5, 5.0],
+    ),
+    "signs and limits": (["+5", "-2147483648"], pa.int32(), [5, -(2**31)]),
+    "exponents": (["5.", "1E5"], pa.decimal128(38, 0), [Decimal(5), Decimal(100_000)]),
+    "no fractions": (["inf", "nan"], pa.string(), ["inf", "nan"]),
     "long with fractions": (["3000000000", "2.5"], pa.string(), ["3000000000", "2.5"]),
     "days": (["2026-01-31", NULL], pa.date32(), [date(2026, 1, 31), None]),
     "times": (

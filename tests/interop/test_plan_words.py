@@ -167,6 +167,31 @@ def test_steps_are_measured_one_by_one_and_queries_of_sql_are_explained(every_ki
             assert ("metrics=[output_rows=1" in said) == (len(kinds) == 1)
 
 
+@pytest.mark.parametrize(
+    ("values", "condition", "text"),
+    [
+        (pa.array(range(5000), pa.date32()), "v < arrow_cast(9999999, 'Date32')", "29349-01-25"),
+        (
+            pa.array(range(5000), pa.timestamp("ns")),
+            "v > arrow_cast(1001, 'Timestamp(Nanosecond, None)')",
+            "00:00:00.000001001",
+        ),
+    ],
+    ids=["a day that Python has not", "nanoseconds"],
+)
+def test_plans_show_all_values_of_time(
+    tmp_path: Path, values: pa.Array, condition: str, text: str
+) -> None:
+    dataset = glaive.write_dataset({"v": values}, tmp_path / "t")
+    dataset.create_scalar_index("v", "BTREE")
+    assert text in dataset.scanner(filter=condition).explain_plan()
+
+
+def test_a_query_with_a_comment_is_explained(indexed: str) -> None:
+    query = glaive.dataset(indexed).sql("-- why?\n/* so */ explain SELECT * FROM dataset")
+    assert query.build().to_batch_records()[0].schema.names == ["plan_type", "plan"]
+
+
 def test_a_step_that_is_not_made_is_not_named(indexed: str) -> None:
     plan = glaive.dataset(indexed).scanner(filter="id = 5", use_scalar_index=False).explain_plan()
     assert "ScalarIndexQuery" not in plan

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.dataset import queries
 from glaive.errors import DataFileMissingError, GlaiveError, MissingDependencyError, OptionError
 
 duckdb: Any = pytest.importorskip("duckdb", reason="install the 'interop' group")
@@ -116,3 +117,18 @@ def test_versions_of_duckdb_that_trust_texts_are_not_asked(
     monkeypatch.setattr(duckdb, "__version__", version)
     with pytest.raises(MissingDependencyError, match=rf"DuckDB 2 or newer, found {version}"):
         glaive.sql("SELECT * FROM t", t=pa.table({"a": [1]}))
+
+
+def test_a_small_table_with_large_rows_may_write_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, shared = vars(queries)["_CONFINED"], vars(queries)["_shared"]
+    monkeypatch.setattr(queries, "_CONFINED", {"memory_limit": "'100MB'", **settings})
+    shared.cache_clear()
+    texts = [f"{n}" * 25_000 for n in range(1000, 3000)]
+    dataset = glaive.write_dataset({"t": texts}, tmp_path / "t")
+    try:
+        found = dataset.sql("SELECT t, count(*) FROM dataset GROUP BY t").build()
+        assert sum(map(len, found.to_batch_records())) == 2000
+    finally:
+        shared.cache_clear()

@@ -162,6 +162,8 @@ def _reader(
         given = columns_of(found, as_read, columns)
         places = places_of(source, found)
         others = {field.name: field for field in folder_columns(places, given.names)}
+        folders = {field.name.lower() for field in folder_columns(places)}
+        shared = {name for name in given.names if name.lower() in folders}  # a file may lack them
         own = None
         if columns is not None:  # without a column of its own, a file of Parquet has no rows
             own = [name for name in columns if name not in others] or given.names[:1]
@@ -186,16 +188,19 @@ def _reader(
         return reader
 
     wanted = [*stored.names, *others] if columns is None else columns
-    if others.keys().isdisjoint(wanted):
+    if (others.keys() | shared).isdisjoint(wanted):
         batches = _sound(rows(found), source, kind)
         return pa.RecordBatchReader.from_batches(stored, batches), stored
     metadata: Any = stored.metadata
     schema = pa.schema([others.get(name) or stored.field(name) for name in wanted], metadata)
+    names = [
+        files([path], format=as_read).schema.names if shared else given.names for path in found
+    ]
     complete = (
         part
-        for path, place in zip(found, places, strict=True)
+        for path, place, own in zip(found, places, names, strict=True)
         for batch in rows([path])
-        for part in completed(batch, schema, folder_values(*place, schema)).to_batches()
+        for part in completed(batch, schema, folder_values(*place, schema, own)).to_batches()
     )
     return pa.RecordBatchReader.from_batches(schema, _sound(complete, source, kind)), schema
 

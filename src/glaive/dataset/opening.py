@@ -79,8 +79,10 @@ def _found_instead(uri: str) -> str:
     from pathlib import Path
 
     place = Path(uri)
-    target = place.with_suffix(".lance")
-    with suppress(OSError):
+    if place.name in ("", ".."):
+        place = place.resolve()
+    with suppress(OSError, ValueError):  # the root has no name
+        target = place.with_suffix(".lance")
         if place.is_file():
             kind = _FORMATS.get(place.suffix.lower())
             if kind is not None:

@@ -38,7 +38,9 @@ those that are not. A query may also have them write a log, whatever the setting
 _SMALL_ROWS: Final = 100_000
 """Rows of a table up to which a query does without threads and temporary files."""
 
-_EXPLAIN: Final = re.compile(r"\s*explain(\s+analyze)?(\s+verbose)?\s", re.IGNORECASE)
+_EXPLAIN: Final = re.compile(
+    r"(?is)(?:\s|--[^\n]*\n|/\*.*?\*/)*explain(\s+analyze)?(\s+verbose)?\s"
+)
 
 _TRACE: Final = "\n\nStack Trace:"
 """What begins in errors of DuckDB that it takes for its own fault."""
@@ -153,7 +155,8 @@ class SqlQuery:
                 'process over texts of strangers. Update it: pip install --upgrade "glaive[sql]"'
             )
         folder = _TemporaryFolder()
-        if self._is_small and _only_selects(_shared(os.getpid()), self._sql):
+        is_shared = self._is_small and _only_selects(_shared(os.getpid()), self._sql)
+        if is_shared:
             connection = _shared(os.getpid()).cursor()
         else:
             connection = _connected({"temp_directory": folder.path})
@@ -171,6 +174,9 @@ class SqlQuery:
                 columns = _names(os.getpid(), self._sql, len(kinds))
                 reader = with_columns(reader, columns, kinds)
         except (duckdb.Error, pa.ArrowException, UnicodeDecodeError) as error:
+            if is_shared and isinstance(error, duckdb.OutOfMemoryException):
+                given = (self._sql, self._tables, self._batch_size)  # it may write files, too
+                return SqlQuery(*given, as_pylance=self._as_pylance).to_stream_reader()
             raise _cause(error, failures) from error
 
         def rows() -> Iterator[pa.RecordBatch]:

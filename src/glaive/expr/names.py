@@ -32,6 +32,9 @@ _DOUBTFUL: Final = re.compile(
 )
 """A text in double quotes, or a text before an operator: few filters have either."""
 
+_BY_KEY: Final = ("json_", "get_field", "map_extract", "element_at")
+"""Beginnings of the names of functions whose later arguments are keys, paths and their like."""
+
 _COMPARING: Final = (tree.Compare, tree.InList, tree.Between, tree.Like)
 
 
@@ -70,6 +73,8 @@ def _column_text(source: object, schema: LanceSchema) -> FilterError | None:
         sides = tuple(tree.children(node))
         if isinstance(node, tree.Subscript):  # s["x"] is the member x
             members.add(node.index.at)
+        elif isinstance(node, tree.Call) and node.name.startswith(_BY_KEY):
+            members |= {side.at for side in sides[1:]}
         elif isinstance(node, _COMPARING) and all(isinstance(side, tree.Literal) for side in sides):
             texts |= {side.at: side for side in sides if isinstance(side, tree.Literal)}
         elif isinstance(node, tree.Literal) and source[node.at] == '"':

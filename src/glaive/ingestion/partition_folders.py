@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -16,8 +17,9 @@ __all__ = ["completed", "folder_columns", "folder_texts", "folder_values"]
 
 _NULL: Final = ("", "__HIVE_DEFAULT_PARTITION__")
 
-_INTEGER: Final = re.compile(r"-?[0-9]{1,38}")
-_DOUBLE: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,39}")
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DOUBLE: Final = re.compile(rf"\s*({_NUMBER.pattern}[fFdD]?|[+-]?(NaN|Infinity))\s*", re.ASCII)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?", re.ASCII)
 
 _INFERRED: Final[tuple[tuple[frozenset[str], Any], ...]] = (
@@ -82,8 +84,19 @@ def folder_columns(
     ]
 
 
-def folder_values(folder: str, path: str, columns: Iterable[pa.Field[Any]]) -> dict[str, Any]:
+def folder_values(
+    folder: str, path: str, columns: Iterable[pa.Field[Any]], own: Collection[str]
+) -> dict[str, Any]:
     """Return the values of columns that the names of the folders of a file have, as scalars.
+
+    Parameters
+    ----------
+    folder, path
+        As for :func:`folder_texts`.
+    columns
+        All columns.
+    own
+        Names of columns that the file has; their values stay.
 
     Raises
     ------
@@ -94,7 +107,7 @@ def folder_values(folder: str, path: str, columns: Iterable[pa.Field[Any]]) -> d
     return {
         column.name: _scalar(texts[key], column, f"{folder}{path}")
         for column in columns
-        if (key := column.name.lower()) in texts
+        if column.name not in own and (key := column.name.lower()) in texts
     }
 
 
@@ -103,19 +116,25 @@ def completed(
 ) -> pa.Table:
     """Return rows with the columns of a schema: their own as they are, others null.
 
-    Values replace the nulls of their column.
+    Values are those of columns that the rows lack.
     """
     columns: list[Any] = []
     for field in schema:
+        if field.name in values:
+            columns.append(pa.repeat(values[field.name], len(rows)))
+            continue
         at = rows.schema.get_field_index(field.name)
-        column: Any = pa.nulls(len(rows), field.type) if at < 0 else rows.column(at)
-        value = values.get(field.name)
-        columns.append(column if value is None else column.fill_null(value))
+        columns.append(pa.nulls(len(rows), field.type) if at < 0 else rows.column(at))
     return pa.table(columns, names=schema.names)
 
 
 def _scalar(text: str | None, column: pa.Field[Any], where: str) -> Any:
     kind: Any = column.type
+    if text is not None and pa.types.is_integer(kind):
+        text = text.removeprefix("+")
+    elif text is not None and pa.types.is_floating(kind):
+        text = text.strip()
+        text = text[:-1] if text[-1:] in "fFdD" and _NUMBER.fullmatch(text[:-1]) else text
     values: Any = pa.array([text], pa.string())
     try:
         if pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -124,15 +143,20 @@ def _scalar(text: str | None, column: pa.Field[Any], where: str) -> Any:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaError(
             f"{where}: the value {text!r} in the name of a folder is not {kind}, the type of the "
-            f"column {column.name!r}. Name another type in schema=, or rename the folder"
+            f"column {column.name!r}. Name another type in schema= for a new dataset, pass "
+            "schema_drift='widen' for another one, or rename the folder"
         ) from error
 
 
 def _kind(text: str) -> str:
     """The kind of value that Spark takes a text for."""
-    if _INTEGER.fullmatch(text):
-        number = abs(int(text))
-        return "int" if number < 2**31 else "long" if number < 2**63 else "decimal"
+    if _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63:
+        return "int" if -(2**31) <= int(text) < 2**31 else "long"
+    if _NUMBER.fullmatch(text):
+        exponent: Any
+        _, digits, exponent = Decimal(text).as_tuple()
+        if exponent >= 0 and len(digits) + exponent <= 38:
+            return "decimal"
     if _DOUBLE.fullmatch(text):
         return "double"
     if found := _TIME.fullmatch(text):

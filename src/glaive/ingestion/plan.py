@@ -208,7 +208,8 @@ def _folder_columns(
     for field in folder_columns((file.folder, file.path) for file in files):
         key = field.name.lower()
         if key in of_known or known is None or rule == "add":
-            folders[key] = of_known.get(key, field)
+            column = of_known.get(key, field)
+            folders[key] = field.with_name(column.name) if rule == "widen" else column
         elif not chosen:
             raise SchemaError(
                 f"{files[0].uri}: the column {field.name!r} in names of folders is not in the "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import field
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from glaive.ingestion.expectations import Expectations
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.journal import Journal
-from glaive.ingestion.partition_folders import completed, folder_values
+from glaive.ingestion.partition_folders import completed, folder_texts, folder_values
 from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import SourceFile
 
@@ -91,21 +91,26 @@ class IngestTask:
         """
         expected, stored = self.expectations, self.write.schema
         for piece in self.pieces:
+            own = self._own_columns(piece.file)
             for rows in self.source_format.read(piece, self.schema, rejects):
                 if not len(rows):
                     continue
-                whole = self._completed(rows, piece.file)
+                whole = self._completed(rows, piece.file, own)
                 if expected is None:
                     yield whole
                 else:
                     yield from expected.kept(whole, self.schema, stored, piece.file, rejects)
 
-    def _completed(self, rows: Rows, file: SourceFile) -> Rows:
+    def _own_columns(self, file: SourceFile) -> Collection[str] | None:
+        """Return the columns that a file has; None if its rows have these and no others."""
+        if self.source_format.named or not folder_texts(file.folder, file.path):
+            return None
+        return set(self.source_format.schema(file).names)
+
+    def _completed(self, rows: Rows, file: SourceFile, own: Collection[str] | None) -> Rows:
         """Rows with all columns, in order."""
-        given, named = set(rows.schema.names), self.source_format.named
-        # A format that does not name the columns of a file has nulls in columns that it lacks.
-        lacking = [column for column in self.schema if not (named and column.name in given)]
-        values = folder_values(file.folder, file.path, lacking)
+        given = set(rows.schema.names) if own is None else own
+        values = folder_values(file.folder, file.path, self.schema, given)
         if rows.schema.names == self.schema.names and not values:
             return rows
         return completed(rows, self.schema, values)

@@ -25,6 +25,7 @@ def net_changes(before: Manifest, after: Manifest, mine: Operation) -> list[Oper
 
     A difference of the two that can have several causes is in an operation of each cause. So a
     change conflicts with these operations if it can conflict with the committed operations.
+    Exceptions are appends and changes of the schema after an overwrite: a compaction looks alike.
 
     Parameters
     ----------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.expr.functions.calls import evaluate
 
+import glaive
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.errors import CorruptFileError, FilterError, MissingDependencyError
 from glaive.expr.functions import library
@@ -420,3 +422,22 @@ def test_no_rows_give_no_rows(text: str) -> None:
         "t": pa.array([], pa.timestamp("us")),
     }
     assert values(text, **columns) == []
+
+
+def test_functions_of_the_package_keep_no_rows(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset({"s": [f"x{n}" for n in range(3000)]}, tmp_path / "t")
+    for _ in range(3):
+        assert dataset.count_rows("regexp_like(s, 'x1$')") == 1
+    _, session = vars(library)["_engine"]()
+    assert session.catalog().schema().names() == set()
+
+
+def test_functions_of_the_package_compute_decimals_wherever_they_lie() -> None:
+    flat = pa.array([Decimal(0), Decimal(3), Decimal(2)], pa.decimal128(10, 2))
+    buffer = pa.py_buffer(b"8 bytes." + flat.buffers()[1].to_pybytes())
+    odd: Any = pa.Array.from_buffers(flat.type, 3, [None, buffer.slice(8)])
+    if odd.buffers()[1].address % 16 == 0:
+        odd = pa.Array.from_buffers(flat.type, 2, [None, buffer.slice(24)])
+    assert library.compute("power", odd, pa.scalar(2)).to_pylist()[-1] == 4
+    lists = pa.ListArray.from_arrays(pa.array([0, len(odd)], pa.int32()), odd)
+    assert library.compute("array_max", lists).to_pylist() == [3]

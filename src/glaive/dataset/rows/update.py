@@ -167,7 +167,7 @@ def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value
             check_column_texts(schema, text)
             bound[name] = bind_value(text, schema, system=SYSTEM_COLUMNS)
         except FilterError as error:
-            if not _is_text(schema.by_name[name].to_arrow().type) or "'" in text or "(" in text:
+            if not _is_text(schema.by_name[name].to_arrow().type) or {"'", '"', "("} & {*text}:
                 raise
             quoted = f"'{text}'"
             raise type(error)(

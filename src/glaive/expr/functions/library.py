@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from typing import Any
+from uuid import uuid4
 
 from glaive.errors import FilterError, MissingDependencyError
 from glaive.expr.functions.registry import Resolve, function
@@ -85,17 +86,28 @@ def compute(name: str, *arguments: Any) -> Any:
         else:
             given.append(datafusion.lit(argument))
     check_values(sum(map(values_within, arrays.values())), rows)
-    batch = pa.record_batch(arrays)
+    batch = pa.record_batch({column: _aligned(array) for column, array in arrays.items()})
     batch.validate(full=True)  # The engine trusts texts to be UTF-8.
+    table = uuid4().hex  # threads share the session
     try:
-        frame = session.from_arrow(pa.Table.from_batches([batch]))
+        frame = session.create_dataframe([[batch]], name=table)
         found = frame.select(session.udf(name)(*given).alias("x")).to_arrow_table()
     except BaseException as error:
         # A panic of the engine is not an Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise FilterError(f"{name} cannot be computed: {error!s:.300}") from None
+    finally:
+        session.deregister_table(table)  # else the session keeps the batch
     return found["x"].combine_chunks()
+
+
+def _aligned(array: Any) -> Any:
+    """Return decimals at addresses that the engine accepts: multiples of 16."""
+    buffers = array.buffers() if "decimal" in str(array.type) else ()
+    if any(buffer is not None and buffer.address % 16 for buffer in buffers):
+        return array.take(pa.array(range(len(array))))
+    return array
 
 
 def _is_literal(constant: Any) -> bool:

@@ -21,6 +21,7 @@ from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.source import IndexSource, ValueBatch
+from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from glaive.index.scalar.btree_search import OpenedBTree
@@ -33,6 +34,7 @@ LOOKUP = "page_lookup.lance"
 _PAGE_ROWS = 4096
 _MAX_PAGE_ROWS = 2**31 - 1
 _ZONE_SIZE = "zone_size"
+_RANGE_PARTITIONED = "range_partitioned"
 _MERGE_BYTES = 1 << 28
 """Memory for a merge without a source, which would have a limit."""
 
@@ -85,12 +87,16 @@ class BTree(IndexKind):
         for name in ("null_count", "page_idx"):
             lookup.check_present(rows[name])
         count = -(-pages.num_rows // per_page)
-        if not np.array_equal(as_numpy(rows["page_idx"]), np.arange(count)):
+        # Compactions of pylance before 2.0 dropped rows from the pages and left the bounds.
+        old = _RANGE_PARTITIONED not in lookup.metadata
+        if not old and not np.array_equal(as_numpy(rows["page_idx"]), np.arange(count)):
             expected = f"page_idx from 0 to {count - 1}, for {pages.num_rows} rows"
             raise lookup.corrupt("pages of an index", expected, f"{lookup.num_rows} other pages")
         sizes = np.minimum(np.full(count, per_page), pages.num_rows - per_page * np.arange(count))
         lowest, highest = (rows[name].combine_chunks() for name in ("min", "max"))
         nulls = as_numpy(rows["null_count"]).astype(np.int64)
+        if old:
+            lowest, highest, nulls = _bounds_in(pages, per_page, sizes)
         bounds = PageBounds.of(lowest, highest, nulls, sizes)
         if bounds is None:
             expected = "bounds in ascending order, nulls first"
@@ -180,12 +186,24 @@ def _shown(value: Any) -> str:
 
 def _open_lookup(segment: Segment, purpose: str) -> IndexFile:
     lookup = segment.open(LOOKUP)
-    if lookup.metadata.get("range_partitioned", "false") != "false":
+    if lookup.metadata.get(_RANGE_PARTITIONED, "false") != "false":
         raise UnsupportedFeatureError(
             f"{lookup.path}: this version of glaive does not {purpose} range-partitioned "
             "B-trees; drop the index and create it again"
         )
     return lookup
+
+
+def _bounds_in(pages: IndexFile, per_page: int, sizes: Int64s) -> tuple[Any, Any, Int64s]:
+    """Return the first value, the last value and the nulls of each page, as the pages have them."""
+    starts = np.arange(len(sizes)) * per_page
+    (lowest,), (highest,) = (pages.take(["values"], at) for at in (starts, starts + sizes - 1))
+    begins, ends = (as_numpy(values.is_null()) for values in (lowest, highest))
+    nulls = np.where(ends, sizes, 0)
+    for at in np.flatnonzero(begins & ~ends)[:1]:
+        rows = (int(starts[at]), int(starts[at] + sizes[at]))
+        nulls[at] = pages.read_ranges([(["values"], [rows])])[0][0].null_count
+    return lowest, highest, nulls
 
 
 def _page_rows(segment: Segment) -> int:
@@ -267,7 +285,7 @@ def _write(
         file.write(pa.record_batch([values, pa.array(rows)], schema=schema))
         lookup.add(values)
     file.finish()
-    metadata = {"batch_size": str(per_page), "range_partitioned": "false"}
+    metadata = {"batch_size": str(per_page), _RANGE_PARTITIONED: "false"}
     out.write(LOOKUP, lookup.table(), metadata=metadata)
 
 

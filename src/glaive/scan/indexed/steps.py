@@ -7,7 +7,10 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from glaive.arrow.conditions import HasText, InRange, IsNull, IsOneOf
+from glaive.arrow.python_values import python_values
 from glaive.index.queries import HasLabels, HasTokens, IndexQuery, MatchesPattern
 from glaive.named_tuple import NamedTuple
 from glaive.scan.metrics import Meter
@@ -169,6 +172,6 @@ def _tests(path: str, query: IndexQuery) -> list[str]:
 
 def _value(scalar: Any) -> str:
     """A value as pylance writes it."""
-    value = scalar.as_py()
+    value = python_values(pa.array([scalar]))[0]
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text.removesuffix(".0") if isinstance(value, float) else text

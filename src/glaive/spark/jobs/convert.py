@@ -62,8 +62,7 @@ class Conversion:
         for path in paths:
             file = _opened(self.source, path)
             found = file.schema_arrow
-            lacking = [field for field in whole if field.name not in found.names]
-            values = folder_values(folder_of(self.source), path, lacking)
+            values = folder_values(folder_of(self.source), path, whole, found.names)
             wanted = pa.schema([field for field in whole if field.name not in values])
             if found.names != wanted.names:
                 raise SchemaError(
