@@ -139,8 +139,19 @@ def extend_index(dataset: OpenedVersion, like: Entry, fragment_ids: Sequence[int
     segment = Segment.of(dataset.store, manifest, like)
     source = _source_like(dataset, kind, like, fragment_ids)
     return _written(
-        dataset, like.name, like.fields, fragment_ids, lambda out: kind.extend(segment, source, out)
+        dataset,
+        like.name,
+        like.fields,
+        fragment_ids,
+        lambda out: kind.extend(segment, source, out),
+        finish=partial(_take_type, like),
     )
+
+
+def _take_type(like: Entry, entry: Entry) -> None:
+    """Give an entry the type of another: pylance 0.36 has another name, and 14 mixes no two."""
+    if like.index_details.type_url:
+        entry.index_details.type_url = like.index_details.type_url
 
 
 def merge_segments(
@@ -172,6 +183,7 @@ def merge_segments(
             first.fields,
             covered,
             lambda out: kind.merge(segments, source, out),
+            finish=partial(_take_type, first),
         )
 
 

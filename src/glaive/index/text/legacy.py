@@ -34,11 +34,15 @@ __all__ = ["LegacyPartition", "legacy_format", "remap_legacy"]
 
 _COLUMNS = _ROW, _FREQUENCY = "_rowid", "_frequency"
 _POSITION = "_position"
+_WITHOUT_PARAMETERS = '{"ascii_folding": false}'
+"""Parameters of pylance 0.16 to 0.19, which stored none."""
 
 
 def legacy_format(segment: Segment, tokens: IndexFile) -> TextFormat:
     """How the texts of a segment became tokens, and the format in which it is written again."""
-    params = TextParams.from_json(tokens.metadata.get("tokenizer", "{}"), tokens.path)
+    params = TextParams.from_json(
+        tokens.metadata.get("tokenizer", _WITHOUT_PARAMETERS), tokens.path
+    )
     stored = _POSITION in segment.open(partition_files(None)[2]).schema.names
     return TextFormat(replace(params, with_position=stored), 2)
 
