@@ -215,6 +215,7 @@ TYPES: dict[str, tuple[list[str], Any, list[Any]]] = {
     ),
     "signs and limits": (["+5", "-2147483648"], pa.int32(), [5, -(2**31)]),
     "exponents": (["5.", "1E5"], pa.decimal128(38, 0), [Decimal(5), Decimal(100_000)]),
+    "a hash of digits and an e": (["83e5471029384756102938"], pa.float64(), [float("inf")]),
     "no fractions": (["inf", "nan"], pa.string(), ["inf", "nan"]),
     "long with fractions": (["3000000000", "2.5"], pa.string(), ["3000000000", "2.5"]),
     "days": (["2026-01-31", NULL], pa.date32(), [date(2026, 1, 31), None]),

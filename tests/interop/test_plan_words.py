@@ -188,7 +188,8 @@ def test_plans_show_all_values_of_time(
 
 
 def test_a_query_with_a_comment_is_explained(indexed: str) -> None:
-    query = glaive.dataset(indexed).sql("-- why?\n/* so */ explain SELECT * FROM dataset")
+    comments = "-- why?\n" + "/* so */\n" * 40
+    query = glaive.dataset(indexed).sql(f"{comments}explain SELECT * FROM dataset")
     assert query.build().to_batch_records()[0].schema.names == ["plan_type", "plan"]
 
 

@@ -7,6 +7,7 @@ import tarfile
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -368,3 +369,18 @@ def test_a_dataset_lives_on_a_webdav_server(webdav: dict[str, str], tmp_path: Pa
     read = glaive.dataset("fsspec+webdav://t", storage_options=webdav)
     assert (read.count_rows(), read.tags.get_version("best")) == (180, 2)
     assert not [name for name in files(tmp_path) if ".tmp" in name]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_writers_on_a_webdav_server_lose_no_commit(webdav: dict[str, str]) -> None:
+    uri = "fsspec+webdav://t"
+    glaive.write_dataset(pa.table({"a": [0]}), uri, storage_options=webdav)
+
+    def append(number: int) -> None:
+        rows = pa.table({"a": [number]})
+        glaive.write_dataset(rows, uri, mode="append", storage_options=webdav)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(append, range(1, 9)))
+    found = glaive.dataset(uri, storage_options=webdav).to_table()["a"].to_pylist()
+    assert sorted(found) == list(range(9))

@@ -17,6 +17,7 @@ from pyarrow.fs import LocalFileSystem
 from glaive.dataset.scanner import Scanner
 from glaive.errors import UnsupportedFeatureError
 from glaive.scan.keywords import ScanKeywords
+from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take_from
 
 __all__ = ["ArrowDataset", "ScannedDataset"]
@@ -39,6 +40,10 @@ No file has a null character in its name: Arrow would read one in the working di
 
 class ScannedDataset(Protocol):
     """The methods of a dataset that this module uses."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The version as scans read it."""
 
     def scanner(
         self,

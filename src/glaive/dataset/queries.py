@@ -36,10 +36,11 @@ those that are not. A query may also have them write a log, whatever the setting
 
 
 _SMALL_ROWS: Final = 100_000
-"""Rows of a table up to which a query does without threads and temporary files."""
+_SMALL_BYTES: Final = 1 << 26
+"""Rows and bytes of a table up to which a query does without threads and temporary files."""
 
 _EXPLAIN: Final = re.compile(
-    r"(?is)(?:\s|--[^\n]*\n|/\*.*?\*/)*explain(\s+analyze)?(\s+verbose)?\s"
+    r"(?is)(?:\s|--[^\n]*\n|/\*(?:(?!\*/).)*\*/)*explain(\s+analyze)?(\s+verbose)?\s"
 )
 
 _TRACE: Final = "\n\nStack Trace:"
@@ -92,7 +93,8 @@ class SqlQueryBuilder:
     def build(self) -> SqlQuery:
         """The query, ready to run."""
         table = ArrowDataset(self._opened, self._options)
-        is_small = table.count_rows() <= _SMALL_ROWS
+        stored = self._opened.snapshot.file_bytes()
+        is_small = table.count_rows() <= _SMALL_ROWS and stored <= _SMALL_BYTES
         return SqlQuery(
             self._sql, {self._table: table}, self._batch_size, as_pylance=True, is_small=is_small
         )

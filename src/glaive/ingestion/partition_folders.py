@@ -144,7 +144,7 @@ def _scalar(text: str | None, column: pa.Field[Any], where: str) -> Any:
         raise SchemaError(
             f"{where}: the value {text!r} in the name of a folder is not {kind}, the type of the "
             f"column {column.name!r}. Name another type in schema= for a new dataset, pass "
-            "schema_drift='widen' for another one, or rename the folder"
+            "schema_drift='widen' for a wider type of the same kind, or rename the folder"
         ) from error
 
 
@@ -152,7 +152,7 @@ def _kind(text: str) -> str:
     """The kind of value that Spark takes a text for."""
     if _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63:
         return "int" if -(2**31) <= int(text) < 2**31 else "long"
-    if _NUMBER.fullmatch(text):
+    if (number := _NUMBER.fullmatch(text)) and len(number[2] or "") < 6:
         exponent: Any
         _, digits, exponent = Decimal(text).as_tuple()
         if exponent >= 0 and len(digits) + exponent <= 38:

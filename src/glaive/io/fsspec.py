@@ -198,7 +198,8 @@ class FsspecStore(ObjectStore):
             if not empty:
                 raise ObjectExistsError(f"cannot write {full}: it exists already.")
         if mode == "overwrite" or empty or not creates(self.system):
-            sink = self.create(path)
+            replaces = mode == "overwrite" or empty
+            sink = begin_writing(self, self.system, key, full, replaces=replaces)
             try:
                 sink.write(data)
                 sink.finish()

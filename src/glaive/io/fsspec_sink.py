@@ -54,8 +54,13 @@ class _SinkStore(Protocol):
         """Write, making the directory when there is none."""
 
 
-def begin_writing(store: _SinkStore, system: Any, key: str, full: str) -> FsspecSink:
-    """Start writing an object; its directory is created if the file system needs one."""
+def begin_writing(
+    store: _SinkStore, system: Any, key: str, full: str, *, replaces: bool = True
+) -> FsspecSink:
+    """Start writing an object; its directory is created if the file system needs one.
+
+    ``replaces`` is whether an object of the name is replaced, where the file system has a choice.
+    """
     temporary = temporary_path(key)
     try:
         if store.in_folder(temporary, lambda: _has_commit(system, temporary)):
@@ -69,12 +74,12 @@ def begin_writing(store: _SinkStore, system: Any, key: str, full: str) -> Fsspec
         file,
         key,
         full,
-        lambda size: _move(system, temporary, key, size),
+        lambda size: _move(system, temporary, key, size, replaces=replaces),
         lambda: system.rm_file(temporary),
     )
 
 
-def _move(system: Any, temporary: str, key: str, size: int) -> None:
+def _move(system: Any, temporary: str, key: str, size: int, *, replaces: bool) -> None:
     """Give an object its name, if it has all its bytes.
 
     Clients of SFTP say nothing where a server could not write them as it closed the file, for want
@@ -85,10 +90,10 @@ def _move(system: Any, temporary: str, key: str, size: int) -> None:
         with suppress(Exception):
             system.rm_file(temporary)
         raise OSError(f"the server kept {there} of {size} bytes; its disk may be full")
-    _rename(system, temporary, key)
+    _rename(system, temporary, key, replaces=replaces)
 
 
-def _rename(system: Any, old: str, new: str) -> None:
+def _rename(system: Any, old: str, new: str, *, replaces: bool) -> None:
     """Give an object another name.
 
     What fsspec has for file systems that cannot takes ``*``, ``?`` and ``[`` in names for patterns.
@@ -98,8 +103,15 @@ def _rename(system: Any, old: str, new: str) -> None:
     inner, inner_old = unwrapped(system, old)
     move = getattr(getattr(inner, "client", None), "move", None)
     if move is not None:
-        # WebDAV: its ``mv`` copies, and refuses a name that is taken; MOVE replaces it at once.
-        move(inner_old, unwrapped(system, new)[1], overwrite=True)
+        # WebDAV: its ``mv`` copies; MOVE takes a name at once, or answers 412 if it is taken.
+        try:
+            move(inner_old, unwrapped(system, new)[1], overwrite=replaces)
+        except Exception as error:
+            if getattr(error, "status_code", 0) != 412:
+                raise
+            with suppress(Exception):
+                system.rm_file(old)
+            raise FileExistsError(new) from error
     elif getattr(type(inner), "mv", None) is AbstractFileSystem.mv:
         system.cp_file(old, new)
         system.rm_file(old)

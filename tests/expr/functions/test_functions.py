@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
-from decimal import Decimal
+from hashlib import md5
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -432,12 +433,12 @@ def test_functions_of_the_package_keep_no_rows(tmp_path: Path) -> None:
     assert session.catalog().schema().names() == set()
 
 
-def test_functions_of_the_package_compute_decimals_wherever_they_lie() -> None:
-    flat = pa.array([Decimal(0), Decimal(3), Decimal(2)], pa.decimal128(10, 2))
-    buffer = pa.py_buffer(b"8 bytes." + flat.buffers()[1].to_pybytes())
-    odd: Any = pa.Array.from_buffers(flat.type, 3, [None, buffer.slice(8)])
-    if odd.buffers()[1].address % 16 == 0:
-        odd = pa.Array.from_buffers(flat.type, 2, [None, buffer.slice(24)])
-    assert library.compute("power", odd, pa.scalar(2)).to_pylist()[-1] == 4
-    lists = pa.ListArray.from_arrays(pa.array([0, len(odd)], pa.int32()), odd)
-    assert library.compute("array_max", lists).to_pylist() == [3]
+def test_threads_compute_functions_of_the_package_side_by_side() -> None:
+    def right(number: int) -> bool:
+        texts, wanted = [f"x{number}"] * 50, md5(f"x{number}".encode()).hexdigest()
+        return all(
+            library.compute("md5", pa.array(texts)).to_pylist() == [wanted] * 50 for _ in range(40)
+        )
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(right, range(8)))

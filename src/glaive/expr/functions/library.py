@@ -86,7 +86,7 @@ def compute(name: str, *arguments: Any) -> Any:
         else:
             given.append(datafusion.lit(argument))
     check_values(sum(map(values_within, arrays.values())), rows)
-    batch = pa.record_batch({column: _aligned(array) for column, array in arrays.items()})
+    batch = pa.record_batch(arrays)
     batch.validate(full=True)  # The engine trusts texts to be UTF-8.
     table = uuid4().hex  # threads share the session
     try:
@@ -100,14 +100,6 @@ def compute(name: str, *arguments: Any) -> Any:
     finally:
         session.deregister_table(table)  # else the session keeps the batch
     return found["x"].combine_chunks()
-
-
-def _aligned(array: Any) -> Any:
-    """Return decimals at addresses that the engine accepts: multiples of 16."""
-    buffers = array.buffers() if "decimal" in str(array.type) else ()
-    if any(buffer is not None and buffer.address % 16 for buffer in buffers):
-        return array.take(pa.array(range(len(array))))
-    return array
 
 
 def _is_literal(constant: Any) -> bool:
